@@ -68,7 +68,7 @@ void describe("nodes that differ", needs("root", "envd", "base", "bwrap", "etcd"
       assert.equal(check?.works, false);
       assert.match(check?.says ?? "", words);
 
-      // What it has goes on, by the deployment's clock.
+      // Its sandboxes continue, by the deployment's clock.
       const detail = await gateway.call(getSandbox, { sandboxID });
       assert.ok(Math.abs(Date.parse(detail.endAt) - startedAt - LIFE_SECONDS * 1000) < NEAR_MS, `${detail.startedAt} ${detail.endAt}`);
       // New ones go elsewhere.

@@ -8,7 +8,7 @@ import { needs } from "../src/needs.ts";
 
 const yaml = needs("python3-yaml");
 
-/** Of a service, among those that this file may use; docker-compose 1.29 refuses any other. */
+/** The members of a service that this file may use; docker-compose 1.29 refuses any other. */
 // biome-ignore format: one list, read across
 const keysOfCompose129 = new Set([
   "cap_add", "cap_drop", "command", "container_name", "depends_on", "devices", "entrypoint", "env_file", "environment", "extra_hosts", "healthcheck",

@@ -80,7 +80,7 @@ void test(
   },
 );
 
-/** By its flags alone: what a person types in a shell without the node's environment. */
+/** A person types these flags in a shell without the node's environment. */
 async function destroyed(home: string, flags: readonly string[]): Promise<{ code: number | null; said: string }> {
   const main = fileURLToPath(new URL("../../sandbox/src/node/main.ts", import.meta.url));
   const child = spawn(process.execPath, [main, "--destroy-all", `--home=${home}`, ...flags], { stdio: ["ignore", "ignore", "pipe"] });

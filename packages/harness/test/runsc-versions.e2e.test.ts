@@ -120,7 +120,7 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
       await assert.rejects(gateway.call(getSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
       await assert.rejects(gateway.call(deleteSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
     }
-    // Nothing of them was fetched to be deleted.
+    // The delete fetched no part of them.
     assert.deepEqual(await upgraded.call(listSandboxesV1, {}), had.value);
     const listed = (await gateway.call(listSandboxesV1, {})).map(({ sandboxID }) => sandboxID);
     assert.deepEqual(listed.sort(), [whole, files].sort());

@@ -65,7 +65,7 @@ export class Devices {
     return (await this.#records.get(this.#keyOf(name))) === undefined ? this.#named(name) : name;
   }
 
-  /** By its identity, else by an alias that no other device has. */
+  /** Finds a device by its identity, or by an alias that no other device has. */
   async #read(id: string): Promise<Kept> {
     const entry = (await this.#records.get(this.#keyOf(id))) ?? (await this.#records.get(this.#keyOf(await this.#named(id))));
     if (entry === undefined) return fail("STORE_KEY_NOT_FOUND", `cold-tier device ${id} was not found`);
