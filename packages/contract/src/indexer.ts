@@ -66,13 +66,13 @@ export type HashQueryInput = z.input<typeof hashQuery>;
 export type Freshness = {
   /** Of the last batch taken in; null before the first. */
   last_sequence: number | null;
-  /** From the publisher's clock to our taking the batch in. */
+  /** From the publisher's clock to our taking the last batch in; it changes with the next one. */
   lag_ms: number | null;
   /** Since the last batch came. */
   age_ms: number | null;
   /** Events were lost and could not be replayed: the blocks that they can have touched were dropped, what is there now is true but not all. */
   gap: boolean;
-  /** Everything since the publisher's start, or since it cleared all, was taken in. */
+  /** Everything since the publisher's start, or since it cleared all, was taken in and is still there; false while it is not connected. */
   complete: boolean;
   source: "none" | "event" | "replay" | "snapshot";
   connected: boolean;

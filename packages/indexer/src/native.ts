@@ -37,6 +37,8 @@ export interface NativeIndex {
   ranks(id: number): number[];
   /** 0: not among the last batches, 1: the very same, 2: another batch had this number. */
   seen(id: number, sequence: number, payload: Buffer): number;
+  /** Whether the memory budget took blocks of it, since it last began anew or cleared all. */
+  evicted(id: number): boolean;
   complaint(id: number): string;
   parked(id: number): number;
   /** Reads a plain query's body, which must stay until `answerScanned`: UNUSUAL where `splitQuery` must read it, PLAIN, or WANTS_FRESHNESS. `lists`: see query-input.ts. */
@@ -109,7 +111,7 @@ export const outcomes = [
   "over_budget",
   "removed_unknown",
   "wrong_seed",
-  "foreign_hashes",
+  "engine_hashes",
   "standard_hashes",
   "rank_differs",
   "multimodal_blocks",

@@ -80,6 +80,8 @@ function readEndpoint(address: string, field: string): Endpoint {
   const port = Number(match?.[2] ?? 0);
   if (match === null || host === "" || port < 1 || port > 65535)
     throw new Refusal("invalid_value", `${field}: expected tcp://HOST:PORT or ipc://PATH, got ${JSON.stringify(address)}`, { field });
+  if (/[@/?#\s]/.test(host))
+    throw new Refusal("invalid_value", `${field}: expected tcp://HOST:PORT with a host name or an address alone, got ${JSON.stringify(address)}`, { field });
   const binds = host === "*" || host === "0.0.0.0" || host === "::" || host === "[::]";
   return { address: host === "::" ? `tcp://[::]:${port}` : address, binds };
 }

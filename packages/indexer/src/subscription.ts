@@ -11,7 +11,7 @@ import { type Offered, Order } from "./order.ts";
 import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import { nameOf, type PublisherKind } from "./register-input.ts";
-import type { Remembered, SubscriptionOptions } from "./subscription-options.ts";
+import type { SubscriptionOptions } from "./subscription-options.ts";
 import { subscribeTo } from "./subscription-socket.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
@@ -20,7 +20,7 @@ export class Subscription {
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly key: string;
-  readonly counts = new Counts();
+  readonly counts: Counts;
   readonly order: Order;
   readonly proof = new Proof();
   readonly startedAtMs = Date.now();
@@ -49,6 +49,7 @@ export class Subscription {
     this.registration = options.registration;
     this.kind = options.kind;
     this.key = nameOf(options.registration);
+    this.counts = new Counts(options.kind);
     this.order = new Order(options.intake.room);
     this.#healer = new Healer(this, options, this.#ending.signal);
     this.#socket = subscribeTo({
@@ -75,13 +76,13 @@ export class Subscription {
         options.log.error({ subscription: this.key, err: error }, "taking in events failed");
       },
     });
-    const { next = null, gap = false, complete = true, isPartial = false, needsAll = false } = options.remembered ?? {};
+    const { next = null, gap = false, complete = true, isPartial = false, needsAll = false, takenAtMs = null, lagMs = null } = options.remembered ?? {};
     this.proof.want({ ofAll: needsAll });
     if (next === null) return;
     this.order.resume(next, isPartial);
     this.gap = gap;
     this.complete = complete;
-    this.last.resume(next);
+    this.last.resume(next, takenAtMs, lagMs);
   }
 
   get id(): number {
@@ -222,17 +223,15 @@ export class Subscription {
   }
 
   freshness(nowMs: number = Date.now()): Freshness {
-    return {
-      ...this.last.freshness(nowMs),
-      gap: this.gap || this.order.gap,
-      complete: this.complete && !this.order.gap && !this.proof.missing,
-      connected: this.connected,
-    };
+    return { ...this.heard(nowMs), complete: this.heard(nowMs).complete && !this.#options.index.evicted(this.id) };
   }
 
-  remember(): Remembered {
-    const { order, gap, complete } = this;
-    return { next: order.next ?? null, gap, complete, isPartial: order.partial, needsAll: this.proof.isOfAll, former: this.held.former };
+  /** The same without what the index knows, which it adds where it writes answers. */
+  heard(nowMs: number): Freshness {
+    const { connected } = this;
+    // A publisher that is not connected is not heard.
+    const complete = this.complete && connected && !this.order.gap && !this.proof.missing;
+    return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
@@ -265,14 +264,14 @@ export class Subscription {
 
   /** What a part of a batch came to; `more`: another part follows. */
   #count(more: boolean): void {
-    this.counts.add(this.#batchCounts);
+    const isIndexed = this.counts.add(this.#batchCounts);
     if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
       // Known to be empty is known wholly.
       this.gap = false;
       this.complete = true;
     }
-    if (this.#batchCounts[outcomeIndex.malformed_event] !== 0) this.complete = false;
+    if (!isIndexed) this.complete = false;
     if (this.#batchCounts[outcomeIndex.lost_removal] !== 0) this.#hasLost = true;
     if (more || !this.#hasLost) return;
     this.#hasLost = false;

@@ -75,6 +75,7 @@ export class Views {
     const { registry, settings } = this.#options;
     const rows = Map.groupBy(this.streams(), ({ subscription }) => subscription);
     const now = Date.now();
+    const byEndpoint = Map.groupBy([...registry.subscriptions.values()], ({ registration }) => registration.endpoint);
     const services = [...registry.subscriptions.values()].map((subscription) => ({
       ...subscription.registration,
       kind: subscription.kind,
@@ -95,15 +96,33 @@ export class Views {
       },
       events: subscription.counts.named(),
       parked: this.#index.parked(subscription.id),
-      doctor: diagnose(subscription, this.#index.complaint(subscription.id), settings.silence_seconds * 1000, now),
+      doctor: diagnose(
+        subscription,
+        {
+          complaint: this.#index.complaint(subscription.id),
+          silenceMs: settings.silence_seconds * 1000,
+          // A store may be registered once for each of its models.
+          sharing:
+            subscription.kind === "store"
+              ? []
+              : (byEndpoint.get(subscription.registration.endpoint) ?? []).filter((other) => other !== subscription).map(({ key }) => key),
+          evicted: this.#index.evicted(subscription.id),
+        },
+        now,
+      ),
     }));
     return { count: services.length, doctor: this.#doctor(), services };
   }
 
   /** What is wrong with the indexer itself. */
   #doctor(): string[] {
-    const { quarantine, snapshots } = this.#options;
+    const { quarantine, settings, snapshots } = this.#options;
     const says = quarantine.entries.map(({ name, reason }) => `${name}: ${reason}`);
+    const { evictedBlocks } = figuresOf(this.#index);
+    if (evictedBlocks > 0)
+      says.push(
+        `${evictedBlocks} blocks were evicted since the start, because indexer.memory_budget_mb (${settings.memory_budget_mb}) is full: matches may be shorter than what the engines have; raise it`,
+      );
     if (snapshots.problem !== "") says.push(`the last snapshot could not be written: ${snapshots.problem}`);
     return says;
   }

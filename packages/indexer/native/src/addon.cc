@@ -127,6 +127,12 @@ napi_value seen(Addon& addon, const Arguments& args) {
   return args.of(static_cast<double>(addon.index.seen(id, static_cast<u64>(args.number(1)), payload.data, payload.size)));
 }
 
+napi_value evicted(Addon& addon, const Arguments& args) {
+  napi_value value = nullptr;
+  check(napi_get_boolean(args.env, addon.index.subscription(liveSubscription(addon, args)).evicted, &value), "boolean");
+  return value;
+}
+
 napi_value complaint(Addon& addon, const Arguments& args) { return args.of(std::string_view(addon.index.subscription(liveSubscription(addon, args)).complaint)); }
 
 napi_value parked(Addon& addon, const Arguments& args) {
@@ -268,7 +274,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(evicted), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");

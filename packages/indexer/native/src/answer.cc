@@ -72,7 +72,7 @@ class PackedOut {
 };
 
 template <typename Out>
-void writeFreshness(Out& out, const Publishers& publishers, const FreshnessTable& table) {
+void writeFreshness(Out& out, const Index& index, const Publishers& publishers, const FreshnessTable& table) {
   const auto rowOf = [&](u32 subscription) { return table.rows + static_cast<std::size_t>(subscription) * freshnessFields; };
   // One that is being registered or ended is not in the table.
   const auto isKnown = [&](u32 subscription) { return subscription < table.subscriptions && !std::isnan(rowOf(subscription)[IsConnected]); };
@@ -87,9 +87,9 @@ void writeFreshness(Out& out, const Publishers& publishers, const FreshnessTable
       if (std::isnan(row[field])) out.nothing();
       else out.number(static_cast<u64>(row[field]));
     };
-    const auto flag = [&](const char* name, FreshnessField field) {
+    const auto flag = [&](const char* name, FreshnessField field, bool also = true) {
       out.key(name);
-      out.flag(row[field] != 0);
+      out.flag(row[field] != 0 && also);
     };
     out.key(std::to_string(rank));
     out.open(freshnessFields);
@@ -97,7 +97,7 @@ void writeFreshness(Out& out, const Publishers& publishers, const FreshnessTable
     number("lag_ms", LagMs);
     number("age_ms", AgeMs);
     flag("gap", HasGap);
-    flag("complete", IsComplete);
+    flag("complete", IsComplete, !index.subscriptions()[subscription].evicted);
     out.key("source");
     out.text(row[Source] >= 0 && row[Source] < std::size(freshnessSources) ? freshnessSources[static_cast<std::size_t>(row[Source])] : freshnessSources[0]);
     flag("connected", IsConnected);
@@ -138,7 +138,7 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
     out.key("DP");
     out.open(0);
     out.close();
-    if (freshness != nullptr) out.key("freshness"), writeFreshness(out, publishersOf(request.space.tenant, request.instance), *freshness);
+    if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, publishersOf(request.space.tenant, request.instance), *freshness);
     out.close();
   }
   out.close();
@@ -168,7 +168,7 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
     out.number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
   }
   out.close();
-  if (freshness != nullptr) out.key("freshness"), writeFreshness(out, row.publishers, *freshness);
+  if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, row.publishers, *freshness);
   out.close();
 }
 

@@ -46,7 +46,8 @@ bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Out
   space.salt = event.salt.empty() ? sub.salt : std::string(event.salt);
   if (!event.lora.empty()) space.lora = "n:" + std::string(event.lora);
   else if (!sub.lora.empty()) space.lora = "n:" + sub.lora;
-  else if (event.hasLoraId) space.lora = "i:" + (event.loraId.empty() ? std::to_string(event.loraNumber) : std::string(event.loraId));
+  // Engines give their adapters ids from 1 on: 0 stands for the base model.
+  else if (event.hasLoraId && (event.loraId.empty() ? event.loraNumber != 0 : event.loraId != "0")) space.lora = "i:" + (event.loraId.empty() ? std::to_string(event.loraNumber) : std::string(event.loraId));
   return true;
 }
 
@@ -118,8 +119,16 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     // A block inside a chain with no parent named: only the standard's own hashes say where it belongs.
     const bool proven = sub.standard || (count > 1 && roll(names[0], locals_[1], seed_) == names[1]);
     if (proven) return store(id, stream, space, names, count, nullptr, 0, outcomes);
+    // Where a block of the event is known by its hash, what was before it is known, and so is the place of all behind it.
+    for (u32 i = 0; i < count; ++i) {
+      const u32 known = findParent(sub, space, names[i]);
+      if (known == 0 || spaceOf(known) != space) continue;
+      outcomes[MissingParent] += i > 0 ? 1 : 0;
+      store(id, stream, space, &arena_.sequence[known], 1, names[i] == arena_.sequence[known] ? nullptr : names + i, 0, outcomes);
+      return i + 1 < count ? place(id, stream, space, known, arena_.sequence[known], false, names + i + 1, locals_.data() + i + 1, count - i - 1, outcomes) : void();
+    }
     ++outcomes[MissingParent];
-    sub.complaint = "a stored event begins inside a chain (base_block_idx above 0) and names no parent_hash";
+    sub.complaint = "a stored event begins inside a chain (base_block_idx above 0), names no parent_hash, and no block of it is known: its prefix is unknown";
     return;
   }
   const bool standard = names[0] == (event.hasParent ? roll(event.parent, locals_[0], seed_) : locals_[0]);
@@ -235,7 +244,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
     if (!streams.empty() && !inOrder(sub, orderOf(streams.front()), static_cast<u32>(space), event, outcomes)) return;
   }
   ++outcomes[Cleared];
-  if (!event.named && streams.size() == sub.streams.size()) ++outcomes[ClearedAll];
+  if (!event.named && streams.size() == sub.streams.size()) ++outcomes[ClearedAll], sub.evicted = false;
   std::erase_if(sub.park, [&](const ParkedEvent& parked) {
     const bool hit = std::find(streams.begin(), streams.end(), parked.stream) != streams.end() && (space < 0 || parked.space == static_cast<u32>(space));
     if (hit) sub.parkedBlocks -= static_cast<u32>(parked.names.size());

@@ -87,7 +87,7 @@ void Index::clear(u32 id) {
   sub.parkedBlocks = 0;
   if (!sub.doubted.empty() || !sub.spaces.empty()) ++version_;
   sub.doubted.clear();
-  sub.unnumbered = false;
+  sub.unnumbered = sub.evicted = false;
   sub.lastEventId.clear();
   sub.spaces.clear();
   sub.standard = false;

@@ -61,6 +61,7 @@ struct Subscription {
   bool active = false;
   bool ownNames = false;  // its block names contradict another publisher's: they are kept in `names` alone
   bool standard = false;  // its hashes were seen to be the standard's
+  bool evicted = false;   // the memory budget took blocks of it, since it last began anew or cleared all
   bool unnumbered = false;  // some event of it had no event_id
   u64 scope = 0;
   FlatMap names;
@@ -79,8 +80,8 @@ struct Subscription {
   u64 weighed = 0;         // its share of Index::subscriptionBytes_
 };
 
-// What a snapshot begins with: "SVCVIX03".
-inline constexpr u64 snapshotMagic = 0x3330584956435653ull;
+// What a snapshot begins with: "SVCVIX04".
+inline constexpr u64 snapshotMagic = 0x3430584956435653ull;
 
 class Index {
  public:

@@ -80,7 +80,7 @@ void Index::judgeSeed(Subscription& sub, const Event& event, const Namespace& sp
     return;
   }
   if (!event.standardNames) {
-    ++outcomes[ForeignHashes];
+    ++outcomes[EngineHashes];
     return;
   }
   const u32* tokens = batch_.tokens.data() + event.tokenBegin;

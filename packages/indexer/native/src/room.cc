@@ -169,6 +169,8 @@ bool Index::findOldest() {
 
 void Index::evict(u64 blocks) {
   u64 freed = 0;
+  std::vector<u64> lost;  // the streams that lose blocks
+  u32 lastSet = HolderSets::none;
   while (freed < blocks && !ghosts_.empty()) freed += releaseGhosts();
   while (freed < blocks && (!oldest_.empty() || findOldest())) {
     const auto [stamp, inverse] = oldest_.back();
@@ -176,11 +178,20 @@ void Index::evict(u64 blocks) {
     // Used since it was listed.
     if (arena_.stamp(~inverse) != stamp) continue;
     u32 page[BlockArena::pageBlocks], count = 0;
-    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) page[count++] = ~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left));
+    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) {
+      const u32 block = page[count++] = ~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left));
+      if (arena_.holders[block] == lastSet) continue;
+      lastSet = arena_.holders[block];
+      const std::vector<u64>& bits = sets_[lastSet].bits;
+      if (lost.size() < bits.size()) lost.resize(bits.size());
+      for (std::size_t word = 0; word < bits.size(); ++word) lost[word] |= bits[word];
+    }
     releaseAll(page, count);
     freed += count;
     evicted_ += count;
   }
+  for (std::size_t word = 0; word < lost.size(); ++word)
+    for (u64 left = lost[word]; left != 0; left &= left - 1) subscriptions_[streams_[word * 64 + static_cast<u32>(std::countr_zero(left))].subscription].evicted = true;
   for (Subscription& sub : subscriptions_)
     if (sub.active) sweepNames(sub);
   shrinkTables();

@@ -97,6 +97,7 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     sub.ownNames = in.number<u8>() != 0;
     sub.standard = in.number<u8>() != 0;
     sub.unnumbered = in.number<u8>() != 0;
+    sub.evicted = in.number<u8>() != 0;
     for (u64 k = in.count(4); k > 0; --k) sub.streams.push_back(in.number<u32>());
     for (u64 k = in.count(4); k > 0; --k) sub.spaces.insert(in.number<u32>());
     for (u64 k = in.count(16); k > 0; --k) {

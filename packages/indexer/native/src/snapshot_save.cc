@@ -79,7 +79,7 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
     to.number(sub.blockSize);
     to.number(sub.rank);
     to.number(sub.scope);
-    for (u8 flag : {static_cast<u8>(sub.kind), static_cast<u8>(sub.active), static_cast<u8>(sub.ownNames), static_cast<u8>(sub.standard), static_cast<u8>(sub.unnumbered)}) to.number(flag);
+    for (u8 flag : {static_cast<u8>(sub.kind), static_cast<u8>(sub.active), static_cast<u8>(sub.ownNames), static_cast<u8>(sub.standard), static_cast<u8>(sub.unnumbered), static_cast<u8>(sub.evicted)}) to.number(flag);
     to.number<u64>(sub.streams.size());
     for (u32 stream : sub.streams) to.number(stream);
     to.number<u64>(sub.spaces.size());
