@@ -1,4 +1,5 @@
 // Says in a sentence what is wrong with a registration, from what its first events and its silence show.
+import { type CacheGroup, groupComplaints } from "./cache-groups.ts";
 import { outcomeIndex } from "./native.ts";
 import type { Subscription } from "./subscription.ts";
 
@@ -16,10 +17,11 @@ export type Circumstances = {
   readonly sharing?: readonly string[];
   /** The memory budget took blocks of it. */
   readonly evicted?: boolean;
+  readonly groups?: readonly CacheGroup[];
 };
 
 export function diagnose(subscription: Subscription, circumstances: Circumstances, nowMs: number = Date.now()): string[] {
-  const { complaint, silenceMs, sharing = [], evicted = false } = circumstances;
+  const { complaint, silenceMs, sharing = [], evicted = false, groups = [] } = circumstances;
   const { counts, registration } = subscription;
   const count = (name: keyof typeof outcomeIndex) => counts.events[outcomeIndex[name]] ?? 0;
   const says: string[] = [];
@@ -53,6 +55,7 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
   const kinds = refused.filter(([name]) => count(name) > 0);
   const last = kinds.length > 1 ? "the last refusal of any kind" : "the last refusal";
   for (const [name, what] of kinds) says.push(`${count(name)} events were refused for ${what}; ${last}: ${complaint}`);
+  says.push(...groupComplaints(groups, registration.block_size));
   if (count("rank_differs") > 0)
     says.push(
       `${count("rank_differs")} batches carry another data-parallel rank than the registered ${registration.dp_rank}; their blocks count for the rank that they carry: register each rank with the endpoint it publishes at`,
@@ -60,10 +63,10 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
   if (count("unknown_event") + count("malformed_event") > 0)
     says.push(`${count("unknown_event") + count("malformed_event")} events could not be understood and were skipped`);
   if (count("lost_removal") > 0)
-    says.push(`${count("lost_removal")} removals could not be read, or carried out for lack of memory; the blocks that they may have named were dropped`);
+    says.push(`${count("lost_removal")} removals could not be read, or carried out for lack of memory; the blocks that they may have named are uncertain`);
   if (counts.malformedFrames > 0)
     says.push(
-      `${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed, and the blocks that they may have named were dropped`,
+      `${counts.malformedFrames} messages were malformed and were skipped; what they said is not indexed, and the blocks that they may have named are uncertain`,
     );
   if (count("no_hash") > 0 && count("blocks_stored") === 0)
     says.push("every event came without a hash: the store's keys are neither decimal nor 0x-hexadecimal numbers");
@@ -92,7 +95,9 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
       registration.replay_endpoint === ""
         ? "register a replay_endpoint so that gaps can be healed"
         : "raise buffer_steps in the engine's KV events configuration";
-    says.push(`events were lost and could not be replayed; the blocks that they can have touched were dropped. ${advice}`);
+    says.push(
+      `events were lost and could not be replayed; the blocks that they can have touched are uncertain until they are stored again, and dropped after indexer.uncertain_seconds. ${advice}`,
+    );
   }
   if (sharing.length > 0)
     says.push(

@@ -60,6 +60,14 @@ export function kindOf(type: string, brands: readonly string[]): PublisherKind {
   throw new Refusal("invalid_value", `type: expected vLLM, SGLang, Mooncake or ${brands.join(", ")}, got ${JSON.stringify(type)}`, { field: "type" });
 }
 
+/**
+ * vLLM keeps a block that it computes again beside the first one, and sends a stored event and a removal for each copy. SGLang and stores
+ * have a block once, and may report it again: there one removal takes it, however often it was stored.
+ */
+export function countsCopies(type: string): boolean {
+  return type.toLowerCase() === "vllm";
+}
+
 export type Endpoint = { readonly address: string; readonly binds: boolean };
 
 /** Those of a store's masters, of which one publishes at a time; everything else has one. */

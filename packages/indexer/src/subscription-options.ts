@@ -31,6 +31,7 @@ export type SubscriptionOptions = HealOptions & {
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly quietCheckMs: number;
+  readonly uncertainMs: number;
   readonly remembered?: Remembered | undefined;
 };
 

@@ -6,13 +6,14 @@ import { Healer } from "./heal.ts";
 import type { Held } from "./held.ts";
 import { LastTaken } from "./last-taken.ts";
 import { LiveReceiver } from "./live.ts";
-import { MALFORMED, MORE, outcomeIndex, outcomes } from "./native.ts";
+import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
 import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import { nameOf, type PublisherKind } from "./register-input.ts";
 import type { SubscriptionOptions } from "./subscription-options.ts";
 import { subscribeTo } from "./subscription-socket.ts";
+import { Uncertain } from "./uncertain.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
@@ -42,6 +43,7 @@ export class Subscription {
   readonly #time = new Float64Array(1);
   readonly last = new LastTaken();
   readonly #quiet = new Quiet();
+  readonly #uncertain: Uncertain;
 
   constructor(options: SubscriptionOptions) {
     this.#options = options;
@@ -51,6 +53,7 @@ export class Subscription {
     this.key = nameOf(options.registration);
     this.counts = new Counts(options.kind);
     this.order = new Order(options.intake.room);
+    this.#uncertain = new Uncertain(this, options, this.#ending.signal);
     this.#healer = new Healer(this, options, this.#ending.signal);
     this.#socket = subscribeTo({
       key: this.key,
@@ -191,10 +194,11 @@ export class Subscription {
   }
 
   #drop(why: string): void {
-    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are dropped");
+    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are uncertain");
     this.held.settle();
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
+    this.#uncertain.begin();
     this.gap = true;
     this.complete = false;
   }
@@ -223,15 +227,16 @@ export class Subscription {
   }
 
   freshness(nowMs: number = Date.now()): Freshness {
-    return { ...this.heard(nowMs), complete: this.heard(nowMs).complete && !this.#options.index.evicted(this.id) };
+    const heard = this.heard(nowMs);
+    const lacks = this.#options.index.lacks(this.id);
+    return { ...heard, complete: heard.complete && (lacks & EVICTED) === 0, uncertain: (lacks & UNCERTAIN) !== 0 };
   }
 
   /** The same without what the index knows, which it adds where it writes answers. */
-  heard(nowMs: number): Freshness {
-    const { connected } = this;
+  heard(nowMs: number): Omit<Freshness, "uncertain"> {
     // A publisher that is not connected is not heard.
-    const complete = this.complete && connected && !this.order.gap && !this.proof.missing;
-    return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected };
+    const complete = this.complete && this.connected && !this.order.gap && !this.proof.missing;
+    return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected: this.connected };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {

@@ -1,7 +1,8 @@
 // What the indexer tells about itself: registrations with freshness and digests, and pages of everything it holds.
 
+import type { CacheGroup } from "./cache-groups.ts";
 import { diagnose } from "./doctor.ts";
-import { figuresOf, type NativeIndex } from "./native.ts";
+import { EVICTED, figuresOf, type NativeIndex } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
@@ -12,7 +13,7 @@ import type { Stillness } from "./stillness.ts";
 const DEFAULT_PAGE = 1000;
 const MAX_PAGE = 10_000;
 
-type StreamRow = { stream: number; subscription: number; backend: string; medium: string; rank: number };
+type StreamRow = { stream: number; subscription: number; backend: string; medium: string; rank: number; group?: number; owner?: string; uncertain?: true };
 type Tally = { stream: number; blocks: number; digest: string };
 type SpaceRow = {
   space: number;
@@ -80,9 +81,9 @@ export class Views {
       ...subscription.registration,
       kind: subscription.kind,
       freshness: subscription.freshness(now),
-      streams: (rows.get(subscription.id) ?? []).map(({ stream, backend, medium, rank }) => {
+      streams: (rows.get(subscription.id) ?? []).map(({ stream, subscription: _, backend, medium, rank, ...more }) => {
         const { blocks = 0, digest = "" } = tally.get(stream) ?? {};
-        return { backend_id: backend, medium, dp_rank: rank, blocks, digest };
+        return { backend_id: backend, medium, dp_rank: rank, ...more, blocks, digest };
       }),
       batches: {
         received: subscription.counts.batches,
@@ -106,7 +107,8 @@ export class Views {
             subscription.kind === "store"
               ? []
               : (byEndpoint.get(subscription.registration.endpoint) ?? []).filter((other) => other !== subscription).map(({ key }) => key),
-          evicted: this.#index.evicted(subscription.id),
+          evicted: (this.#index.lacks(subscription.id) & EVICTED) !== 0,
+          groups: JSON.parse(this.#index.groups(subscription.id)) as CacheGroup[],
         },
         now,
       ),
@@ -135,7 +137,8 @@ export class Views {
     const { count, spaces, next } = JSON.parse(this.#index.spaces(from, limit)) as SpacePage;
     const names = new Map<number, string>();
     const keys = new Map([...this.#options.registry.subscriptions.values()].flatMap(({ held, registration }) => held.ids.map((id) => [id, registration])));
-    for (const { stream, subscription, rank, medium } of this.streams()) names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}`);
+    for (const { stream, subscription, rank, medium, uncertain } of this.streams())
+      names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}${uncertain === true ? "|uncertain" : ""}`);
     const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({
       context: space,

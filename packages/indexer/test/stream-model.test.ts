@@ -77,6 +77,7 @@ class ModelIndexer {
       replayTimeoutMs: 150,
       reorderGraceMs: 20,
       quietCheckMs,
+      uncertainMs: 600_000,
       remembered: saved?.remembered,
     });
   }

@@ -92,7 +92,7 @@ void writeFreshness(Out& out, const Index& index, const Publishers& publishers, 
       out.flag(row[field] != 0 && also);
     };
     out.key(std::to_string(rank));
-    out.open(freshnessFields);
+    out.open(freshnessFields + 1);
     number("last_sequence", LastSequence);
     number("lag_ms", LagMs);
     number("age_ms", AgeMs);
@@ -101,6 +101,8 @@ void writeFreshness(Out& out, const Index& index, const Publishers& publishers, 
     out.key("source");
     out.text(row[Source] >= 0 && row[Source] < std::size(freshnessSources) ? freshnessSources[static_cast<std::size_t>(row[Source])] : freshnessSources[0]);
     flag("connected", IsConnected);
+    out.key("uncertain");
+    out.flag(index.hasUncertain(subscription));
     out.close();
   }
   out.close();
@@ -150,8 +152,14 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
   u32 longest = 0;
   for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]);
   totals_.matchedBlocks += longest;
+  // Beyond the certain ones, of each rank.
+  u32 reach = longest;
+  if (!reach_.empty())
+    for (const auto& rank : row.ranks) reach = std::max(reach, reachOf(rank.mask));
   out.key(row.instance, row.key);
-  out.open(2 + row.media.size() + (freshness == nullptr ? 0 : 1));
+  bool isUncertain = false;
+  for (const auto& rank : row.ranks) isUncertain |= reachOf(rank.mask) > lengths_[rank.mask];
+  out.open(2 + row.media.size() + (isUncertain ? 1 : 0) + (freshness == nullptr ? 0 : 1));
   out.key("longest_matched");
   out.number(static_cast<u64>(longest) * blockSize);
   for (const auto& medium : row.media) {
@@ -168,6 +176,20 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
     out.number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
   }
   out.close();
+  if (isUncertain) {
+    out.key("uncertain");
+    out.open(2);
+    out.key("longest_matched");
+    out.number(static_cast<u64>(reach - longest) * blockSize);
+    out.key("DP");
+    out.open(row.ranks.size());
+    for (const auto& rank : row.ranks) {
+      out.key(std::to_string(rank.rank));
+      out.number(static_cast<u64>(reachOf(rank.mask) - lengths_[rank.mask]) * blockSize);
+    }
+    out.close();
+    out.close();
+  }
   if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, row.publishers, *freshness);
   out.close();
 }

@@ -68,36 +68,46 @@ bool Index::inOrder(Subscription& sub, u32 stream, u32 space, const Event& event
 void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   Subscription& sub = subscriptions_[id];
   Namespace like;
+  const u32 rank = rankOf(sub, event);
+  CacheGroup* const group = learnGroup(sub, rank, event);
+  if (group == nullptr) {
+    ++outcomes[TooManyStreams];
+    return;
+  }
   if (!accepts(sub, event, like, outcomes)) return;
   if (event.hashCount == 0) {
-    ++outcomes[Unhashed];
+    // Of a group that keeps some blocks only, an event may have none.
+    if (!event.hasGroup || !event.hasTokens) ++outcomes[Unhashed];
     return;
   }
   if (!makeRoom(event.hashCount)) {
     ++outcomes[OverBudget];
     return;
   }
-  like.pairs = event.hasPairs;
+  like.ahead = event.hasPairs ? 1 : event.ahead;
   bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty() && sub.salt.empty();
-  if (event.hasTokens) {
-    if (event.tokenCount != static_cast<u64>(event.hashCount) * like.blockSize) {
+  // The tokens are those of a stretch of blocks, of which this group keeps some; which ones, their hashes tell where another group keeps all.
+  const bool isSparse = event.hasTokens && group->kind != GroupKind::Whole && event.hasGroup && event.tokenCount % like.blockSize == 0 &&
+                        event.tokenCount > static_cast<u64>(event.hashCount) * like.blockSize;
+  if (event.hasTokens && !isSparse) {
+    const bool isMisled = event.ahead > 0 && event.aheadRows != event.hashCount;
+    if (isMisled || event.tokenCount != static_cast<u64>(event.hashCount) * like.blockSize) {
       ++outcomes[RefusedTokens];
       sub.complaint = "an event has " + std::to_string(event.hashCount) + " blocks and " + std::to_string(event.tokenCount) + " tokens; the registered block size is " + std::to_string(like.blockSize);
       return;
     }
     if (!localHashes(event, like, sub, outcomes)) return;
-  } else if (!event.standardNames && sub.kind == PublisherKind::Engine) {
+  } else if (!isSparse && !event.standardNames && sub.kind == PublisherKind::Engine) {
     ++outcomes[MissingTokens];
     sub.complaint = "stored events carry neither token_ids nor standard hashes (seq_hashes), so no prompt can be matched with them";
     return;
   }
   std::string scratch;
-  const u32 rank = rankOf(sub, event);
-  const std::string_view medium = mediumName(event, scratch);
-  const std::int64_t found = hasRoomForSpace(like) ? internStream(id, event.backend, medium, rank, event.shard) : -1;
+  const StreamName name{event.backend, mediumName(event, scratch), rank, event.shard, static_cast<u32>(event.group), event.owner};
+  const std::int64_t found = hasRoomForSpace(like) ? internStream(id, name) : -1;
   if (found < 0) {
     ++outcomes[TooManyStreams];
-    if (event.shard != 0) giveUpShards(id, event.backend, medium, rank);
+    if (event.shard != 0) giveUpShards(id, name);
     return;
   }
   const u32 stream = static_cast<u32>(found);
@@ -108,6 +118,12 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
 
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const u32 count = event.hashCount;
+  if (isSparse) {
+    ParkedEvent sparse;
+    sparse.stream = stream, sparse.space = space, sparse.sparse = true;
+    sparse.names.assign(names, names + count);
+    return placeSparse(id, std::move(sparse), outcomes);
+  }
   if (!event.hasTokens) {
     const u32 parent = event.hasParent ? find(space, event.parent) : 0;
     spaces_[space].bare = true;
@@ -143,7 +159,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   if (parent != 0) {
     // A cache salt stands in a chain's first block only: its children live where it lives.
     const Namespace& home = spaces_[spaceOf(parent)];
-    if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.pairs == like.pairs) space = spaceOf(parent);
+    if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.ahead == like.ahead) space = spaceOf(parent);
     if (sub.spaces.insert(space).second) ++version_;
     place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
   } else if (standard) {
@@ -169,10 +185,10 @@ void Index::place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool 
 }
 
 bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes) {
-  const u32 count = event.hashCount, size = space.blockSize, window = size + (event.hasPairs ? 1 : 0);
+  const u32 count = event.hashCount, size = space.blockSize, window = size + (event.hasPairs ? 1 : 0), ahead = event.hasPairs ? 0 : event.ahead;
   const u32* tokens = batch_.tokens.data() + event.tokenBegin;
   locals_.resize(count);
-  if (event.extraBegin == nullptr) {
+  if (event.extraBegin == nullptr && ahead == 0) {
     for (u32 i = 0; i < count; ++i) locals_[i] = localHash(tokens + static_cast<u64>(i) * size, window, seed_);
     return true;
   }
@@ -180,6 +196,8 @@ bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub,
   for (u32 i = 0; i < count; ++i) {
     const auto* bytes = reinterpret_cast<const u8*>(tokens + static_cast<u64>(i) * size);
     blockBytes_.assign(bytes, bytes + window * 4ull);
+    const auto* behind = reinterpret_cast<const u8*>(batch_.lookahead.data() + event.aheadBegin + i * ahead);
+    blockBytes_.insert(blockBytes_.end(), behind, behind + ahead * 4ull);
     // What is neither a LoRA nor a salt changes the block's content: such a block equals none of plain text.
     if (extras.next(blockBytes_, i == 0)) ++outcomes[Multimodal];
     locals_[i] = XXH3_64bits_withSeed(blockBytes_.data(), blockBytes_.size(), seed_);
@@ -206,10 +224,9 @@ void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const std::int64_t space = findSpace(like);
   taken_ = true;
-  const u32 rank = rankOf(sub, event);
+  const StreamName name{event.backend, medium, rankOf(sub, event), event.shard, static_cast<u32>(event.group), event.owner};
   for (u32 stream : sub.streams) {
-    const Stream& known = streams_[stream];
-    if (known.rank != rank || known.shard != event.shard || media_[known.medium] != medium || known.backend != event.backend) continue;
+    if (!streams_[stream].is(name, media_[streams_[stream].medium])) continue;
     if (space >= 0 && !inOrder(sub, orderOf(stream), static_cast<u32>(space), event, outcomes)) {
       taken_ = false;
       return;
@@ -253,6 +270,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   purge(streams, space);
   const auto cleared = [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); };
   if (space < 0 && std::erase_if(sub.doubted, cleared) > 0) ++version_;
+  if (!event.named && streams.size() == sub.streams.size()) dropTwins(sub);
 }
 
 }  // namespace svc
