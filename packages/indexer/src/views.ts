@@ -140,6 +140,8 @@ export class Views {
     for (const { stream, subscription, rank, medium, uncertain } of this.streams())
       names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}${uncertain === true ? "|uncertain" : ""}`);
     const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
+    // The groups of an engine's KV cache are one holder.
+    const holdersOf = (held: number[]): string[] => [...new Set(held.map(nameOf))];
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({
       context: space,
       model_name: model,
@@ -150,7 +152,7 @@ export class Views {
       block_size,
       bigram: pairs,
       prefix_count: blocks,
-      holders: streams.map(nameOf),
+      holders: holdersOf(streams),
     }));
     const page = { context_count: count, contexts, next_context_cursor: next };
     if (!parameters.has("cursor")) return page;
@@ -159,7 +161,7 @@ export class Views {
     ) as BlockPage;
     return {
       ...page,
-      blocks: blocks.blocks.map(({ space, hash, streams }) => ({ context: space, seq_hash: BigInt(hash), holders: streams.map(nameOf) })),
+      blocks: blocks.blocks.map(({ space, hash, streams }) => ({ context: space, seq_hash: BigInt(hash), holders: holdersOf(streams) })),
       next_cursor: blocks.next,
     };
   }
