@@ -1,4 +1,5 @@
 // What a query is answered with, as JSON or msgpack: a row per instance, and how fresh it is when that is wanted.
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -147,18 +148,36 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
   out.close();
 }
 
+bool Query::hasUncertain(const View::Row& row) const {
+  return std::any_of(row.ranks.begin(), row.ranks.end(), [&](const View::Rank& rank) { return reachOf(rank.mask) > lengths_[rank.mask]; });
+}
+
+// The tokens beyond the certain ones.
+template <typename Out>
+void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
+  u32 longest = 0, reach = 0;
+  for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]), reach = std::max(reach, reachOf(rank.mask));
+  out.key("uncertain");
+  out.open(2);
+  out.key("longest_matched");
+  out.number(static_cast<u64>(reach - longest) * blockSize);
+  out.key("DP");
+  out.open(row.ranks.size());
+  for (const auto& rank : row.ranks) {
+    out.key(std::to_string(rank.rank));
+    out.number(static_cast<u64>(reachOf(rank.mask) - lengths_[rank.mask]) * blockSize);
+  }
+  out.close();
+  out.close();
+}
+
 template <typename Out>
 void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const FreshnessTable* freshness) {
   u32 longest = 0;
   for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]);
   totals_.matchedBlocks += longest;
-  // Beyond the certain ones, of each rank.
-  u32 reach = longest;
-  if (!reach_.empty())
-    for (const auto& rank : row.ranks) reach = std::max(reach, reachOf(rank.mask));
   out.key(row.instance, row.key);
-  bool isUncertain = false;
-  for (const auto& rank : row.ranks) isUncertain |= reachOf(rank.mask) > lengths_[rank.mask];
+  const bool isUncertain = !reach_.empty() && hasUncertain(row);
   out.open(2 + row.media.size() + (isUncertain ? 1 : 0) + (freshness == nullptr ? 0 : 1));
   out.key("longest_matched");
   out.number(static_cast<u64>(longest) * blockSize);
@@ -176,20 +195,7 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
     out.number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
   }
   out.close();
-  if (isUncertain) {
-    out.key("uncertain");
-    out.open(2);
-    out.key("longest_matched");
-    out.number(static_cast<u64>(reach - longest) * blockSize);
-    out.key("DP");
-    out.open(row.ranks.size());
-    for (const auto& rank : row.ranks) {
-      out.key(std::to_string(rank.rank));
-      out.number(static_cast<u64>(reachOf(rank.mask) - lengths_[rank.mask]) * blockSize);
-    }
-    out.close();
-    out.close();
-  }
+  if (isUncertain) writeUncertain(out, row, blockSize);
   if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, row.publishers, *freshness);
   out.close();
 }

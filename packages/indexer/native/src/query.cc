@@ -99,27 +99,23 @@ void Query::walk(u32 space, const Request& request, u32 ahead, u64 localSeed, co
 
 const u32* Query::match(const Request& request, const View& view) {
   lengths_.assign(view.masks, 0);
-  if (view.fine.empty()) reach_.clear();
-  else reach_.assign(view.masks, 0);
+  reach_.clear();
+  const std::int64_t plain = view.plain;
   const u64 seed = index_.seed();
-  const auto look = [&](std::int64_t space, u32 ahead, u64 localSeed, bool isFirst) {
-    if (space < 0) return;
-    if (view.hasCoarse) {
-      if (isFirst) walk(static_cast<u32>(space), request, ahead, localSeed, view, lengths_.data());
-      else {
-        best_.assign(view.masks, 0);
-        walk(static_cast<u32>(space), request, ahead, localSeed, view, best_.data());
-        for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
-      }
-    }
-    if (!view.fine.empty()) matchFine(static_cast<u32>(space), request, ahead, localSeed, view);
+  if (view.hasCoarse && plain >= 0) walk(static_cast<u32>(plain), request, 0, seed, view, lengths_.data());
+  const auto further = [&](u32 space, u32 ahead, u64 localSeed) {
+    best_.assign(view.masks, 0);
+    walk(space, request, ahead, localSeed, view, best_.data());
+    for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
   };
-  look(view.plain, 0, seed, true);
   // Blocks that came as hashes alone may have LoRA and salt in them.
   const std::string_view lora = request.space.lora;
   const u64 salted = saltedSeed(lora.starts_with("n:") ? lora.substr(2) : std::string_view(), request.space.salt, seed);
-  if (view.plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(view.plain)].bare) look(view.plain, 0, salted, false);
-  for (const auto& [ahead, space] : view.aheads) look(space, ahead, seed, false);
+  const bool isBare = plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(plain)].bare;
+  if (view.hasCoarse && isBare) further(static_cast<u32>(plain), 0, salted);
+  if (view.hasCoarse)
+    for (const auto& [ahead, space] : view.aheads) further(space, ahead, seed);
+  if (!view.fine.empty()) matchAllFine(request, view, isBare ? salted : seed);
   return lengths_.data();
 }
 

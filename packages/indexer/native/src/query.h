@@ -112,9 +112,13 @@ class Query {
   Publishers publishersOf(std::string_view tenant, std::string_view instance) const;
   void walk(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view, u32* lengths);
   // The lengths of the fine masks, as far as they are certain, and as far as they reach if nothing uncertain is gone.
+  [[gnu::noinline]] void matchAllFine(const Request& request, const View& view, u64 salted);
   void matchFine(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view);
   template <typename Out>
   void write(Out out, const View& view, const Request& request, const FreshnessTable* freshness);
+  bool hasUncertain(const View::Row& row) const;
+  template <typename Out>
+  [[gnu::noinline]] void writeUncertain(Out& out, const View::Row& row, u32 blockSize);
   template <typename Out>
   void writeRow(Out& out, const View::Row& row, u32 blockSize, const FreshnessTable* freshness);
 

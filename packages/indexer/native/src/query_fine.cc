@@ -160,4 +160,12 @@ void Query::matchFine(u32 space, const Request& request, u32 ahead, u64 localSee
   }
 }
 
+void Query::matchAllFine(const Request& request, const View& view, u64 salted) {
+  reach_.assign(view.masks, 0);
+  const u64 seed = index_.seed();
+  if (view.plain >= 0) matchFine(static_cast<u32>(view.plain), request, 0, seed, view);
+  if (view.plain >= 0 && salted != seed) matchFine(static_cast<u32>(view.plain), request, 0, salted, view);
+  for (const auto& [ahead, space] : view.aheads) matchFine(space, request, ahead, seed, view);
+}
+
 }  // namespace svc
