@@ -148,10 +148,6 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
   out.close();
 }
 
-bool Query::hasUncertain(const View::Row& row) const {
-  return std::any_of(row.ranks.begin(), row.ranks.end(), [&](const View::Rank& rank) { return reachOf(rank.mask) > lengths_[rank.mask]; });
-}
-
 // The tokens beyond the certain ones.
 template <typename Out>
 void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
@@ -195,7 +191,7 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
     out.number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
   }
   out.close();
-  if (isUncertain) writeUncertain(out, row, blockSize);
+  if (isUncertain) [[unlikely]] writeUncertain(out, row, blockSize);
   if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, row.publishers, *freshness);
   out.close();
 }

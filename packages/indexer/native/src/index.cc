@@ -130,7 +130,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       if (twin != Stream::noStream) lastResult = sets_.without(lastResult, twin);
       lastHad = counts && sets_[set].has(stream);
     }
-    if (lastHad && !addCopy(id, stream, block)) return settle(), giveUp(i);
+    if (lastHad && !addCopy(id, stream, block)) [[unlikely]] return settle(), giveUp(i);
     // Nobody held it: whatever it was called before, it is called by this publisher now.
     if (names != nullptr && arena_.engine[block] != 0 && arena_.engine[block] != names[i] && sets_[set].empty()) unname(block);
     if (set != lastResult) {
@@ -205,7 +205,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
       ++outcomes[UnknownRemoved];
       continue;
     }
-    if (sub.copies.size() > 0 && takeCopy(sub, stream, block)) {
+    if (sub.copies.size() > 0 && takeCopy(sub, stream, block)) [[unlikely]] {
       previous = block;
       ++outcomes[Removed];
       continue;

@@ -118,7 +118,7 @@ class Query {
   void write(Out out, const View& view, const Request& request, const FreshnessTable* freshness);
   bool hasUncertain(const View::Row& row) const;
   template <typename Out>
-  [[gnu::noinline]] void writeUncertain(Out& out, const View::Row& row, u32 blockSize);
+  [[gnu::noinline, gnu::cold]] void writeUncertain(Out& out, const View::Row& row, u32 blockSize);
   template <typename Out>
   void writeRow(Out& out, const View::Row& row, u32 blockSize, const FreshnessTable* freshness);
 
