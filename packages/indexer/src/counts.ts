@@ -1,8 +1,15 @@
 // What a subscription has seen, counted: for metrics, /services and the doctor.
-import { outcomes } from "./native.ts";
+import { type Outcome, outcomes } from "./native.ts";
+import type { PublisherKind } from "./register-input.ts";
 
 /** Restarts whose time is kept. */
 const MOST_RESTARTS = 10;
+
+/** Outcomes of events whose blocks the engine has and the index lacks. */
+const UNREAD = [
+  ...["malformed_event", "unknown_event", "no_hash", "model_differs", "block_size_differs", "token_count_differs", "tokens_missing"],
+  ...["parent_missing", "park_dropped", "too_many_streams", "over_budget"],
+] as const;
 
 export class Counts {
   batches = 0;
@@ -19,11 +26,23 @@ export class Counts {
   /** Connections that were ended here: for a message too large, for silence, or since what is there does not speak ZMTP. */
   brokenOff = 0;
   brokenOffWhy = "";
+  /** Why the last dial failed; "" once a connection stands. */
+  unreachableWhy = "";
+  /** Since when nobody is connected; undefined while somebody is. */
+  awaySinceMs: number | undefined = Date.now();
   /** By `outcomes`. */
   readonly events = new Float64Array(outcomes.length);
+  readonly #unread: readonly number[];
 
-  add(batch: Uint32Array): void {
+  constructor(kind: PublisherKind = "engine") {
+    // A store's keys need be no hashes.
+    this.#unread = UNREAD.filter((name) => kind === "engine" || name !== "no_hash").map((name) => outcomes.indexOf(name as Outcome));
+  }
+
+  /** Whether everything in it is indexed. */
+  add(batch: Uint32Array): boolean {
     for (let i = 0; i < this.events.length; i++) this.events[i] = (this.events[i] as number) + (batch[i] as number);
+    return this.#unread.every((outcome) => batch[outcome] === 0);
   }
 
   restarted(): void {

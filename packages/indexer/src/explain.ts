@@ -1,5 +1,6 @@
 // Why each instance matched as far as it did: the first block that ended it, who has that block, and how fresh all this is.
 import type { Freshness, Match, QueryAnswer } from "@svc/contract/indexer.ts";
+import type { CacheGroup } from "./cache-groups.ts";
 import type { NativeIndex } from "./native.ts";
 import type { ReadQuery } from "./query-input.ts";
 import type { Registry } from "./registry.ts";
@@ -23,6 +24,12 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
   const subscriptions = new Map([...registry.subscriptions.values()].flatMap((one) => one.held.ids.map((id) => [id, one])));
 
   const freshness = freshnessOf(index, registry, query.tenant);
+  const groupsOf = (instance: string, rank: number): CacheGroup[] =>
+    [...registry.subscriptions.values()]
+      .filter(({ registration, kind }) => registration.instance_id === instance && registration.tenant_id === query.tenant && kind === "engine")
+      .flatMap(({ id }) => JSON.parse(index.groups(id)) as CacheGroup[])
+      .filter((group) => group.rank === rank)
+      .toSorted((one, other) => one.group - other.group);
   const instances: Explanation["instances"] = {};
   for (const [instance, match] of Object.entries(rows)) {
     const reasons = Object.entries(match.DP).map(([rank, tokens]): Reason => {
@@ -31,8 +38,16 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
       if (probe === undefined) return { dp_rank: Number(rank), matched_blocks: depth, because: "the whole prompt's complete blocks are there" };
       const holders = probe.streams.map((stream) => {
         const row = streams.get(stream);
-        return `${subscriptions.get(row?.subscription ?? -1)?.registration.instance_id ?? "?"} rank ${row?.rank} on ${row?.medium}`;
+        const where = `${subscriptions.get(row?.subscription ?? -1)?.registration.instance_id ?? "?"} rank ${row?.rank} on ${row?.medium}`;
+        return row?.uncertain === true ? `${where} (uncertain)` : where;
       });
+      const groups = groupsOf(instance, Number(rank));
+      if (groups.length > 1)
+        return {
+          dp_rank: Number(rank),
+          matched_blocks: depth,
+          because: `behind block ${depth} no point of the prompt has what each group of this engine's KV cache needs: ${groups.map(({ group, kind }) => `${group} (${kind || "no kind named"})`).join(", ")}`,
+        };
       const others = holders.length === 0 ? "no instance has it" : `held by ${holders.join(", ")}`;
       return {
         dp_rank: Number(rank),

@@ -21,7 +21,7 @@ export class FreshnessTable {
     const rows = this.#rows.fill(Number.NaN);
     const nowMs = Date.now();
     for (const subscription of this.#subscriptions.values()) {
-      const { last_sequence, lag_ms, age_ms, gap, complete, source, connected } = subscription.freshness(nowMs);
+      const { last_sequence, lag_ms, age_ms, gap, complete, source, connected } = subscription.heard(nowMs);
       const [id = 0, former] = subscription.held.ids;
       const row = id * FIELDS;
       rows[row] = last_sequence ?? Number.NaN;

@@ -2,31 +2,14 @@
 import type { Socket } from "node:net";
 import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "@svc/kit/proxy/head-lines.ts";
-import { CHUNKED, CONNECTION, EXPECT, hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { CHUNKED, CONNECTION, EXPECT } from "@svc/kit/proxy/request-head.ts";
 import { BEHIND, HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import { headOf } from "./answer-head.ts";
 import { GrowingBuffer, joinChunks } from "./growing-buffer.ts";
 import type { Answer, Request } from "./http-exchange.ts";
-import {
-  BODY_MS,
-  HEAD_MS,
-  HEAD_TOO_LARGE,
-  IDLE_MS,
-  KEPT_BUFFER_BYTES,
-  LINGER_MS,
-  MAX_DRAINED_BYTES,
-  MAX_HEAD_BYTES,
-  MAX_HEAD_LINES,
-  TEXT_BYTES,
-} from "./http-limits.ts";
+import { ACCEPT, API_KEY, AUTHORIZATION, bodyRefused, CONTENT_ENCODING, CONTENT_TYPE, head } from "./http-head.ts";
+import { BODY_MS, HEAD_MS, HEAD_TOO_LARGE, IDLE_MS, KEPT_BUFFER_BYTES, LINGER_MS, MAX_DRAINED_BYTES, MAX_HEAD_BYTES, TEXT_BYTES } from "./http-limits.ts";
 import { Refusal } from "./refusal.ts";
-
-const CONTENT_TYPE = hopNames.length + 1;
-const ACCEPT = hopNames.length + 2;
-const AUTHORIZATION = hopNames.length + 3;
-const API_KEY = hopNames.length + 4;
-/** Heads are read one at a time, whoever's they are. */
-const head = new RequestHead(["content-type", "accept", "authorization", "x-api-key"], MAX_HEAD_LINES);
 
 export type Front = {
   readonly maxBodyBytes: number;
@@ -157,7 +140,8 @@ export class Connection implements WireOwner {
           this.#left.append(bytes, at, end);
           return;
         }
-        if (body === INCOMPLETE || body === REFUSED) {
+        // One read may bring a whole head that is larger than the limit.
+        if (body === INCOMPLETE || body === REFUSED || body - at > MAX_HEAD_BYTES) {
           this.#refuse(body === REFUSED ? new Refusal("invalid_value", head.problem) : new Refusal("too_large", HEAD_TOO_LARGE, {}, "HEADERS_TOO_LARGE"));
           return;
         }
@@ -205,9 +189,9 @@ export class Connection implements WireOwner {
     };
     this.#keepAlive = !head.isHttp10 && !/\bclose\b/i.test(head.value(CONNECTION) ?? "");
     this.#chunked = head.bodyBytes === CHUNKED;
-    const most = this.#front.maxBodyBytes;
-    if (head.bodyBytes > most) {
-      this.#refuse(new Refusal("too_large", `the body has ${head.bodyBytes} bytes; the maximum is ${most} (indexer.max_body_bytes)`));
+    const refusal = bodyRefused(head.value(CONTENT_ENCODING) ?? "", head.bodyBytes, this.#front.maxBodyBytes);
+    if (refusal !== undefined) {
+      this.#refuse(refusal);
       return false;
     }
     if (head.isOnly(EXPECT, "100-continue")) this.#wire.write("HTTP/1.1 100 Continue\r\n\r\n");

@@ -32,7 +32,8 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
   const budget = metrics.gauge("svc_indexer_memory_budget_bytes", "What the index never exceeds");
   const blocks = metrics.gauge("svc_indexer_blocks", "Unique blocks");
   const registrations = metrics.gauge("svc_indexer_registrations", "Publishers registered");
-  const gaps = metrics.gauge("svc_indexer_streams_with_gap", "Publishers whose blocks were dropped since events were lost");
+  const gaps = metrics.gauge("svc_indexer_streams_with_gap", "Publishers of which events were lost");
+  const uncertain = metrics.gauge("svc_indexer_streams_uncertain", "Publishers with blocks that lost events may have affected");
   const disconnected = metrics.gauge("svc_indexer_streams_disconnected", "Publishers that are not connected");
   const lag = metrics.gauge("svc_indexer_lag_seconds", "Largest time from a publisher's clock to our taking its last batch in");
   const snapshotSeconds = metrics.gauge("svc_indexer_snapshot_seconds", "Duration of the last snapshot");
@@ -52,6 +53,7 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
     },
     collect() {
       let withGap = 0;
+      let withUncertain = 0;
       let away = 0;
       let mostLagMs = 0;
       for (const subscription of registry.subscriptions.values()) {
@@ -68,8 +70,9 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
           before[field] = counts[field];
         }
         known.set(counts, before);
-        const { gap, connected, lag_ms } = subscription.freshness();
+        const { gap, connected, lag_ms, uncertain: isUncertain } = subscription.freshness();
         if (gap) withGap++;
+        if (isUncertain) withUncertain++;
         if (!connected) away++;
         mostLagMs = Math.max(mostLagMs, lag_ms ?? 0);
       }
@@ -86,6 +89,7 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
       blocks.set(figures.blocks);
       registrations.set(registry.subscriptions.size);
       gaps.set(withGap);
+      uncertain.set(withUncertain);
       disconnected.set(away);
       lag.set(mostLagMs / 1000);
       snapshotSeconds.set(snapshots.lastSeconds);

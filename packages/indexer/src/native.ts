@@ -14,6 +14,8 @@ export type NativeSubscription = {
   blockSize: number;
   rank: number;
   store: 0 | 1;
+  /** Each physical copy of a block is stored and removed by an event of its own. */
+  countsCopies?: boolean;
 };
 
 /** `lora`: "" for the base model, "n:" and a name, or "i:" and an id that came without a name. */
@@ -28,7 +30,7 @@ export interface NativeIndex {
   unsubscribe(id: number): void;
   /** Drops the subscription's blocks and what is known of its sequence: its publisher began anew. */
   clear(id: number): void;
-  /** Events were lost: drops the blocks that they can have touched. */
+  /** Events were lost: the blocks that they can have touched are uncertain from here on. */
   lose(id: number): void;
   /** MALFORMED: nothing was applied; TAKEN, with counts by `outcomes` and [timestampMs]; MORE: `applyMore` goes on with it, and nothing else is applied before. The payload is read during the call alone. */
   apply(id: number, sequence: number, payload: Buffer, counts: Uint32Array, time: Float64Array): number;
@@ -37,6 +39,12 @@ export interface NativeIndex {
   ranks(id: number): number[];
   /** 0: not among the last batches, 1: the very same, 2: another batch had this number. */
   seen(id: number, sequence: number, payload: Buffer): number;
+  /** Bits, see below: what an answer may lack of a subscription's blocks. */
+  lacks(id: number): number;
+  /** The groups of an engine's KV cache, as its events describe them. */
+  groups(id: number): string;
+  /** Drops the blocks that a loss may have taken. */
+  forgetUncertain(id: number): void;
   complaint(id: number): string;
   parked(id: number): number;
   /** Reads a plain query's body, which must stay until `answerScanned`: UNUSUAL where `splitQuery` must read it, PLAIN, or WANTS_FRESHNESS. `lists`: see query-input.ts. */
@@ -70,6 +78,10 @@ export interface NativeIndex {
   /** Reads a snapshot's file; the note that was saved with it. */
   load(path: string): string;
 }
+
+/** Of `lacks`: the memory budget took some, since the publisher last began anew or cleared all; a loss may have taken some that are still answered as uncertain. */
+export const EVICTED = 1;
+export const UNCERTAIN = 2;
 
 export const MALFORMED = 0;
 export const MORE = 2;
@@ -109,7 +121,7 @@ export const outcomes = [
   "over_budget",
   "removed_unknown",
   "wrong_seed",
-  "foreign_hashes",
+  "engine_hashes",
   "standard_hashes",
   "rank_differs",
   "multimodal_blocks",

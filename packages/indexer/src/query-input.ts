@@ -14,6 +14,10 @@ export type Lists = keyof typeof LISTS;
 export function readQuery({ rest, problem, token_ids, seq_hashes, block_hash }: SplitBody, msgpack: boolean, lists: Lists): ReadQuery {
   if (problem !== undefined) throw splitRefusal(JSON.parse(problem) as SplitProblem);
   const others = (msgpack ? parseMsgpack : parseJson)(rest) as Record<string, unknown>;
+  if ((others as Record<string, unknown> | null)?.["extra_keys"] != null)
+    throw new Refusal("unsupported", "extra_keys: a query is matched by tokens or hashes alone; name a LoRA adapter in lora_name and a salt in cache_salt", {
+      field: "extra_keys",
+    });
   const byHash = lists === "hashes" || (lists === "either" && (seq_hashes ?? block_hash ?? others["seq_hashes"] ?? others["block_hash"]) !== undefined);
   // Lists that were read stand as empty ones: the schema looks at all others.
   const input = byHash
@@ -37,7 +41,8 @@ type Scope = {
 
 function scopeOf(given: Scope): NativeQuery {
   const loraName = given.lora_name ?? "";
-  const loraId = given.lora_id ?? "";
+  // Engines give their adapters ids from 1 on: 0 stands for the base model.
+  const loraId = /^0*$/.test(String(given.lora_id ?? "")) ? "" : (given.lora_id ?? "");
   if (loraName !== "" && loraId !== "")
     throw new Refusal("unsupported", "lora_id: not together with lora_name; lora_id is deprecated, leave it out", { field: "lora_id" });
   return {

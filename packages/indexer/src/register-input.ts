@@ -60,6 +60,14 @@ export function kindOf(type: string, brands: readonly string[]): PublisherKind {
   throw new Refusal("invalid_value", `type: expected vLLM, SGLang, Mooncake or ${brands.join(", ")}, got ${JSON.stringify(type)}`, { field: "type" });
 }
 
+/**
+ * vLLM keeps a block that it computes again beside the first one, and sends a stored event and a removal for each copy. SGLang and stores
+ * have a block once, and may report it again: there one removal takes it, however often it was stored.
+ */
+export function countsCopies(type: string): boolean {
+  return type.toLowerCase() === "vllm";
+}
+
 export type Endpoint = { readonly address: string; readonly binds: boolean };
 
 /** Those of a store's masters, of which one publishes at a time; everything else has one. */
@@ -80,6 +88,8 @@ function readEndpoint(address: string, field: string): Endpoint {
   const port = Number(match?.[2] ?? 0);
   if (match === null || host === "" || port < 1 || port > 65535)
     throw new Refusal("invalid_value", `${field}: expected tcp://HOST:PORT or ipc://PATH, got ${JSON.stringify(address)}`, { field });
+  if (/[@/?#\s]/.test(host))
+    throw new Refusal("invalid_value", `${field}: expected tcp://HOST:PORT with a host name or an address alone, got ${JSON.stringify(address)}`, { field });
   const binds = host === "*" || host === "0.0.0.0" || host === "::" || host === "[::]";
   return { address: host === "::" ? `tcp://[::]:${port}` : address, binds };
 }

@@ -9,7 +9,7 @@ import type { NativeIndex, NativeSubscription } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { Reclaimer } from "./reclaim.ts";
 import { Refusal } from "./refusal.ts";
-import { keyOf, kindOf, nameOf, readRegistration } from "./register-input.ts";
+import { countsCopies, keyOf, kindOf, nameOf, readRegistration } from "./register-input.ts";
 import { RegistrationFiles } from "./registration-files.ts";
 import type { IndexerSettings } from "./settings.ts";
 import { Subscription } from "./subscription.ts";
@@ -133,6 +133,7 @@ export class Registry {
         replayTimeoutMs: settings.replay_timeout_ms,
         reorderGraceMs: settings.reorder_grace_ms,
         quietCheckMs: settings.quiet_check_ms,
+        uncertainMs: settings.uncertain_seconds * 1000,
         remembered: saved?.remembered,
       });
       await subscription.start();
@@ -164,6 +165,7 @@ export class Registry {
       blockSize: registration.block_size,
       rank: registration.dp_rank,
       store: kindOf(registration.type, this.#options.settings.brand) === "store" ? 1 : 0,
+      countsCopies: countsCopies(registration.type),
     };
   }
 }

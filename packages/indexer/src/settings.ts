@@ -21,6 +21,7 @@ export const indexerSettings = z.object({
     replay_timeout_ms: count(10, 600_000),
     reorder_grace_ms: count(0, 60_000),
     quiet_check_ms: count(0, 3_600_000),
+    uncertain_seconds: count(0, 86_400),
     silence_seconds: count(1, 86_400),
     snapshot_interval_seconds: count(0, 86_400),
     max_body_bytes: count(1024, 1 << 30),

@@ -10,6 +10,7 @@ import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
 import type { Stillness } from "./stillness.ts";
+import { rememberedOf } from "./subscription-options.ts";
 
 type Note = { version: 1; subscriptions: SavedSubscription[] };
 
@@ -78,7 +79,7 @@ export class Snapshots {
       const subscriptions = [...registry.subscriptions.values()].map((subscription) => ({
         id: subscription.id,
         registration: subscription.registration,
-        remembered: subscription.remember(),
+        remembered: rememberedOf(subscription),
       }));
       const { changes } = figuresOf(this.#index);
       // At the start there may have been no room for it.

@@ -16,21 +16,28 @@ export type Heard = {
 };
 
 export function subscribeTo({ key, endpoint, counts, log, onReady, onReadable }: Heard): ZmtpSocket {
-  return new ZmtpSocket({
+  const socket: ZmtpSocket = new ZmtpSocket({
     type: "SUB",
     // Of several masters one publishes; whoever takes over goes on with its numbers.
     endpoints: readEndpoints(endpoint, "endpoint"),
     maxMessageBytes: MAX_MESSAGE_BYTES,
-    onReady,
+    onReady: () => {
+      counts.unreachableWhy = "";
+      counts.awaySinceMs = undefined;
+      onReady();
+    },
     onReadable,
     onLost: ({ address }, why, broken) => {
       counts.disconnects++;
       if (broken) counts.brokeOff(why);
       log[broken ? "warn" : "info"]({ subscription: key, address, why }, "the connection to the publisher ended; it is dialled again");
+      if (!socket.connected) counts.awaySinceMs ??= Date.now();
     },
     onFailed: (address, why, broken) => {
+      counts.unreachableWhy = why;
       if (broken) counts.brokeOff(why);
       log[broken ? "warn" : "debug"]({ subscription: key, address, why }, "the publisher cannot be reached; it is dialled again");
     },
   });
+  return socket;
 }

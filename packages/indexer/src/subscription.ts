@@ -6,13 +6,14 @@ import { Healer } from "./heal.ts";
 import type { Held } from "./held.ts";
 import { LastTaken } from "./last-taken.ts";
 import { LiveReceiver } from "./live.ts";
-import { MALFORMED, MORE, outcomeIndex, outcomes } from "./native.ts";
+import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
 import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import { nameOf, type PublisherKind } from "./register-input.ts";
-import type { Remembered, SubscriptionOptions } from "./subscription-options.ts";
+import type { SubscriptionOptions } from "./subscription-options.ts";
 import { subscribeTo } from "./subscription-socket.ts";
+import { Uncertain } from "./uncertain.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
@@ -20,7 +21,7 @@ export class Subscription {
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly key: string;
-  readonly counts = new Counts();
+  readonly counts: Counts;
   readonly order: Order;
   readonly proof = new Proof();
   readonly startedAtMs = Date.now();
@@ -42,6 +43,7 @@ export class Subscription {
   readonly #time = new Float64Array(1);
   readonly last = new LastTaken();
   readonly #quiet = new Quiet();
+  readonly #uncertain: Uncertain;
 
   constructor(options: SubscriptionOptions) {
     this.#options = options;
@@ -49,7 +51,9 @@ export class Subscription {
     this.registration = options.registration;
     this.kind = options.kind;
     this.key = nameOf(options.registration);
+    this.counts = new Counts(options.kind);
     this.order = new Order(options.intake.room);
+    this.#uncertain = new Uncertain(this, options, this.#ending.signal);
     this.#healer = new Healer(this, options, this.#ending.signal);
     this.#socket = subscribeTo({
       key: this.key,
@@ -75,13 +79,13 @@ export class Subscription {
         options.log.error({ subscription: this.key, err: error }, "taking in events failed");
       },
     });
-    const { next = null, gap = false, complete = true, isPartial = false, needsAll = false } = options.remembered ?? {};
+    const { next = null, gap = false, complete = true, isPartial = false, needsAll = false, takenAtMs = null, lagMs = null } = options.remembered ?? {};
     this.proof.want({ ofAll: needsAll });
     if (next === null) return;
     this.order.resume(next, isPartial);
     this.gap = gap;
     this.complete = complete;
-    this.last.resume(next);
+    this.last.resume(next, takenAtMs, lagMs);
   }
 
   get id(): number {
@@ -190,10 +194,11 @@ export class Subscription {
   }
 
   #drop(why: string): void {
-    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are dropped");
+    this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are uncertain");
     this.held.settle();
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
+    this.#uncertain.begin();
     this.gap = true;
     this.complete = false;
   }
@@ -222,17 +227,16 @@ export class Subscription {
   }
 
   freshness(nowMs: number = Date.now()): Freshness {
-    return {
-      ...this.last.freshness(nowMs),
-      gap: this.gap || this.order.gap,
-      complete: this.complete && !this.order.gap && !this.proof.missing,
-      connected: this.connected,
-    };
+    const heard = this.heard(nowMs);
+    const lacks = this.#options.index.lacks(this.id);
+    return { ...heard, complete: heard.complete && (lacks & EVICTED) === 0, uncertain: (lacks & UNCERTAIN) !== 0 };
   }
 
-  remember(): Remembered {
-    const { order, gap, complete } = this;
-    return { next: order.next ?? null, gap, complete, isPartial: order.partial, needsAll: this.proof.isOfAll, former: this.held.former };
+  /** The same without what the index knows, which it adds where it writes answers. */
+  heard(nowMs: number): Omit<Freshness, "uncertain"> {
+    // A publisher that is not connected is not heard.
+    const complete = this.complete && this.connected && !this.order.gap && !this.proof.missing;
+    return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected: this.connected };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
@@ -265,14 +269,14 @@ export class Subscription {
 
   /** What a part of a batch came to; `more`: another part follows. */
   #count(more: boolean): void {
-    this.counts.add(this.#batchCounts);
+    const isIndexed = this.counts.add(this.#batchCounts);
     if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
       // Known to be empty is known wholly.
       this.gap = false;
       this.complete = true;
     }
-    if (this.#batchCounts[outcomeIndex.malformed_event] !== 0) this.complete = false;
+    if (!isIndexed) this.complete = false;
     if (this.#batchCounts[outcomeIndex.lost_removal] !== 0) this.#hasLost = true;
     if (more || !this.#hasLost) return;
     this.#hasLost = false;

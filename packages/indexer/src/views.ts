@@ -1,7 +1,8 @@
 // What the indexer tells about itself: registrations with freshness and digests, and pages of everything it holds.
 
+import type { CacheGroup } from "./cache-groups.ts";
 import { diagnose } from "./doctor.ts";
-import { figuresOf, type NativeIndex } from "./native.ts";
+import { EVICTED, figuresOf, type NativeIndex } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
@@ -12,7 +13,7 @@ import type { Stillness } from "./stillness.ts";
 const DEFAULT_PAGE = 1000;
 const MAX_PAGE = 10_000;
 
-type StreamRow = { stream: number; subscription: number; backend: string; medium: string; rank: number };
+type StreamRow = { stream: number; subscription: number; backend: string; medium: string; rank: number; group?: number; owner?: string; uncertain?: true };
 type Tally = { stream: number; blocks: number; digest: string };
 type SpaceRow = {
   space: number;
@@ -75,13 +76,14 @@ export class Views {
     const { registry, settings } = this.#options;
     const rows = Map.groupBy(this.streams(), ({ subscription }) => subscription);
     const now = Date.now();
+    const byEndpoint = Map.groupBy([...registry.subscriptions.values()], ({ registration }) => registration.endpoint);
     const services = [...registry.subscriptions.values()].map((subscription) => ({
       ...subscription.registration,
       kind: subscription.kind,
       freshness: subscription.freshness(now),
-      streams: (rows.get(subscription.id) ?? []).map(({ stream, backend, medium, rank }) => {
+      streams: (rows.get(subscription.id) ?? []).map(({ stream, subscription: _, backend, medium, rank, ...more }) => {
         const { blocks = 0, digest = "" } = tally.get(stream) ?? {};
-        return { backend_id: backend, medium, dp_rank: rank, blocks, digest };
+        return { backend_id: backend, medium, dp_rank: rank, ...more, blocks, digest };
       }),
       batches: {
         received: subscription.counts.batches,
@@ -95,15 +97,34 @@ export class Views {
       },
       events: subscription.counts.named(),
       parked: this.#index.parked(subscription.id),
-      doctor: diagnose(subscription, this.#index.complaint(subscription.id), settings.silence_seconds * 1000, now),
+      doctor: diagnose(
+        subscription,
+        {
+          complaint: this.#index.complaint(subscription.id),
+          silenceMs: settings.silence_seconds * 1000,
+          // A store may be registered once for each of its models.
+          sharing:
+            subscription.kind === "store"
+              ? []
+              : (byEndpoint.get(subscription.registration.endpoint) ?? []).filter((other) => other !== subscription).map(({ key }) => key),
+          evicted: (this.#index.lacks(subscription.id) & EVICTED) !== 0,
+          groups: JSON.parse(this.#index.groups(subscription.id)) as CacheGroup[],
+        },
+        now,
+      ),
     }));
     return { count: services.length, doctor: this.#doctor(), services };
   }
 
   /** What is wrong with the indexer itself. */
   #doctor(): string[] {
-    const { quarantine, snapshots } = this.#options;
+    const { quarantine, settings, snapshots } = this.#options;
     const says = quarantine.entries.map(({ name, reason }) => `${name}: ${reason}`);
+    const { evictedBlocks } = figuresOf(this.#index);
+    if (evictedBlocks > 0)
+      says.push(
+        `${evictedBlocks} blocks were evicted since the start, because indexer.memory_budget_mb (${settings.memory_budget_mb}) is full: matches may be shorter than what the engines have; raise it`,
+      );
     if (snapshots.problem !== "") says.push(`the last snapshot could not be written: ${snapshots.problem}`);
     return says;
   }
@@ -116,8 +137,11 @@ export class Views {
     const { count, spaces, next } = JSON.parse(this.#index.spaces(from, limit)) as SpacePage;
     const names = new Map<number, string>();
     const keys = new Map([...this.#options.registry.subscriptions.values()].flatMap(({ held, registration }) => held.ids.map((id) => [id, registration])));
-    for (const { stream, subscription, rank, medium } of this.streams()) names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}`);
+    for (const { stream, subscription, rank, medium, uncertain } of this.streams())
+      names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}${uncertain === true ? "|uncertain" : ""}`);
     const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
+    // The groups of an engine's KV cache are one holder.
+    const holdersOf = (held: number[]): string[] => [...new Set(held.map(nameOf))];
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({
       context: space,
       model_name: model,
@@ -128,7 +152,7 @@ export class Views {
       block_size,
       bigram: pairs,
       prefix_count: blocks,
-      holders: streams.map(nameOf),
+      holders: holdersOf(streams),
     }));
     const page = { context_count: count, contexts, next_context_cursor: next };
     if (!parameters.has("cursor")) return page;
@@ -137,7 +161,7 @@ export class Views {
     ) as BlockPage;
     return {
       ...page,
-      blocks: blocks.blocks.map(({ space, hash, streams }) => ({ context: space, seq_hash: BigInt(hash), holders: streams.map(nameOf) })),
+      blocks: blocks.blocks.map(({ space, hash, streams }) => ({ context: space, seq_hash: BigInt(hash), holders: holdersOf(streams) })),
       next_cursor: blocks.next,
     };
   }

@@ -1,4 +1,4 @@
-// Lost batches, judged by a plain dictionary: never a hit that is not there, and streams whose numbers go on keep all they have.
+// Lost batches, judged by a plain dictionary: never a certain hit that is not there, and streams whose numbers go on keep all they have.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -73,7 +73,7 @@ const step = fc.record({
   arrives: fc.integer({ min: 0, max: 9 }).map((chance) => chance > 0),
 });
 
-void test("after lost batches no block is answered that is not held, and a stream whose event numbers go on keeps all it has", () => {
+void test("after lost batches no block is answered as certain that is not held, and a stream whose event numbers go on keeps all it has", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
       const publisher = new Numbered();
@@ -84,6 +84,32 @@ void test("after lost batches no block is answered that is not held, and a strea
     }),
     { numRuns: 1500 },
   );
+});
+
+void test("a block that is stored on the GPU after a loss proves all before it that was there before", () => {
+  const index = openIndex(16 * 1024 * 1024, 1337n);
+  const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
+  const send = (sequence: number, event: unknown) => index.apply(id, sequence, packr.pack([1.5, [event], 0]), counts, new Float64Array(1));
+  const row = () => JSON.parse(index.answer(query, tokens).toString()).default.e;
+  const stored = (names: number[], parent: number | null, from: number, medium: string) => [
+    "BlockStored",
+    names,
+    parent,
+    [...tokens.subarray(from * blockSize, (from + names.length) * blockSize)],
+    blockSize,
+    null,
+    medium,
+  ];
+  send(0, stored([1, 2, 3], null, 0, "GPU"));
+  send(1, stored([1, 2, 3, 4], null, 0, "CPU"));
+  index.lose(id);
+  send(3, stored([4], 3, 3, "CPU"));
+  // A tier that blocks are copied to may have any of them.
+  assert.deepEqual(row(), { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 }, uncertain: { longest_matched: 16, DP: { "0": 16 } } });
+  send(4, stored([4], 3, 3, "GPU"));
+  assert.deepEqual(row(), { longest_matched: 16, GPU: 16, CPU: 0, DISK: 0, DP: { "0": 16 } });
+  send(5, ["BlockRemoved", [2], "GPU"]);
+  assert.deepEqual(row(), { longest_matched: 4, GPU: 4, CPU: 0, DISK: 0, DP: { "0": 4 }, uncertain: { longest_matched: 12, DP: { "0": 12 } } });
 });
 
 void test("what is doubted stays doubted in an index that is read back, until its stream's next event", async () => {
@@ -103,7 +129,7 @@ void test("what is doubted stays doubted in an index that is read back, until it
   publisher.check();
 });
 
-void test("a publisher whose events have no numbers loses all it held with a lost batch", () => {
+void test("after a lost batch, what a publisher held whose events have no numbers is uncertain until it is stored again", () => {
   const index = openIndex(16 * 1024 * 1024, 1337n);
   const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
   const send = (sequence: number, event: unknown) => index.apply(id, sequence, packr.pack([1.5, [event], 0]), counts, new Float64Array(1));
@@ -127,7 +153,19 @@ void test("a publisher whose events have no numbers loses all it held with a los
     parent_hash: hashes[3],
     token_ids: [...tokens.subarray(16)],
   });
-  assert.deepEqual(JSON.parse(index.answer(query, tokens).toString()).default.e, { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } });
+  const row = () => JSON.parse(index.answer(query, tokens).toString()).default.e;
+  const none = { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } };
+  assert.deepEqual(row(), { ...none, uncertain: { longest_matched: 8, DP: { "0": 8 } } });
+  // A removal takes what is uncertain, too, and a block that is stored again is certain.
+  send(4, ["BlockRemoved", [2], "GPU"]);
+  assert.deepEqual(row(), { ...none, uncertain: { longest_matched: 4, DP: { "0": 4 } } });
+  send(5, ["BlockStored", [1], null, [...tokens.subarray(0, 4)], blockSize, null, "GPU"]);
+  assert.deepEqual(row(), { ...none, longest_matched: 4, GPU: 4, DP: { "0": 4 } });
+  index.lose(id);
+  assert.deepEqual(row(), { ...none, uncertain: { longest_matched: 4, DP: { "0": 4 } } });
+  index.forgetUncertain(id);
+  assert.deepEqual(row(), none);
+  assert.equal(index.lacks(id), 0);
 });
 
 void test("a publisher that clears all after a lost batch is answered for whatever it stores from then on", () => {

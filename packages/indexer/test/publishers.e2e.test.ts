@@ -91,7 +91,7 @@ void test("two engines with one backend_id and equal blocks are two rows, and on
   assert.equal((await rowOf(indexer, "b"))?.GPU, 4);
 });
 
-void test("digests are hashes, other cache groups and remote blocks are no prefixes, and negative hashes are exact", needsPublishers(), async () => {
+void test("digests are hashes, remote blocks are no prefixes, and negative hashes are exact", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
   await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
@@ -101,14 +101,10 @@ void test("digests are hashes, other cache groups and remote blocks are no prefi
       stored([digest(1, 32), digest(2, 32)], 0, null),
       stored([-5], 2, digest(2, 32)),
       stored([digest(9, 16)], 3, -5, { locality: "REMOTE" }),
-      stored([digest(10, 16)], 3, -5, { group_idx: 1 }),
-      stored([digest(11, 16)], 3, -5, { kv_cache_spec_kind: "mamba" }),
-      { kind: "removed", block_hashes: [digest(1, 32)], group_idx: 1 },
       { kind: "removed", block_hashes: [-5], locality: "REMOTE" },
     ],
   });
   const { events } = await indexer.taken("e", 1);
-  assert.equal(events["other_cache_group"], 3);
   assert.equal(events["remote"], 2);
   assert.equal((await rowOf(indexer, "e"))?.GPU, 12);
   await publisher.send({ events: [{ kind: "removed", block_hashes: [-5] }] });

@@ -14,7 +14,7 @@ import { Reclaimer } from "../src/reclaim.ts";
 import { readRegistration } from "../src/register-input.ts";
 import { Stillness } from "../src/stillness.ts";
 import { Subscription } from "../src/subscription.ts";
-import type { Remembered } from "../src/subscription-options.ts";
+import { type Remembered, rememberedOf } from "../src/subscription-options.ts";
 import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
 
 const KEYS = 12;
@@ -77,13 +77,14 @@ class ModelIndexer {
       replayTimeoutMs: 150,
       reorderGraceMs: 20,
       quietCheckMs,
+      uncertainMs: 600_000,
       remembered: saved?.remembered,
     });
   }
 
   save(path: string): Promise<Saved> {
     return this.stillness.during(async () => {
-      const remembered = JSON.parse(JSON.stringify(this.subscription.remember())) as Remembered;
+      const remembered = JSON.parse(JSON.stringify(rememberedOf(this.subscription))) as Remembered;
       const { id } = this.subscription;
       await this.index.save(path, "");
       return { path, id, remembered };

@@ -52,7 +52,7 @@ struct Bed {
       sub.blockSize = space.blockSize;
       sub.scope = scopeSeed(sub.tenant, sub.model, sub.blockSize);
       subs.push_back(index.subscribe(std::move(sub)));
-      streams.push_back(static_cast<u32>(index.internStream(subs.back(), "", "GPU", 0)));
+      streams.push_back(static_cast<u32>(index.internStream(subs.back(), {"", "GPU"})));
     }
   }
   // `names`: what the publisher calls them, nullptr where it uses the standard's hashes.

@@ -77,8 +77,23 @@ void event(Encoder& to) {
     if (which == 0) upTo(3) == 0 ? to.text("adapter") : to.nil(), extras();
     return;
   }
-  to.byte(0xde), to.big(10, 2);
-  to.text("event_type"), to.text(types[which]);
+  const char* kinds[] = {"full_attention", "sliding_window", "chunked_local_attention", "mamba", "unheard_of"};
+  const bool ahead = which == 0 && upTo(9) == 0;
+  to.byte(0xde), to.big(ahead ? 15 : 14, 2);
+  if (upTo(1) == 0) to.text("event_type"), to.text(types[which]);
+  else to.text("type"), to.text(tags[which]);
+  to.text("group_idx"), upTo(1) == 0 ? to.nil() : to.number(upTo(3));
+  to.text("kv_cache_spec_kind"), upTo(1) == 0 ? to.nil() : to.text(kinds[upTo(4)]);
+  to.text("kv_cache_spec_sliding_window"), upTo(2) == 0 ? to.nil() : to.number(upTo(20) == 0 ? 0xffffffff : upTo(12));
+  to.text("ownership"), upTo(3) == 0 ? to.text("tier") : to.nil();
+  if (ahead) {
+    to.text("lookahead_token_ids"), to.list(blocks);
+    const u64 each = upTo(3);
+    for (u64 i = 0; i < blocks; ++i) {
+      to.list(upTo(20) == 0 ? each + 1 : each);
+      for (u64 k = 0; k < each; ++k) to.number(upTo(5));
+    }
+  }
   to.text("seq_hashes"), hashes();
   to.text("event_id"), upTo(2) == 0 ? to.number(upTo(50)) : to.nil();
   to.text("parent_hash"), upTo(1) == 0 ? to.nil() : to.number(someHash());
@@ -137,6 +152,7 @@ int main(int argc, char** argv) {
     sub.tenant = "default";
     sub.model = "model";
     sub.blockSize = 4;
+    sub.countsCopies = i < 2;
     sub.kind = i == 3 ? PublisherKind::Store : PublisherKind::Engine;
     subs.push_back(index.subscribe(std::move(sub)));
   }
@@ -166,7 +182,8 @@ int main(int argc, char** argv) {
     (taken != Taken::Malformed ? sound : refused) += 1;
     while (taken == Taken::More) taken = index.applyMore(sub, outcomes);
     if (upTo(500) == 0) index.clear(sub);
-    if (upTo(500) == 0) index.lose(sub);
+    if (upTo(100) == 0) index.lose(sub);
+    if (upTo(500) == 0) index.forgetUncertain(sub);
     if (upTo(20) == 0) index.reclaim(static_cast<u32>(upTo(2000)));
     u32 tokens[12];
     for (u32& token : tokens) token = static_cast<u32>(upTo(5));

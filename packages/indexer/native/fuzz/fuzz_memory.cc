@@ -31,7 +31,7 @@ class Bed {
       sub.model = space.model;
       sub.blockSize = space.blockSize;
       subs_.push_back(index_.subscribe(std::move(sub)));
-      streams_.push_back(static_cast<u32>(index_.internStream(subs_.back(), "", "GPU", 0)));
+      streams_.push_back(static_cast<u32>(index_.internStream(subs_.back(), {"", "GPU"})));
     }
   }
   void store() {

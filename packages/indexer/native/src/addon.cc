@@ -72,6 +72,7 @@ napi_value subscribe(Addon& addon, const Arguments& args) {
   sub.blockSize = static_cast<u32>(args.numberMember(0, "blockSize"));
   sub.rank = static_cast<u32>(args.numberMember(0, "rank"));
   sub.kind = args.numberMember(0, "store") != 0 ? PublisherKind::Store : PublisherKind::Engine;
+  sub.countsCopies = args.flagMember(0, "countsCopies");
   return args.of(static_cast<double>(changing(addon).subscribe(std::move(sub))));
 }
 
@@ -125,6 +126,19 @@ napi_value seen(Addon& addon, const Arguments& args) {
   const u32 id = liveSubscription(addon, args);
   const Bytes payload = args.bytes(2);
   return args.of(static_cast<double>(addon.index.seen(id, static_cast<u64>(args.number(1)), payload.data, payload.size)));
+}
+
+napi_value forgetUncertain(Addon& addon, const Arguments& args) {
+  changing(addon).forgetUncertain(liveSubscription(addon, args));
+  return args.undefined();
+}
+
+napi_value groups(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeGroups(addon.index.subscription(liveSubscription(addon, args))))); }
+
+// Of the blocks of a subscription, as bits: some were evicted, some are uncertain.
+napi_value lacks(Addon& addon, const Arguments& args) {
+  const u32 id = liveSubscription(addon, args);
+  return args.of((addon.index.subscription(id).evicted ? 1.0 : 0.0) + (addon.index.hasUncertain(id) ? 2.0 : 0.0));
 }
 
 napi_value complaint(Addon& addon, const Arguments& args) { return args.of(std::string_view(addon.index.subscription(liveSubscription(addon, args)).complaint)); }
@@ -268,7 +282,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(forgetUncertain), METHOD(groups), METHOD(lacks), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");

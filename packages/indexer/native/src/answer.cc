@@ -1,4 +1,5 @@
 // What a query is answered with, as JSON or msgpack: a row per instance, and how fresh it is when that is wanted.
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -72,7 +73,7 @@ class PackedOut {
 };
 
 template <typename Out>
-void writeFreshness(Out& out, const Publishers& publishers, const FreshnessTable& table) {
+void writeFreshness(Out& out, const Index& index, const Publishers& publishers, const FreshnessTable& table) {
   const auto rowOf = [&](u32 subscription) { return table.rows + static_cast<std::size_t>(subscription) * freshnessFields; };
   // One that is being registered or ended is not in the table.
   const auto isKnown = [&](u32 subscription) { return subscription < table.subscriptions && !std::isnan(rowOf(subscription)[IsConnected]); };
@@ -87,20 +88,22 @@ void writeFreshness(Out& out, const Publishers& publishers, const FreshnessTable
       if (std::isnan(row[field])) out.nothing();
       else out.number(static_cast<u64>(row[field]));
     };
-    const auto flag = [&](const char* name, FreshnessField field) {
+    const auto flag = [&](const char* name, FreshnessField field, bool also = true) {
       out.key(name);
-      out.flag(row[field] != 0);
+      out.flag(row[field] != 0 && also);
     };
     out.key(std::to_string(rank));
-    out.open(freshnessFields);
+    out.open(freshnessFields + 1);
     number("last_sequence", LastSequence);
     number("lag_ms", LagMs);
     number("age_ms", AgeMs);
     flag("gap", HasGap);
-    flag("complete", IsComplete);
+    flag("complete", IsComplete, !index.subscriptions()[subscription].evicted);
     out.key("source");
     out.text(row[Source] >= 0 && row[Source] < std::size(freshnessSources) ? freshnessSources[static_cast<std::size_t>(row[Source])] : freshnessSources[0]);
     flag("connected", IsConnected);
+    out.key("uncertain");
+    out.flag(index.hasUncertain(subscription));
     out.close();
   }
   out.close();
@@ -138,8 +141,27 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
     out.key("DP");
     out.open(0);
     out.close();
-    if (freshness != nullptr) out.key("freshness"), writeFreshness(out, publishersOf(request.space.tenant, request.instance), *freshness);
+    if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, publishersOf(request.space.tenant, request.instance), *freshness);
     out.close();
+  }
+  out.close();
+  out.close();
+}
+
+// The tokens beyond the certain ones.
+template <typename Out>
+void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
+  u32 longest = 0, reach = 0;
+  for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]), reach = std::max(reach, reachOf(rank.mask));
+  out.key("uncertain");
+  out.open(2);
+  out.key("longest_matched");
+  out.number(static_cast<u64>(reach - longest) * blockSize);
+  out.key("DP");
+  out.open(row.ranks.size());
+  for (const auto& rank : row.ranks) {
+    out.key(std::to_string(rank.rank));
+    out.number(static_cast<u64>(reachOf(rank.mask) - lengths_[rank.mask]) * blockSize);
   }
   out.close();
   out.close();
@@ -151,7 +173,8 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
   for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]);
   totals_.matchedBlocks += longest;
   out.key(row.instance, row.key);
-  out.open(2 + row.media.size() + (freshness == nullptr ? 0 : 1));
+  const bool isUncertain = !reach_.empty() && hasUncertain(row);
+  out.open(2 + row.media.size() + (isUncertain ? 1 : 0) + (freshness == nullptr ? 0 : 1));
   out.key("longest_matched");
   out.number(static_cast<u64>(longest) * blockSize);
   for (const auto& medium : row.media) {
@@ -168,7 +191,8 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
     out.number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
   }
   out.close();
-  if (freshness != nullptr) out.key("freshness"), writeFreshness(out, row.publishers, *freshness);
+  if (isUncertain) [[unlikely]] writeUncertain(out, row, blockSize);
+  if (freshness != nullptr) out.key("freshness"), writeFreshness(out, index_, row.publishers, *freshness);
   out.close();
 }
 

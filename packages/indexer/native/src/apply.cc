@@ -46,7 +46,8 @@ bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Out
   space.salt = event.salt.empty() ? sub.salt : std::string(event.salt);
   if (!event.lora.empty()) space.lora = "n:" + std::string(event.lora);
   else if (!sub.lora.empty()) space.lora = "n:" + sub.lora;
-  else if (event.hasLoraId) space.lora = "i:" + (event.loraId.empty() ? std::to_string(event.loraNumber) : std::string(event.loraId));
+  // Engines give their adapters ids from 1 on: 0 stands for the base model.
+  else if (event.hasLoraId && (event.loraId.empty() ? event.loraNumber != 0 : event.loraId != "0")) space.lora = "i:" + (event.loraId.empty() ? std::to_string(event.loraNumber) : std::string(event.loraId));
   return true;
 }
 
@@ -67,36 +68,46 @@ bool Index::inOrder(Subscription& sub, u32 stream, u32 space, const Event& event
 void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   Subscription& sub = subscriptions_[id];
   Namespace like;
+  const u32 rank = rankOf(sub, event);
+  CacheGroup* const group = learnGroup(sub, rank, event);
+  if (group == nullptr) {
+    ++outcomes[TooManyStreams];
+    return;
+  }
   if (!accepts(sub, event, like, outcomes)) return;
   if (event.hashCount == 0) {
-    ++outcomes[Unhashed];
+    // Of a group that keeps some blocks only, an event may have none.
+    if (!event.hasGroup || !event.hasTokens) ++outcomes[Unhashed];
     return;
   }
   if (!makeRoom(event.hashCount)) {
     ++outcomes[OverBudget];
     return;
   }
-  like.pairs = event.hasPairs;
+  like.ahead = event.hasPairs ? 1 : event.ahead;
   bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty() && sub.salt.empty();
-  if (event.hasTokens) {
-    if (event.tokenCount != static_cast<u64>(event.hashCount) * like.blockSize) {
+  // The tokens are those of a stretch of blocks, of which this group keeps some; which ones, their hashes tell where another group keeps all.
+  const bool isSparse = event.hasTokens && group->kind != GroupKind::Whole && event.hasGroup && event.tokenCount % like.blockSize == 0 &&
+                        event.tokenCount > static_cast<u64>(event.hashCount) * like.blockSize;
+  if (event.hasTokens && !isSparse) {
+    const bool isMisled = event.ahead > 0 && event.aheadRows != event.hashCount;
+    if (isMisled || event.tokenCount != static_cast<u64>(event.hashCount) * like.blockSize) {
       ++outcomes[RefusedTokens];
       sub.complaint = "an event has " + std::to_string(event.hashCount) + " blocks and " + std::to_string(event.tokenCount) + " tokens; the registered block size is " + std::to_string(like.blockSize);
       return;
     }
     if (!localHashes(event, like, sub, outcomes)) return;
-  } else if (!event.standardNames && sub.kind == PublisherKind::Engine) {
+  } else if (!isSparse && !event.standardNames && sub.kind == PublisherKind::Engine) {
     ++outcomes[MissingTokens];
     sub.complaint = "stored events carry neither token_ids nor standard hashes (seq_hashes), so no prompt can be matched with them";
     return;
   }
   std::string scratch;
-  const u32 rank = rankOf(sub, event);
-  const std::string_view medium = mediumName(event, scratch);
-  const std::int64_t found = hasRoomForSpace(like) ? internStream(id, event.backend, medium, rank, event.shard) : -1;
+  const StreamName name{event.backend, mediumName(event, scratch), rank, event.shard, static_cast<u32>(event.group), event.owner};
+  const std::int64_t found = hasRoomForSpace(like) ? internStream(id, name) : -1;
   if (found < 0) {
     ++outcomes[TooManyStreams];
-    if (event.shard != 0) giveUpShards(id, event.backend, medium, rank);
+    if (event.shard != 0) giveUpShards(id, name);
     return;
   }
   const u32 stream = static_cast<u32>(found);
@@ -107,6 +118,12 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
 
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const u32 count = event.hashCount;
+  if (isSparse) {
+    ParkedEvent sparse;
+    sparse.stream = stream, sparse.space = space, sparse.sparse = true;
+    sparse.names.assign(names, names + count);
+    return placeSparse(id, std::move(sparse), outcomes);
+  }
   if (!event.hasTokens) {
     const u32 parent = event.hasParent ? find(space, event.parent) : 0;
     spaces_[space].bare = true;
@@ -118,8 +135,16 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     // A block inside a chain with no parent named: only the standard's own hashes say where it belongs.
     const bool proven = sub.standard || (count > 1 && roll(names[0], locals_[1], seed_) == names[1]);
     if (proven) return store(id, stream, space, names, count, nullptr, 0, outcomes);
+    // Where a block of the event is known by its hash, what was before it is known, and so is the place of all behind it.
+    for (u32 i = 0; i < count; ++i) {
+      const u32 known = findParent(sub, space, names[i]);
+      if (known == 0 || spaceOf(known) != space) continue;
+      outcomes[MissingParent] += i > 0 ? 1 : 0;
+      store(id, stream, space, &arena_.sequence[known], 1, names[i] == arena_.sequence[known] ? nullptr : names + i, 0, outcomes);
+      return i + 1 < count ? place(id, stream, space, known, arena_.sequence[known], false, names + i + 1, locals_.data() + i + 1, count - i - 1, outcomes) : void();
+    }
     ++outcomes[MissingParent];
-    sub.complaint = "a stored event begins inside a chain (base_block_idx above 0) and names no parent_hash";
+    sub.complaint = "a stored event begins inside a chain (base_block_idx above 0), names no parent_hash, and no block of it is known: its prefix is unknown";
     return;
   }
   const bool standard = names[0] == (event.hasParent ? roll(event.parent, locals_[0], seed_) : locals_[0]);
@@ -134,7 +159,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   if (parent != 0) {
     // A cache salt stands in a chain's first block only: its children live where it lives.
     const Namespace& home = spaces_[spaceOf(parent)];
-    if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.pairs == like.pairs) space = spaceOf(parent);
+    if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.ahead == like.ahead) space = spaceOf(parent);
     if (sub.spaces.insert(space).second) ++version_;
     place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
   } else if (standard) {
@@ -160,10 +185,10 @@ void Index::place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool 
 }
 
 bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes) {
-  const u32 count = event.hashCount, size = space.blockSize, window = size + (event.hasPairs ? 1 : 0);
+  const u32 count = event.hashCount, size = space.blockSize, window = size + (event.hasPairs ? 1 : 0), ahead = event.hasPairs ? 0 : event.ahead;
   const u32* tokens = batch_.tokens.data() + event.tokenBegin;
   locals_.resize(count);
-  if (event.extraBegin == nullptr) {
+  if (event.extraBegin == nullptr && ahead == 0) {
     for (u32 i = 0; i < count; ++i) locals_[i] = localHash(tokens + static_cast<u64>(i) * size, window, seed_);
     return true;
   }
@@ -171,6 +196,8 @@ bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub,
   for (u32 i = 0; i < count; ++i) {
     const auto* bytes = reinterpret_cast<const u8*>(tokens + static_cast<u64>(i) * size);
     blockBytes_.assign(bytes, bytes + window * 4ull);
+    const auto* behind = reinterpret_cast<const u8*>(batch_.lookahead.data() + event.aheadBegin + i * ahead);
+    blockBytes_.insert(blockBytes_.end(), behind, behind + ahead * 4ull);
     // What is neither a LoRA nor a salt changes the block's content: such a block equals none of plain text.
     if (extras.next(blockBytes_, i == 0)) ++outcomes[Multimodal];
     locals_[i] = XXH3_64bits_withSeed(blockBytes_.data(), blockBytes_.size(), seed_);
@@ -197,10 +224,9 @@ void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const std::int64_t space = findSpace(like);
   taken_ = true;
-  const u32 rank = rankOf(sub, event);
+  const StreamName name{event.backend, medium, rankOf(sub, event), event.shard, static_cast<u32>(event.group), event.owner};
   for (u32 stream : sub.streams) {
-    const Stream& known = streams_[stream];
-    if (known.rank != rank || known.shard != event.shard || media_[known.medium] != medium || known.backend != event.backend) continue;
+    if (!streams_[stream].is(name, media_[streams_[stream].medium])) continue;
     if (space >= 0 && !inOrder(sub, orderOf(stream), static_cast<u32>(space), event, outcomes)) {
       taken_ = false;
       return;
@@ -235,7 +261,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
     if (!streams.empty() && !inOrder(sub, orderOf(streams.front()), static_cast<u32>(space), event, outcomes)) return;
   }
   ++outcomes[Cleared];
-  if (!event.named && streams.size() == sub.streams.size()) ++outcomes[ClearedAll];
+  if (!event.named && streams.size() == sub.streams.size()) ++outcomes[ClearedAll], sub.evicted = false;
   std::erase_if(sub.park, [&](const ParkedEvent& parked) {
     const bool hit = std::find(streams.begin(), streams.end(), parked.stream) != streams.end() && (space < 0 || parked.space == static_cast<u32>(space));
     if (hit) sub.parkedBlocks -= static_cast<u32>(parked.names.size());
@@ -244,6 +270,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   purge(streams, space);
   const auto cleared = [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); };
   if (space < 0 && std::erase_if(sub.doubted, cleared) > 0) ++version_;
+  if (!event.named && streams.size() == sub.streams.size()) dropTwins(sub);
 }
 
 }  // namespace svc

@@ -11,11 +11,6 @@ bool isRemote(std::string_view locality) {
   return locality.size() == 6 && std::equal(locality.begin(), locality.end(), "REMOTE", [](char a, char b) { return std::toupper(static_cast<u8>(a)) == b; });
 }
 
-// Groups of a hybrid cache other than full attention keep windows or states, not prefixes.
-bool isOtherGroup(const Event& event) {
-  return event.group != 0 || event.spec.find("sliding_window") != std::string_view::npos || event.spec.find("mamba") != std::string_view::npos;
-}
-
 }  // namespace
 
 Taken Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes) {
@@ -96,6 +91,7 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   if (event.continues && !taken_) return;
   taken_ = event.continues;
   if (!event.continues && !event.hasEventId) subscriptions_[id].unnumbered = true;
+  if (event.named && !subscriptions_[id].isEnveloped) subscriptions_[id].isEnveloped = true, ++version_;
   if (event.kind == EventKind::Unknown && event.typed) ++outcomes[UnknownEvent];
   else if (event.malformed || event.kind == EventKind::Unknown) {
     ++outcomes[event.malformed ? MalformedEvent : UnknownEvent];
@@ -104,7 +100,8 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   }
   else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
-  else if (isOtherGroup(event)) ++outcomes[OtherGroup];
+  // A store's block has no groups: what is not of the first one is not a prefix.
+  else if (event.group != 0 && subscriptions_[id].kind == PublisherKind::Store) ++outcomes[OtherGroup];
   else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
   else applyRemoved(id, event, outcomes);
 }

@@ -1,42 +1,11 @@
 // Reads `[timestamp, [events], rank]` with events in array or map form, by the fields of every engine release in use.
 #include "event_batch.h"
+#include "event_fields.h"
 
 #include <charconv>
 
 namespace svc {
 namespace {
-
-enum Field {
-  Ignored, Type, EventType, SeqHashes, BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, Extras, GroupIdx, Spec,
-  Locality, Salt, Tenant, Backend, Model, EventId, Rank, Base, TpRank, HeadRank, PcpRank, DcpRank, PpRank, Layer,
-};
-
-// The order of the fields behind the tag where an engine sends arrays; later ones are cut off or come as maps only.
-constexpr Field storedFields[] = {BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, Extras, GroupIdx, Spec, Ignored, Locality};
-constexpr Field removedFields[] = {BlockHashes, Medium, GroupIdx, Locality};
-
-Field fieldOf(std::string_view name) {
-  switch (name.size()) {
-    case 4: return name == "type" ? Type : Ignored;
-    case 6: return name == "medium" ? Medium : Ignored;
-    case 7: return name == "lora_id" ? LoraId : name == "dp_rank" ? Rank : name == "tp_rank" ? TpRank : name == "pp_rank" ? PpRank : Ignored;
-    case 8:
-      return name == "event_id" ? EventId : name == "locality" ? Locality : name == "pcp_rank" ? PcpRank : name == "dcp_rank" ? DcpRank
-             : name == "layer_id" ? Layer : Ignored;
-    case 9:
-      return name == "token_ids" ? TokenIds : name == "lora_name" ? LoraName : name == "tenant_id" ? Tenant : name == "group_idx" ? GroupIdx : Ignored;
-    case 10:
-      return name == "seq_hashes" ? SeqHashes : name == "event_type" ? EventType : name == "block_size" ? BlockSize : name == "extra_keys" ? Extras
-             : name == "cache_salt" ? Salt : name == "model_name" ? Model : name == "backend_id" ? Backend : Ignored;
-    case 11: return name == "parent_hash" ? ParentHash : Ignored;
-    case 12: return name == "block_hashes" ? BlockHashes : Ignored;
-    case 14: return name == "base_block_idx" ? Base : Ignored;
-    case 15: return name == "additional_salt" ? Salt : name == "head_or_tp_rank" ? HeadRank : Ignored;
-    case 17: return name == "parent_block_hash" ? ParentHash : Ignored;
-    case 18: return name == "kv_cache_spec_kind" ? Spec : Ignored;
-    default: return Ignored;
-  }
-}
 
 EventKind kindOf(std::string_view name) {
   if (name == "BlockStored" || name == "stored") return EventKind::Stored;
@@ -87,6 +56,7 @@ bool EventBatch::read(const u8* begin, const u8* end) {
   events.clear();
   hashes.clear();
   tokens.clear();
+  lookahead.clear();
   hasRank = false;
   timestampMs = 0;
   MsgpackReader in(begin, end);
@@ -163,6 +133,7 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
       // The alias beside `seq_hashes` says the same, perhaps as signed numbers.
       return event.standardNames ? in.skip() : readHashes(in, event);
     case TokenIds: return readTokens(in, event);
+    case Lookahead: return readLookahead(in, event);
     case Extras: {
       const u8* start = in.at();
       const Head list = in.next();
@@ -225,7 +196,9 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
     case Model: readText(head, event.model, event); return true;
     case Spec: readText(head, event.spec, event); return true;
     case Locality: readText(head, event.locality, event); return true;
-    case GroupIdx: readNumber(head, ~0ull, event.group, event); return true;
+    case GroupIdx: event.hasGroup = readNumber(head, ~0u - 1, event.group, event); return true;
+    case Window: readNumber(head, ~0u, event.window, event); return true;
+    case Owner: readText(head, event.owner, event); return true;
     case EventId: event.hasEventId = readNumber(head, ~0ull, event.eventId, event); return true;
     case Rank:
       event.hasRank = readNumber(head, 0xffffffff, value, event);

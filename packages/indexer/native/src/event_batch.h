@@ -23,19 +23,22 @@ struct Event {
   bool hasBlockSize = false;
   bool hasRank = false;
   bool hasMedium = false;
+  bool hasGroup = false;
   bool continues = false;  // a further part of the event before it, which was too large to be applied in one go
   u32 blockSize = 0;
   u32 rank = 0;
   u32 hashBegin = 0, hashCount = 0;    // in EventBatch::hashes
   u32 tokenBegin = 0, tokenCount = 0;  // in EventBatch::tokens
+  u32 aheadBegin = 0, aheadRows = 0, ahead = 0;  // in EventBatch::lookahead; `ahead`: tokens behind each block that its hash covers
   u64 base = 0;
   u64 parent = 0;
   u64 eventId = 0;
-  u64 group = 0;
+  u64 group = 0;   // of an engine's KV cache
+  u64 window = 0;  // of that group, in tokens; 0: none is named
   u64 loraNumber = 0;
   u64 shard = 0;  // of a store's object that is a part of a block (a rank's, a layer's); 0: the block itself
   // Texts lie in the payload; an empty `loraId` stands for `loraNumber`.
-  std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality;
+  std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality, owner;
   const u8* extraBegin = nullptr;  // the elements of extra_keys, as msgpack
   const u8* extraEnd = nullptr;
   u64 extraCount = 0;
@@ -45,6 +48,7 @@ struct EventBatch {
   // Blocks of an event that are applied in one go: a larger event becomes several, each the child of the one before.
   static constexpr u32 partBlocks = 4096;
   static constexpr std::size_t mostEvents = 1 << 17;
+  static constexpr u32 mostAhead = 16;
 
   double timestampMs = 0;
   bool hasRank = false;
@@ -52,7 +56,7 @@ struct EventBatch {
   u32 wholeEvents = 0;  // as they came
   std::vector<Event> events;
   std::vector<u64> hashes;
-  std::vector<u32> tokens;
+  std::vector<u32> tokens, lookahead;
 
   // False when the frame is malformed; nothing of it may be used then.
   bool read(const u8* begin, const u8* end);
@@ -66,6 +70,7 @@ struct EventBatch {
   bool readMapForm(MsgpackReader& in, u64 fields, Event& event);
   bool readField(MsgpackReader& in, int field, Event& event);
   bool readHashes(MsgpackReader& in, Event& event);
+  bool readLookahead(MsgpackReader& in, Event& event);
   bool readTokens(MsgpackReader& in, Event& event);
 };
 

@@ -7,10 +7,30 @@ namespace svc {
 
 void EventBatch::shrink() {
   constexpr std::size_t kept = 1 << 20;
-  if (hashes.capacity() + tokens.capacity() / 2 + events.capacity() * (sizeof(Event) / 8) <= kept) return;
+  if (hashes.capacity() + tokens.capacity() / 2 + lookahead.capacity() / 2 + events.capacity() * (sizeof(Event) / 8) <= kept) return;
   events = {};
   hashes = {};
   tokens = {};
+  lookahead = {};
+}
+
+// Per block as many tokens as the others have: those behind it that its hash covers.
+bool EventBatch::readLookahead(MsgpackReader& in, Event& event) {
+  const Head list = in.next();
+  if (list.kind == Kind::Nil) return true;
+  if (list.kind != Kind::Array) return false;
+  event.aheadBegin = static_cast<u32>(lookahead.size());
+  for (u64 i = 0; i < list.number; ++i) {
+    const Head row = in.next();
+    if (row.kind != Kind::Array) return false;
+    const std::size_t from = lookahead.size();
+    lookahead.resize(from + row.number);
+    if (!in.tokens(row.number, lookahead.data() + from)) return false;
+    if (i == 0) event.ahead = static_cast<u32>(row.number);
+    event.malformed |= row.number != event.ahead || row.number > mostAhead;
+  }
+  event.aheadRows = static_cast<u32>(list.number);
+  return true;
 }
 
 void EventBatch::part() {
@@ -31,6 +51,8 @@ void EventBatch::part() {
       one.hashCount = std::min(partBlocks, event.hashCount - from);
       one.tokenBegin += from * each;
       one.tokenCount = one.hashCount * each;
+      one.aheadBegin += from * event.ahead;
+      one.aheadRows = one.hashCount;
       if (event.extraBegin != nullptr) {
         one.extraBegin = extras.at();
         one.extraCount = event.extraCount > from ? event.extraCount - from : 0;

@@ -47,6 +47,12 @@ void HolderSets::forget(u32 set) {
 }
 
 void HolderSets::withdraw(const std::vector<u32>& streams, std::int64_t space) {
+  std::vector<Move> moves;
+  for (const u32 stream : streams) moves.push_back({stream, nowhere});
+  move(moves, space);
+}
+
+void HolderSets::move(const std::vector<Move>& moves, std::int64_t space) {
   const u32 before = static_cast<u32>(sets_.size());
   std::vector<u32> becomes(before, none);
   bool any = false;
@@ -54,8 +60,11 @@ void HolderSets::withdraw(const std::vector<u32>& streams, std::int64_t space) {
     const Set& known = sets_[set];
     if (known.forward != none || (known.blocks == 0 && known.referrers == 0) || (space >= 0 && known.space != static_cast<u32>(space))) continue;
     u32 result = set;
-    for (const u32 stream : streams)
-      if (sets_[result].has(stream)) result = changed(result, stream, false);
+    for (const Move& one : moves) {
+      if (!sets_[result].has(one.from)) continue;
+      result = changed(result, one.from, false);
+      if (one.to != nowhere) result = changed(result, one.to, true);
+    }
     if (result == set) continue;
     becomes[set] = result;
     any = true;

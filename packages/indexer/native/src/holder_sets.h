@@ -34,6 +34,12 @@ class HolderSets {
   u64 stale() const { return stale_; }
   // Takes streams out of every set (of one namespace, or of all with -1) in time that depends on sets, not on blocks.
   void withdraw(const std::vector<u32>& streams, std::int64_t space);
+  // The same, with another stream in the place of each, or none with `nowhere`.
+  struct Move {
+    u32 from = 0, to = nowhere;
+  };
+  static constexpr u32 nowhere = ~0u;
+  void move(const std::vector<Move>& moves, std::int64_t space);
   std::size_t size() const { return sets_.size(); }
   u32 emptyOf(u32 space) { return intern(space, {}); }
   u32 with(u32 set, u32 stream) { return change(set, stream, true); }

@@ -1,4 +1,4 @@
-// Blocks in and out of the index: subscriptions, finding, storing, removing.
+// Blocks in and out of the index: finding, storing, removing.
 #include "at_end.h"
 #include "block_keys.h"
 
@@ -24,74 +24,6 @@ u32 Index::tick() {
     clock_ /= 2;
   }
   return ++clock_;
-}
-
-std::int64_t Index::internStream(u32 id, std::string_view backend, std::string_view medium, u32 rank, u64 shard) {
-  Subscription& sub = subscriptions_[id];
-  for (u32 stream : sub.streams) {
-    const Stream& known = streams_[stream];
-    if (known.rank == rank && known.shard == shard && media_[known.medium] == medium && known.backend == backend) return stream;
-  }
-  if (shard != 0 && shard != Stream::wholeShard) {
-    // No block has a shard that was never seen before: none is whole any more.
-    const std::int64_t whole = internStream(id, backend, medium, rank, Stream::wholeShard);
-    if (whole < 0) return -1;
-    sets_.withdraw({static_cast<u32>(whole)}, -1);
-  }
-  if (sub.streams.size() >= maxStreamsEach) return -1;
-  auto name = std::find(media_.begin(), media_.end(), medium);
-  if (name == media_.end()) {
-    if (media_.size() >= maxMedia) return -1;
-    name = media_.insert(media_.end(), std::string(medium));
-  }
-  u32 stream = 0;
-  while (stream < streams_.size() && streams_[stream].active) ++stream;
-  if (stream == maxStreams) return -1;
-  if (stream == streams_.size()) streams_.emplace_back();
-  streams_[stream] = {id, rank, static_cast<u16>(name - media_.begin()), true, shard, false, std::string(backend)};
-  sub.streams.push_back(stream);
-  ++version_;
-  return stream;
-}
-
-u32 Index::subscribe(Subscription description) {
-  u32 id = 0;
-  while (id < subscriptions_.size() && subscriptions_[id].active) ++id;
-  if (id == subscriptions_.size()) subscriptions_.emplace_back();
-  description.active = true;
-  description.scope = scopeSeed(description.tenant, description.model, description.blockSize);
-  description.seen.resize(seenRing);
-  subscriptions_[id] = std::move(description);
-  weigh(subscriptions_[id]);
-  ++version_;
-  return id;
-}
-
-void Index::unsubscribe(u32 id) {
-  clear(id);
-  for (u32 stream : subscriptions_[id].streams) streams_[stream] = {};
-  subscriptionBytes_ -= subscriptions_[id].weighed;
-  subscriptions_[id] = {};
-  ++version_;
-}
-
-void Index::clear(u32 id) {
-  Subscription& sub = subscriptions_[id];
-  forgetPending(id);
-  purge(sub.streams, -1);
-  forgetShards(sub);
-  sub.names.clear();
-  sub.ownNames = false;
-  sub.park.clear();
-  sub.awaited.clear();
-  sub.parkedBlocks = 0;
-  if (!sub.doubted.empty() || !sub.spaces.empty()) ++version_;
-  sub.doubted.clear();
-  sub.unnumbered = false;
-  sub.lastEventId.clear();
-  sub.spaces.clear();
-  sub.standard = false;
-  sub.seen.assign(seenRing, {});
 }
 
 u32 Index::find(u32 space, u64 sequence) const {
@@ -152,6 +84,9 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   };
   const Subscription& sub = subscriptions_[id];
   const bool ownNames = sub.ownNames, inScope = scope == sub.scope;
+  const u32 twin = streams_[stream].isUncertain ? Stream::noStream : streams_[stream].twin;
+  const bool counts = sub.countsCopies && !streams_[stream].isUncertain;
+  bool lastHad = false;
   for (u32 i = 0; i < count; ++i) {
     const u64 sequence = sequences[i];
     // Blocks of one chain mostly lie side by side: look there before asking the table.
@@ -191,7 +126,11 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       settle();
       lastSet = set;
       lastResult = sets_.with(set, stream);
+      // What is stored again is certain again.
+      if (twin != Stream::noStream) lastResult = sets_.without(lastResult, twin);
+      lastHad = counts && sets_[set].has(stream);
     }
+    if (lastHad && !addCopy(id, stream, block)) [[unlikely]] return settle(), giveUp(i);
     // Nobody held it: whatever it was called before, it is called by this publisher now.
     if (names != nullptr && arena_.engine[block] != 0 && arena_.engine[block] != names[i] && sets_[set].empty()) unname(block);
     if (set != lastResult) {
@@ -219,7 +158,11 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
   u32 lastSet = HolderSets::none, lastResult = HolderSets::none, run = 0;
   bool lastEmpty = false;
   const bool shared = engineInUse_ && !sub.ownNames && !sub.standard;
-  const auto held = [&](u32 block) { return block != 0 && sets_[arena_.holders[block]].has(stream) ? block : 0; };
+  const u32 twin = streams_[stream].twin;
+  const auto held = [&](u32 block) {
+    const auto& set = sets_[arena_.holders[block]];
+    return block != 0 && (set.has(stream) || (twin != Stream::noStream && set.has(twin))) ? block : 0;
+  };
   const auto inSpace = [&](u64 name) { return space < 0 ? 0 : held(find(static_cast<u32>(space), name)); };
   const u64* const keyed = shared ? own : names;
   const u64 seed = space >= 0 ? spaces_[static_cast<u32>(space)].seed : 0;
@@ -262,11 +205,17 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
       ++outcomes[UnknownRemoved];
       continue;
     }
+    if (sub.copies.size() > 0 && takeCopy(sub, stream, block)) [[unlikely]] {
+      previous = block;
+      ++outcomes[Removed];
+      continue;
+    }
     const u32 set = arena_.holders[block];
     if (set != lastSet) {
       settle();
       lastSet = set;
       lastResult = sets_.without(set, stream);
+      if (twin != Stream::noStream) lastResult = sets_.without(lastResult, twin);
       lastEmpty = sets_[lastResult].empty();
       neighbourly = shared ? scopes_[sets_[set].space] == sub.scope : !sub.ownNames && space >= 0 && sets_[set].space == static_cast<u32>(space);
     }

@@ -14,73 +14,15 @@
 #include "holder_sets.h"
 #include "id_table.h"
 #include "outcomes.h"
+#include "subscriptions.h"
 
 namespace svc {
-
-struct Namespace {
-  std::string tenant, model, lora, salt;  // lora: "", "n:" and a name, or "i:" and an id without a name
-  u32 blockSize = 0;
-  bool pairs = false;    // hashed over bigram windows of one token more
-  bool bare = false;     // some blocks came as hashes alone: LoRA and salt may be in them
-  bool live = false;
-  u64 seed = 0;          // sets its keys apart from other namespaces'
-  u64 nameSeed = 0;      // the same for publishers' own names, whether by pairs or not
-};
-
-enum class PublisherKind : u8 { Engine, Store };
 
 // What became of a batch: `More` waits for `applyMore`.
 enum class Taken : u8 { Malformed, Whole, More };
 
-// One holder: a bit in HolderSets.
-struct Stream {
-  u32 subscription = 0;
-  u32 rank = 0;
-  u16 medium = 0;
-  bool active = false;
-  u64 shard = 0;  // 0: whole blocks; `wholeShard`: the blocks whose shards are all there; else one shard's blocks
-  bool broken = false;  // of `wholeShard`: a shard could not be kept, so no block is known to be whole
-  std::string backend;
-  bool counts() const { return active && (shard == 0 || shard == wholeShard); }
-  static constexpr u64 wholeShard = ~0ull;
-};
-
-// A stored event whose parent is not known yet; its blocks' own hashes are ready.
-struct ParkedEvent {
-  u64 parent = 0;
-  u32 stream = 0, space = 0;
-  bool inheritsSalt = false;
-  std::vector<u64> names, locals;
-  std::vector<bool> gone;
-};
-
-struct Subscription {
-  std::string instance, tenant, model, lora, salt, key;
-  u32 blockSize = 0, rank = 0;
-  PublisherKind kind = PublisherKind::Engine;
-  bool active = false;
-  bool ownNames = false;  // its block names contradict another publisher's: they are kept in `names` alone
-  bool standard = false;  // its hashes were seen to be the standard's
-  bool unnumbered = false;  // some event of it had no event_id
-  u64 scope = 0;
-  FlatMap names;
-  std::vector<u32> streams;
-  std::unordered_set<u32> spaces;
-  std::unordered_map<u64, u64> lastEventId;  // by stream and namespace
-  std::unordered_set<u64> doubted;           // of the same: what a gap may have touched, see doubt.cc
-  std::deque<ParkedEvent> park;
-  std::unordered_set<u64> awaited;  // the parked events' parents
-  u32 parkedBlocks = 0;
-  std::string complaint;  // the last refusal in words
-  struct Seen {
-    u64 sequence = ~0ull, print = 0;
-  };
-  std::vector<Seen> seen;  // a ring of fingerprints of the last batches
-  u64 weighed = 0;         // its share of Index::subscriptionBytes_
-};
-
-// What a snapshot begins with: "SVCVIX03".
-inline constexpr u64 snapshotMagic = 0x3330584956435653ull;
+// What a snapshot begins with: "SVCVIX04".
+inline constexpr u64 snapshotMagic = 0x3430584956435653ull;
 
 class Index {
  public:
@@ -91,8 +33,11 @@ class Index {
   void unsubscribe(u32 id);
   // Its publisher began anew.
   void clear(u32 id);
-  // Batches of it were lost.
+  // Batches of it were lost: what it held is uncertain from here on.
   void lose(u32 id);
+  // Drops what is uncertain.
+  void forgetUncertain(u32 id);
+  bool hasUncertain(u32 id) const;
   // Batches. Malformed: nothing was applied. More: no other batch comes between. The payload is read during the call alone.
   Taken apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes);
   Taken applyMore(u32 id, Outcomes& outcomes);
@@ -121,6 +66,8 @@ class Index {
   // Frees blocks that were cleared, at most this many looked at; true while there are more.
   bool reclaim(u32 most);
 
+  // A bit for each number of tokens that blocks of some namespace were hashed with behind them.
+  u32 aheads() const { return aheads_; }
   // -1 where no event has named it.
   std::int64_t findSpace(const Namespace& like) const;
   u32 find(u32 space, u64 sequence) const;
@@ -143,7 +90,7 @@ class Index {
     return makeRoom(blocks);
   }
   u32 internSpace(const Namespace& like);
-  std::int64_t internStream(u32 subscription, std::string_view backend, std::string_view medium, u32 rank, u64 shard = 0);
+  std::int64_t internStream(u32 subscription, const StreamName& name);
   void store(u32 subscription, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes);
   // `own`: what the publisher's names were made into where its namespaces may use the same ones; `everywhere`: the event did not say in which namespace.
   void remove(u32 subscription, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes, const u64* own = nullptr, bool everywhere = false);
@@ -155,7 +102,7 @@ class Index {
  private:
   template <bool byName>
   friend class BlockKeys;
-  static constexpr std::size_t maxSpaces = 1 << 18, maxStreams = 1 << 14, maxStreamsEach = 1024, maxMedia = 16, maxParkedEvents = 1024;
+  static constexpr std::size_t maxSpaces = 1 << 18, maxStreams = 1 << 14, maxStreamsEach = 1024, maxMedia = 16, maxParkedEvents = 1024, maxGroups = 64;
   static constexpr std::size_t firstSpaceCollection = 1024;
   static constexpr u32 maxParkedBlocks = 1 << 14;
   static constexpr u32 ghostCapacity = 1 << 16, releasedAtOnce = 32, freedForShrink = 64;
@@ -175,6 +122,10 @@ class Index {
     if (pending_ == id) pending_ = nobody;
   }
   void doubtAll(u32 id);
+  // The stream that holds this one's uncertain blocks; `HolderSets::nowhere` where there is no room for one.
+  u32 twinOf(u32 stream);
+  void dropTwins(Subscription& sub);
+  void makeUncertain(Subscription& sub, const std::vector<u32>& streams, std::int64_t space);
   void settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event);
   void dropNames(Subscription& sub);
   void removeParked(Subscription& sub, u32 stream, const u64* names, u32 count);
@@ -206,7 +157,19 @@ class Index {
     const std::int64_t whole = streams_[stream].shard == 0 ? -1 : wholeOf(stream);
     return whole < 0 ? stream : static_cast<u32>(whole);
   }
-  void giveUpShards(u32 subscription, std::string_view backend, std::string_view medium, u32 rank);
+  void giveUpShards(u32 subscription, StreamName name);
+  // What the event says of its group; nullptr where a publisher has too many.
+  CacheGroup* learnGroup(Subscription& sub, u32 rank, const Event& event);
+  // Blocks that are known by these names alone; what is not known yet waits.
+  void placeSparse(u32 id, ParkedEvent event, Outcomes& outcomes);
+  void park(Subscription& sub, ParkedEvent event, Outcomes& outcomes);
+  // Forgets the further copies that these streams have, of one namespace or of all with -1; those of blocks that their stream no longer has.
+  void dropCopies(Subscription& sub, const std::vector<u32>& streams, std::int64_t space);
+  void sweepCopies(Subscription& sub);
+  // One more of a block that the stream has; false without memory. One less, or false where it is the last one.
+  bool addCopy(u32 id, u32 stream, u32 block);
+  bool takeCopy(Subscription& sub, u32 stream, u32 block);
+  static u64 copyKey(u32 stream, u32 block) { return static_cast<u64>(stream) << 32 | block; }
   void joinShards(u32 stream, u32 space, const u64* sequences, u32 count);
   void breakShards(u32 stream, std::int64_t space, const u64* sequences, u32 count);
   void forgetShards(Subscription& sub);
@@ -247,6 +210,7 @@ class Index {
   std::vector<u32> freeSpaces_;
   std::size_t collectSpacesAt_ = firstSpaceCollection, refusedSpaces_ = 0;
   u64 spaceBytes_ = 0;
+  u32 aheads_ = 0;
   u32 reclaimAt_ = 0;
   std::unordered_map<std::string, u32> spaceIds_;
   std::vector<Stream> streams_;

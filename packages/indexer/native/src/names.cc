@@ -29,9 +29,9 @@ u32 Index::findNamed(u32 space, u64 name) const {
 
 u64 Index::qualifierOf(const Subscription& sub, const Event& event, const Namespace& space) const {
   if (!event.named || (space.lora.empty() && space.salt.empty() && space.tenant == sub.tenant)) return 0;
-  // A removal does not tell whether its blocks were stored by pairs.
+  // A removal does not tell what its blocks were hashed with.
   Namespace plain = space;
-  plain.pairs = false;
+  plain.ahead = 0;
   return seedOf(plain);
 }
 
@@ -72,6 +72,7 @@ bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
   const u32 without = leaves ? sets_.without(arena_.holders[before], stream) : HolderSets::none;
   sub.names.set(name, block);
   if (!leaves) return true;
+  sub.copies.erase(copyKey(stream, before));
   const u32 held = sets_.current(arena_.holders[before]);
   setHolders(before, without);
   if (!sets_[without].empty()) return true;

@@ -66,6 +66,12 @@ class Arguments {
     return found;
   }
   std::string member(std::size_t i, const char* name) const { return textOf(named(i, name)); }
+  // False where there is none.
+  bool flagMember(std::size_t i, const char* name) const {
+    bool value = false;
+    napi_get_value_bool(env, named(i, name), &value);
+    return value;
+  }
   double numberMember(std::size_t i, const char* name) const { return numberOf(named(i, name)); }
 
   napi_value undefined() const {

@@ -15,7 +15,7 @@ namespace svc {
   each(RefusedBlockSize, "block_size_differs") each(RefusedLora, "lora_differs") each(RefusedSalt, "salt_differs")                  \
   each(RefusedTokens, "token_count_differs") each(MissingTokens, "tokens_missing") each(MissingParent, "parent_missing")            \
   each(TooManyStreams, "too_many_streams") each(OverBudget, "over_budget") each(UnknownRemoved, "removed_unknown")                  \
-  each(WrongSeed, "wrong_seed") each(ForeignHashes, "foreign_hashes") each(StandardHashes, "standard_hashes")                       \
+  each(WrongSeed, "wrong_seed") each(EngineHashes, "engine_hashes") each(StandardHashes, "standard_hashes")                       \
   each(RankDiffers, "rank_differs") each(Multimodal, "multimodal_blocks") each(ClearedAll, "cleared_all") each(LostRemoval, "lost_removal")
 #define SVC_OUTCOME_VALUE(value, name) value,
 enum Outcome : u32 { SVC_OUTCOMES(SVC_OUTCOME_VALUE) outcomeCount };

@@ -6,22 +6,32 @@
 namespace svc {
 
 void Index::parkEvent(Subscription& sub, const Event& event, u64 parent, const u64* names, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes) {
-  if (event.hashCount > maxParkedBlocks) {
+  ParkedEvent parked;
+  parked.parent = parent, parked.stream = stream, parked.space = space, parked.inheritsSalt = inheritsSalt;
+  parked.names.assign(names, names + event.hashCount);
+  parked.locals.assign(locals_.begin(), locals_.begin() + event.hashCount);
+  park(sub, std::move(parked), outcomes);
+}
+
+void Index::park(Subscription& sub, ParkedEvent event, Outcomes& outcomes) {
+  const u32 count = static_cast<u32>(event.names.size());
+  if (count > maxParkedBlocks) {
     ++outcomes[ParkDropped];
     return;
   }
-  while (!sub.park.empty() && (sub.park.size() >= maxParkedEvents || sub.parkedBlocks + event.hashCount > maxParkedBlocks)) {
+  while (!sub.park.empty() && (sub.park.size() >= maxParkedEvents || sub.parkedBlocks + count > maxParkedBlocks)) {
     sub.parkedBlocks -= static_cast<u32>(sub.park.front().names.size());
     sub.park.pop_front();
     ++outcomes[ParkDropped];
   }
-  sub.park.push_back({parent, stream, space, inheritsSalt, {names, names + event.hashCount}, {locals_.begin(), locals_.begin() + event.hashCount}, std::vector<bool>(event.hashCount)});
-  sub.parkedBlocks += event.hashCount;
   if (sub.awaited.size() > 2 * maxParkedEvents) {
     sub.awaited.clear();
     for (const ParkedEvent& parked : sub.park) sub.awaited.insert(parked.parent);
   }
-  sub.awaited.insert(parent);
+  sub.awaited.insert(event.parent);
+  event.gone.assign(count, false);
+  sub.parkedBlocks += count;
+  sub.park.push_back(std::move(event));
   ++outcomes[Parked];
 }
 
@@ -31,7 +41,7 @@ void Index::removeParked(Subscription& sub, u32 stream, const u64* names, u32 co
   std::vector<u64> sorted(names, names + count);
   std::sort(sorted.begin(), sorted.end());
   for (auto& parked : sub.park) {
-    if (parked.stream != stream) continue;
+    if (parked.stream != stream && parked.stream != streams_[stream].twin) continue;
     for (std::size_t i = 0; i < parked.names.size(); ++i)
       if (std::binary_search(sorted.begin(), sorted.end(), parked.names[i])) parked.gone[i] = true;
   }
@@ -47,6 +57,12 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
       ParkedEvent event = std::move(sub.park[i]);
       sub.park.erase(sub.park.begin() + static_cast<std::ptrdiff_t>(i));
       sub.parkedBlocks -= static_cast<u32>(event.names.size());
+      again = true;
+      ++outcomes[Unparked];
+      if (event.sparse) {
+        placeSparse(id, std::move(event), outcomes);
+        break;
+      }
       const u32 space = event.inheritsSalt ? spaceOf(parent) : event.space;
       if (sub.spaces.insert(space).second) ++version_;
       u64 previous = arena_.sequence[parent];
@@ -61,8 +77,6 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
         store(id, event.stream, space, &previous, 1, &event.names[k], before, outcomes);
         before = find(space, previous);
       }
-      ++outcomes[Unparked];
-      again = true;
       break;
     }
   }
@@ -80,7 +94,7 @@ void Index::judgeSeed(Subscription& sub, const Event& event, const Namespace& sp
     return;
   }
   if (!event.standardNames) {
-    ++outcomes[ForeignHashes];
+    ++outcomes[EngineHashes];
     return;
   }
   const u32* tokens = batch_.tokens.data() + event.tokenBegin;

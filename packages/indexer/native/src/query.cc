@@ -1,46 +1,12 @@
 // The walk along a prompt's blocks, lazily hashed, up to the first block that no asked stream has.
+#include "prompt_hashes.h"
 #include "query.h"
 
 #include <algorithm>
 
 namespace svc {
-namespace {
-
-// Hashes of the prompt's blocks, made a few at a time: a miss at the first block costs one.
-class Hashes {
- public:
-  Hashes(const Request& request, bool pairs, u64 localSeed, u64 seed)
-      : request_(request), window_(request.space.blockSize + (pairs ? 1u : 0u)), localSeed_(localSeed), seed_(seed) {
-    if (request.hashes != nullptr) total = request.hashCount;
-    else if (request.tokenCount >= window_) total = (request.tokenCount - (window_ - request.space.blockSize)) / request.space.blockSize;
-  }
-  u64 total = 0;
-
-  const u64* take(u64 from, u32& count) {
-    if (request_.hashes != nullptr) {
-      count = static_cast<u32>(std::min<u64>(total - from, 1u << 20));
-      return request_.hashes + from;
-    }
-    count = static_cast<u32>(std::min<u64>(total - from, from == 0 ? 1 : chunk));
-    // The blocks' own hashes first: they do not wait for each other.
-    const u32* tokens = request_.tokens + from * request_.space.blockSize;
-    for (u32 i = 0; i < count; ++i) out_[i] = localHash(tokens + static_cast<u64>(i) * request_.space.blockSize, window_, localSeed_);
-    for (u32 i = 0; i < count; ++i) out_[i] = previous_ = from + i == 0 ? out_[i] : roll(previous_, out_[i], seed_);
-    return out_;
-  }
-
- private:
-  static constexpr u32 chunk = 16;
-  const Request& request_;
-  u32 window_;
-  u64 localSeed_, seed_, previous_ = 0;
-  u64 out_[chunk];
-};
-
-}  // namespace
-
-void Query::sequences(const Request& request, bool pairs, std::vector<u64>& out) const {
-  Hashes source(request, pairs, index_.seed(), index_.seed());
+void Query::sequences(const Request& request, u32 ahead, std::vector<u64>& out) const {
+  PromptHashes source(request, ahead, index_.seed(), index_.seed());
   out.clear();
   while (out.size() < source.total) {
     u32 count = 0;
@@ -50,8 +16,8 @@ void Query::sequences(const Request& request, bool pairs, std::vector<u64>& out)
 }
 
 // `lengths` are zero.
-void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, const View& view, u32* lengths) {
-  Hashes source(request, pairs, localSeed, index_.seed());
+void Query::walk(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view, u32* lengths) {
+  PromptHashes source(request, ahead, localSeed, index_.seed());
   BlockArena& arena = index_.arena();
   const HolderSets& sets = index_.sets();
   const u32 words = view.words, clock = index_.tick();
@@ -133,19 +99,23 @@ void Query::walk(u32 space, const Request& request, bool pairs, u64 localSeed, c
 
 const u32* Query::match(const Request& request, const View& view) {
   lengths_.assign(view.masks, 0);
+  reach_.clear();
   const std::int64_t plain = view.plain;
   const u64 seed = index_.seed();
-  if (plain >= 0) walk(static_cast<u32>(plain), request, false, seed, view, lengths_.data());
-  const auto further = [&](u32 space, bool pairs, u64 localSeed) {
+  if (view.hasCoarse && plain >= 0) walk(static_cast<u32>(plain), request, 0, seed, view, lengths_.data());
+  const auto further = [&](u32 space, u32 ahead, u64 localSeed) {
     best_.assign(view.masks, 0);
-    walk(space, request, pairs, localSeed, view, best_.data());
+    walk(space, request, ahead, localSeed, view, best_.data());
     for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
   };
   // Blocks that came as hashes alone may have LoRA and salt in them.
   const std::string_view lora = request.space.lora;
   const u64 salted = saltedSeed(lora.starts_with("n:") ? lora.substr(2) : std::string_view(), request.space.salt, seed);
-  if (plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(plain)].bare) further(static_cast<u32>(plain), false, salted);
-  if (view.pairs >= 0) further(static_cast<u32>(view.pairs), true, seed);
+  const bool isBare = plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(plain)].bare;
+  if (view.hasCoarse && isBare) further(static_cast<u32>(plain), 0, salted);
+  if (view.hasCoarse)
+    for (const auto& [ahead, space] : view.aheads) further(space, ahead, seed);
+  if (!view.fine.empty()) matchAllFine(request, view, isBare ? salted : seed);
   return lengths_.data();
 }
 

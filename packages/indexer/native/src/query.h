@@ -40,13 +40,31 @@ struct View {
   struct Span {
     u32 from = 0, to = 0;
   };
+  // The part of an engine that one group of its KV cache is: the streams that hold its blocks, as four masks in `partBits`.
+  struct Part {
+    GroupKind kind = GroupKind::Whole;
+    u32 window = 0;
+    u32 bits = 0;
+  };
+  enum PartMask : u8 { Certain, Proof, Provable, Doubtful, partMasks };
+  // A figure that is not the length of one run of blocks: of an engine with several groups, or with blocks that a loss may have taken.
+  struct Fine {
+    u32 mask = 0;  // its place among the lengths
+    bool isGrouped = false;
+    std::vector<Part> parts;
+  };
   u64 version = 0;
   u64 serial = 0;  // of all that were built
-  std::int64_t plain = -1, pairs = -1;  // the namespaces that it is of; -1 where no event has named them
+  std::int64_t plain = -1;  // the namespace that it is of; -1 where no event has named it
+  std::vector<std::pair<u32, u32>> aheads;  // its siblings, whose blocks are hashed with tokens behind them: how many, and which namespace
   std::vector<Row> rows;
   u32 words = 0, masks = 0;
   std::vector<u64> bits;  // masks × words
   std::vector<Span> spans;
+  std::vector<Fine> fine;
+  std::vector<u64> partBits;  // parts × partMasks × words
+  bool hasCoarse = false;     // some mask is not fine
+  bool isSparse = false;      // some fine one can go on behind a block that nobody has
   u64 bytes() const;
 };
 
@@ -70,7 +88,7 @@ class Query {
   const u32* match(const Request& request, const View& view);
   const View& view(const Namespace& space);
   // The standard's rolling hashes of the complete blocks.
-  void sequences(const Request& request, bool pairs, std::vector<u64>& out) const;
+  void sequences(const Request& request, u32 ahead, std::vector<u64>& out) const;
 
   struct Totals {
     u64 queries = 0, askedBlocks = 0, matchedBlocks = 0;
@@ -92,11 +110,20 @@ class Query {
   View& keep(View& slot, View fresh, const std::function<View&()>& anew);
   void forgetViews();
   Publishers publishersOf(std::string_view tenant, std::string_view instance) const;
-  void walk(u32 space, const Request& request, bool pairs, u64 localSeed, const View& view, u32* lengths);
+  void walk(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view, u32* lengths);
+  // The lengths of the fine masks, as far as they are certain, and as far as they reach if nothing uncertain is gone.
+  [[gnu::noinline]] void matchAllFine(const Request& request, const View& view, u64 salted);
+  void matchFine(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view);
   template <typename Out>
   void write(Out out, const View& view, const Request& request, const FreshnessTable* freshness);
+  bool hasUncertain(const View::Row& row) const;
+  template <typename Out>
+  [[gnu::noinline, gnu::cold]] void writeUncertain(Out& out, const View::Row& row, u32 blockSize);
   template <typename Out>
   void writeRow(Out& out, const View::Row& row, u32 blockSize, const FreshnessTable* freshness);
+
+  // With uncertain blocks; a coarse mask has none.
+  u32 reachOf(u32 mask) const { return reach_.empty() ? lengths_[mask] : std::max(reach_[mask], lengths_[mask]); }
 
   Index& index_;
   std::map<u32, View> views_;
@@ -104,7 +131,7 @@ class Query {
   std::unordered_map<std::string, View> unnamed_;
   std::unordered_set<std::string> registeredSalts_, registeredLoras_;
   u64 unnamedVersion_ = 0, viewBytes_ = 0;
-  std::vector<u32> lengths_, best_, alive_;
+  std::vector<u32> lengths_, reach_, best_, alive_;
   std::array<First, 64> firsts_;
   u64 builds_ = 0;
   std::string text_;

@@ -82,7 +82,7 @@ std::string describeSpaces(const Index& index, u32 cursor, u32 limit) {
     if (given > 0) out.push_back(',');
     out.append("{\"space\":").append(std::to_string(shown[given])).append(",\"tenant\":").append(jsonText(space.tenant));
     out.append(",\"model\":").append(jsonText(space.model)).append(",\"lora\":").append(jsonText(space.lora));
-    out.append(",\"salt\":").append(jsonText(space.salt)).append(",\"pairs\":").append(space.pairs ? "true" : "false");
+    out.append(",\"salt\":").append(jsonText(space.salt)).append(",\"pairs\":").append(space.ahead == 1 ? "true" : "false");
     out.append(",\"block_size\":").append(std::to_string(space.blockSize)).append(",\"blocks\":").append(std::to_string(blocks[given])).append(",\"streams\":[");
     bool first = true;
     eachStream(streams[given], [&](u32 stream) {
@@ -125,8 +125,23 @@ std::string describeStreams(const Index& index) {
     out.append("{\"stream\":").append(std::to_string(id)).append(",\"subscription\":").append(std::to_string(stream.subscription));
     out.append(",\"backend\":").append(jsonText(stream.backend)).append(",\"medium\":").append(jsonText(index.media()[stream.medium]));
     out.append(",\"rank\":").append(std::to_string(stream.rank));
+    if (stream.group != 0) out.append(",\"group\":").append(std::to_string(stream.group));
+    if (!stream.owner.empty()) out.append(",\"owner\":").append(jsonText(stream.owner));
+    if (stream.isUncertain) out.append(",\"uncertain\":true");
     if (stream.shard != 0) out.append(",\"shard\":\"").append(stream.shard == Stream::wholeShard ? "all" : hex(stream.shard)).append("\"");
     out.push_back('}');
+  }
+  return out.append("]");
+}
+
+std::string describeGroups(const Subscription& sub) {
+  constexpr const char* kinds[] = {"whole", "window", "chunk", "state", "unsaid", "unknown"};
+  std::string out = "[";
+  for (const CacheGroup& group : sub.groups) {
+    if (out.size() > 1) out.push_back(',');
+    out.append("{\"rank\":").append(std::to_string(group.rank)).append(",\"group\":").append(std::to_string(group.index));
+    out.append(",\"needs\":\"").append(kinds[static_cast<u8>(group.kind)]).append("\",\"kind\":").append(jsonText(group.word));
+    out.append(",\"window\":").append(std::to_string(group.window)).append(",\"block_size\":").append(std::to_string(group.otherBlockSize)).append("}");
   }
   return out.append("]");
 }

@@ -16,6 +16,8 @@ std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t s
 // JSON: [{stream, subscription, backend, medium, rank, shard?}].
 std::string describeStreams(const Index& index);
 // JSON: [{stream, blocks, digest}] of the same streams.
+// The groups of an engine's KV cache.
+std::string describeGroups(const Subscription& sub);
 std::string describeTally(const Index& index);
 
 }  // namespace svc

@@ -17,6 +17,7 @@ constexpr u32 reclaimSlice = 1 << 12, mostReclaims = 8;
 constexpr u64 evictSlice = 1 << 11;
 // Of the tables' sparse segments at the end of such a look at cleared blocks: a quarter of a millisecond.
 constexpr u32 mostShrinks = 8;
+constexpr std::size_t manyCopies = 4096;
 
 }  // namespace
 
@@ -90,6 +91,7 @@ void Index::purge(const std::vector<u32>& streams, std::int64_t space) {
   // Own names of freed blocks must be gone before their numbers are given out again.
   if (space < 0 && streams.size() == sub.streams.size()) sub.names.clear();
   else sweepNames(sub);
+  dropCopies(sub, streams, space);
   ++changes_;
 }
 
@@ -122,7 +124,7 @@ u64 Index::bytes() const {
 
 // Each batch changes one publisher's share only.
 void Index::weigh(Subscription& sub) {
-  const u64 now = sub.names.bytes() + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
+  const u64 now = sub.names.bytes() + sub.copies.bytes() + sub.groups.size() * sizeof(CacheGroup) + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
   subscriptionBytes_ += now - sub.weighed;
   sub.weighed = now;
 }
@@ -146,8 +148,8 @@ bool Index::makeRoom(u64 blocks) {
   for (u32 i = 0; i < mostReclaims && arena_.live() + blocks > limit_ && reclaim(reclaimSlice); ++i) {
   }
   if (arena_.live() + blocks <= limit_) return true;
-  // Names of a publisher's own are swept once per eviction, all of them: there more goes at once.
-  const bool sweeps = std::any_of(subscriptions_.begin(), subscriptions_.end(), [](const Subscription& sub) { return sub.active && sub.ownNames; });
+  // Names of a publisher's own and its further copies are swept once per eviction, all of them: there more goes at once.
+  const bool sweeps = std::any_of(subscriptions_.begin(), subscriptions_.end(), [](const Subscription& sub) { return sub.active && (sub.ownNames || sub.copies.size() > manyCopies); });
   evict(std::max<u64>(arena_.live() + blocks - limit_, sweeps ? limit_ / 16 : std::min(limit_ / 16, evictSlice)));
   return true;
 }
@@ -169,6 +171,8 @@ bool Index::findOldest() {
 
 void Index::evict(u64 blocks) {
   u64 freed = 0;
+  std::vector<u64> lost;  // the streams that lose blocks
+  u32 lastSet = HolderSets::none;
   while (freed < blocks && !ghosts_.empty()) freed += releaseGhosts();
   while (freed < blocks && (!oldest_.empty() || findOldest())) {
     const auto [stamp, inverse] = oldest_.back();
@@ -176,13 +180,22 @@ void Index::evict(u64 blocks) {
     // Used since it was listed.
     if (arena_.stamp(~inverse) != stamp) continue;
     u32 page[BlockArena::pageBlocks], count = 0;
-    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) page[count++] = ~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left));
+    for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) {
+      const u32 block = page[count++] = ~inverse * BlockArena::pageBlocks + static_cast<u32>(std::countr_zero(left));
+      if (arena_.holders[block] == lastSet) continue;
+      lastSet = arena_.holders[block];
+      const std::vector<u64>& bits = sets_[lastSet].bits;
+      if (lost.size() < bits.size()) lost.resize(bits.size());
+      for (std::size_t word = 0; word < bits.size(); ++word) lost[word] |= bits[word];
+    }
     releaseAll(page, count);
     freed += count;
     evicted_ += count;
   }
+  for (std::size_t word = 0; word < lost.size(); ++word)
+    for (u64 left = lost[word]; left != 0; left &= left - 1) subscriptions_[streams_[word * 64 + static_cast<u32>(std::countr_zero(left))].subscription].evicted = true;
   for (Subscription& sub : subscriptions_)
-    if (sub.active) sweepNames(sub);
+    if (sub.active) sweepNames(sub), sweepCopies(sub);
   shrinkTables();
   sets_.collect();
   if (liveSpaces() > firstSpaceCollection && (freedSinceSpaces_ += freed) > limit_ / 16) {

@@ -43,8 +43,9 @@ void Index::breakShards(u32 stream, std::int64_t space, const u64* sequences, u3
 }
 
 // A kind of shard that finds no room cannot be waited for, so nothing is known to be whole from here on.
-void Index::giveUpShards(u32 id, std::string_view backend, std::string_view medium, u32 rank) {
-  const std::int64_t whole = internStream(id, backend, medium, rank, Stream::wholeShard);
+void Index::giveUpShards(u32 id, StreamName name) {
+  name.shard = Stream::wholeShard;
+  const std::int64_t whole = internStream(id, name);
   if (whole < 0) return;
   streams_[static_cast<u32>(whole)].broken = true;
   sets_.withdraw({static_cast<u32>(whole)}, -1);

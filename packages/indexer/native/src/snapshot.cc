@@ -69,12 +69,12 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     Namespace space;
     for (std::string* part : {&space.tenant, &space.model, &space.lora, &space.salt}) *part = in.text();
     space.blockSize = in.number<u32>();
-    space.pairs = in.number<u8>() != 0;
+    space.ahead = in.number<u8>();
     const bool bare = in.number<u8>() != 0;
     // Numbers stay what they were, also of those that nobody uses.
     restoreSpace(space, in.number<u8>() != 0, bare);
   }
-  for (u64 i = in.count(28); i > 0; --i) {
+  for (u64 i = in.count(45); i > 0; --i) {
     Stream stream;
     stream.subscription = in.number<u32>();
     stream.rank = in.number<u32>();
@@ -82,6 +82,10 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     stream.active = in.number<u8>() != 0;
     stream.shard = in.number<u64>();
     stream.broken = in.number<u8>() != 0;
+    stream.group = in.number<u32>();
+    stream.isUncertain = in.number<u8>() != 0;
+    stream.twin = in.number<u32>();
+    stream.owner = in.text();
     stream.backend = in.text();
     if (stream.medium >= media_.size()) in.fail();
     streams_.push_back(std::move(stream));
@@ -97,6 +101,8 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     sub.ownNames = in.number<u8>() != 0;
     sub.standard = in.number<u8>() != 0;
     sub.unnumbered = in.number<u8>() != 0;
+    sub.evicted = in.number<u8>() != 0;
+    sub.isEnveloped = in.number<u8>() != 0;
     for (u64 k = in.count(4); k > 0; --k) sub.streams.push_back(in.number<u32>());
     for (u64 k = in.count(4); k > 0; --k) sub.spaces.insert(in.number<u32>());
     for (u64 k = in.count(16); k > 0; --k) {
@@ -107,6 +113,24 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     sub.seen.resize(in.count(16));
     if (sub.active && sub.seen.size() != seenRing) in.fail();
     in.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
+    sub.countsCopies = in.number<u8>() != 0;
+    for (u64 k = in.count(12); k > 0; --k) {
+      const u64 key = in.number<u64>();
+      const u32 copies = in.number<u32>();
+      if (copies < 2) in.fail();
+      else sub.copies.set(key, copies);
+    }
+    for (u64 k = in.count(25); k > 0; --k) {
+      CacheGroup group;
+      group.rank = in.number<u32>();
+      group.index = in.number<u32>();
+      const u8 kind = in.number<u8>();
+      group.kind = kind <= static_cast<u8>(GroupKind::Unknown) ? static_cast<GroupKind>(kind) : GroupKind::Unknown;
+      group.window = in.number<u32>();
+      group.otherBlockSize = in.number<u32>();
+      group.word = in.text();
+      sub.groups.push_back(std::move(group));
+    }
     for (u64 k = in.count(12); k > 0; --k) {
       const u64 name = in.number<u64>();
       sub.names.set(name, in.number<u32>());
@@ -119,10 +143,11 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     subscriptions_.push_back(std::move(sub));
   }
   for (const Stream& stream : streams_)
-    if (stream.active && stream.subscription >= subscriptions_.size()) in.fail();
+    if (stream.active && (stream.subscription >= subscriptions_.size() || (stream.twin != Stream::noStream && stream.twin >= streams_.size()))) in.fail();
   if (in.bad || !loadBlocks(in)) return problem = "it contradicts itself, or holds more than indexer.memory_budget_mb takes", false;
   for (Subscription& sub : subscriptions_) {
     sweepNames(sub);
+    sweepCopies(sub);
     weigh(sub);
   }
   ++version_;
@@ -131,15 +156,16 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
 }
 
 void Index::loadPark(SnapshotReader& in, Subscription& sub) {
-  for (u64 k = in.count(25); k > 0 && !in.bad; --k) {
+  for (u64 k = in.count(26); k > 0 && !in.bad; --k) {
     ParkedEvent parked;
     parked.parent = in.number<u64>();
     parked.stream = in.number<u32>();
     parked.space = in.number<u32>();
     parked.inheritsSalt = in.number<u8>() != 0;
+    parked.sparse = in.number<u8>() != 0;
     for (u64 i = in.count(17); i > 0; --i) {
       parked.names.push_back(in.number<u64>());
-      parked.locals.push_back(in.number<u64>());
+      if (const u64 local = in.number<u64>(); !parked.sparse) parked.locals.push_back(local);
       parked.gone.push_back(in.number<u8>() != 0);
     }
     if (parked.stream >= streams_.size() || parked.space >= spaces_.size()) in.fail();

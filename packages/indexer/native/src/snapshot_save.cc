@@ -60,7 +60,7 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
   for (const Namespace& space : spaces_) {
     for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)}) to.text(part);
     to.number(space.blockSize);
-    for (const bool flag : {space.pairs, space.bare, space.live}) to.number<u8>(flag);
+    for (const u32 value : {space.ahead, u32{space.bare}, u32{space.live}}) to.number<u8>(static_cast<u8>(value));
   }
   to.number<u64>(streams_.size());
   for (const Stream& stream : streams_) {
@@ -70,6 +70,10 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
     to.number<u8>(stream.active);
     to.number(stream.shard);
     to.number<u8>(stream.broken);
+    to.number(stream.group);
+    to.number<u8>(stream.isUncertain);
+    to.number(stream.twin);
+    to.text(stream.owner);
     to.text(stream.backend);
   }
   to.number<u64>(subscriptions_.size());
@@ -79,7 +83,7 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
     to.number(sub.blockSize);
     to.number(sub.rank);
     to.number(sub.scope);
-    for (u8 flag : {static_cast<u8>(sub.kind), static_cast<u8>(sub.active), static_cast<u8>(sub.ownNames), static_cast<u8>(sub.standard), static_cast<u8>(sub.unnumbered)}) to.number(flag);
+    for (u8 flag : {static_cast<u8>(sub.kind), static_cast<u8>(sub.active), static_cast<u8>(sub.ownNames), static_cast<u8>(sub.standard), static_cast<u8>(sub.unnumbered), static_cast<u8>(sub.evicted), static_cast<u8>(sub.isEnveloped)}) to.number(flag);
     to.number<u64>(sub.streams.size());
     for (u32 stream : sub.streams) to.number(stream);
     to.number<u64>(sub.spaces.size());
@@ -90,13 +94,18 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
     for (const u64 key : sub.doubted) to.number(key);
     to.number<u64>(sub.seen.size());
     to.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
+    to.number<u8>(sub.countsCopies);
+    to.number<u64>(sub.copies.size());
+    sub.copies.each([&](u64 key, u32 copies) { to.number(key), to.number(copies); });
+    to.number<u64>(sub.groups.size());
+    for (const CacheGroup& group : sub.groups) to.number(group.rank), to.number(group.index), to.number(static_cast<u8>(group.kind)), to.number(group.window), to.number(group.otherBlockSize), to.text(group.word);
     to.number<u64>(sub.names.size());
     sub.names.each([&](u64 name, u32 block) { to.number(name), to.number(block); });
     to.number<u64>(sub.park.size());
     for (const ParkedEvent& parked : sub.park) {
-      to.number(parked.parent), to.number(parked.stream), to.number(parked.space), to.number<u8>(parked.inheritsSalt);
+      to.number(parked.parent), to.number(parked.stream), to.number(parked.space), to.number<u8>(parked.inheritsSalt), to.number<u8>(parked.sparse);
       to.number<u64>(parked.names.size());
-      for (std::size_t i = 0; i < parked.names.size(); ++i) to.number(parked.names[i]), to.number(parked.locals[i]), to.number<u8>(parked.gone[i]);
+      for (std::size_t i = 0; i < parked.names.size(); ++i) to.number(parked.names[i]), to.number(parked.sparse ? u64{0} : parked.locals[i]), to.number<u8>(parked.gone[i]);
     }
   }
   to.number<u64>(sets_.size());

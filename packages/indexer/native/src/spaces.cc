@@ -19,7 +19,7 @@ constexpr u64 spaceFixedBytes = 400;
 }  // namespace
 
 std::string spaceKey(const Namespace& space) {
-  std::string key = std::to_string(space.blockSize) + (space.pairs ? "p" : "t");
+  std::string key = std::to_string(space.blockSize) + (space.ahead == 0 ? "t" : "a" + std::to_string(space.ahead) + ":");
   for (std::string_view part : {std::string_view(space.tenant), std::string_view(space.model), std::string_view(space.lora), std::string_view(space.salt)})
     append(key, part);
   return key;
@@ -54,10 +54,11 @@ void Index::fillSpace(u32 id, const Namespace& like) {
   spaceIds_.emplace(key, id);
   spaces_[id] = like;
   spaces_[id].live = true;
+  if (like.ahead > 0) aheads_ |= 1u << std::min(like.ahead, 31u);
   spaces_[id].bare = false;
   spaces_[id].seed = seedOf(like);
   Namespace plain = like;
-  plain.pairs = false;
+  plain.ahead = 0;
   spaces_[id].nameSeed = seedOf(plain);
   scopes_[id] = scopeSeed(like.tenant, like.model, like.blockSize);
   spaceBytes_ += spaceFixedBytes + 2 * key.size();

@@ -1,7 +1,7 @@
 // Which rows an answer has, and which streams count for each figure.
 #include <algorithm>
 
-#include "query.h"
+#include "masks.h"
 
 namespace svc {
 namespace {
@@ -9,6 +9,28 @@ namespace {
 bool registeredFor(const Subscription& sub, const Namespace& space) {
   return sub.tenant == space.tenant && sub.model == space.model && sub.blockSize == space.blockSize && (sub.lora.empty() || "n:" + sub.lora == space.lora) &&
          (sub.salt.empty() || sub.salt == space.salt);
+}
+
+// The namespaces that differ in nothing but what is hashed with each block.
+std::vector<std::pair<u32, u32>> siblingsOf(const Index& index, const Namespace& space) {
+  std::vector<std::pair<u32, u32>> found;
+  for (u32 left = index.aheads(); left != 0; left &= left - 1) {
+    Namespace like = space;
+    like.ahead = static_cast<u32>(std::countr_zero(left));
+    if (const std::int64_t id = index.findSpace(like); id >= 0) found.emplace_back(like.ahead, static_cast<u32>(id));
+  }
+  return found;
+}
+
+// Of an instance's rank, whoever publishes them.
+std::vector<CacheGroup> groupsOf(const std::deque<Subscription>& subs, const std::vector<u32>& members, u32 rank) {
+  std::vector<CacheGroup> found;
+  for (const u32 id : members)
+    for (const CacheGroup& group : subs[id].groups) {
+      const bool isKnown = std::any_of(found.begin(), found.end(), [&](const CacheGroup& other) { return other.index == group.index; });
+      if (group.rank == rank && !isKnown) found.push_back(group);
+    }
+  return found;
 }
 
 bool isSharedMedium(const std::string& medium) { return medium == "CPU" || medium == "DISK"; }
@@ -37,16 +59,14 @@ std::string jsonText(std::string_view text) {
 u64 View::bytes() const {
   u64 sum = sizeof(View) + bits.size() * sizeof(u64);
   for (const Row& row : rows) sum += sizeof(Row) + 2 * row.instance.size() + row.ranks.size() * sizeof(Rank) + row.media.size() * (sizeof(Medium) + 16) + row.publishers.size() * 48;
-  return sum + spans.size() * sizeof(Span);
+  for (const Fine& one : fine) sum += sizeof(Fine) + one.parts.size() * sizeof(Part);
+  return sum + spans.size() * sizeof(Span) + partBits.size() * sizeof(u64);
 }
 
 const View& Query::view(const Namespace& space) {
   std::int64_t id = index_.findSpace(space);
-  if (id < 0) {
-    Namespace pairs = space;
-    pairs.pairs = true;
-    id = index_.findSpace(pairs);
-  }
+  for (const auto& [_, other] : siblingsOf(index_, space))
+    if (id < 0) id = other;
   if (id < 0) return unnamed(space);
   View& known = views_[static_cast<u32>(id)];
   if (known.version == index_.version()) return known;
@@ -74,7 +94,8 @@ const View& Query::unnamed(const Namespace& space) {
   if (known.version == index_.version()) return known;
   View fresh = build(like);
   // Of its rows alone: the namespace without the salt may well have blocks.
-  fresh.plain = fresh.pairs = -1;
+  fresh.plain = -1;
+  fresh.aheads.clear();
   return keep(known, std::move(fresh), [&]() -> View& { return unnamed_[key]; });
 }
 
@@ -117,23 +138,10 @@ View Query::build(const Namespace& like) {
   const auto& streams = index_.streams();
   const auto& subs = index_.subscriptions();
   view.words = static_cast<u32>((streams.size() + 63) / 64);
-  Namespace pairs = like;
-  pairs.pairs = true;
-  const std::int64_t spaces[] = {view.plain = index_.findSpace(like), view.pairs = index_.findSpace(pairs)};
-
-  // By the streams that count, in their order: a row looks at its own and at the stores' only.
-  std::map<std::vector<u32>, u32> known;
-  const auto maskOf = [&](const std::vector<u32>& counting) {
-    const auto [at, added] = known.try_emplace(counting, view.masks);
-    if (!added) return at->second;
-    view.bits.resize(view.bits.size() + view.words);
-    u64* bits = view.bits.data() + static_cast<std::size_t>(view.masks) * view.words;
-    for (const u32 stream : counting) bits[stream / 64] |= 1ull << (stream % 64);
-    // In order, so the first and the last one are its ends.
-    view.spans.push_back(counting.empty() ? View::Span{} : View::Span{counting.front() / 64, counting.back() / 64 + 1});
-    return view.masks++;
-  };
-  const auto counts = [&](u32 stream) { return streams[stream].counts() && !index_.isDoubted(stream, spaces[0]) && !index_.isDoubted(stream, spaces[1]); };
+  view.aheads = siblingsOf(index_, like);
+  std::vector<std::int64_t> spaces{view.plain = index_.findSpace(like)};
+  for (const auto& [_, space] : view.aheads) spaces.push_back(space);
+  Masks masks(index_, view, spaces);
 
   std::map<std::string, std::vector<u32>> instances;
   std::vector<u32> shared;
@@ -141,7 +149,7 @@ View Query::build(const Namespace& like) {
     if (!subs[i].active) continue;
     if (subs[i].kind == PublisherKind::Store)
       for (const u32 stream : subs[i].streams)
-        if (counts(stream)) shared.push_back(stream);
+        if (masks.counts(stream)) shared.push_back(stream);
     bool gave = false;
     for (const std::int64_t space : spaces) gave |= space >= 0 && subs[i].spaces.contains(static_cast<u32>(space));
     if (gave || registeredFor(subs[i], like)) instances[subs[i].instance].push_back(i);
@@ -167,21 +175,19 @@ View Query::build(const Namespace& like) {
       for (const u32 stream : subs[id].streams) {
         ranks[streams[stream].rank] = true;
         media[streams[stream].medium] = true;
-        if (counts(stream)) own.push_back(stream);
+        if (masks.counts(stream)) own.push_back(stream);
       }
     }
-    // Those of a rank, and of a medium where one is given.
+    // Of a rank, and of a medium where one is given.
     const auto counting = [&](u32 rank, std::int64_t medium) {
-      std::vector<u32> found;
+      std::vector<u32> found, stores;
       const auto fits = [&](u32 stream) { return medium < 0 || streams[stream].medium == medium; };
       for (const u32 stream : own)
         if (streams[stream].rank == rank && fits(stream)) found.push_back(stream);
       if (!isStore && (medium < 0 || isSharedMedium(index_.media()[static_cast<std::size_t>(medium)])))
         for (const u32 stream : shared)
-          if (fits(stream)) found.push_back(stream);
-      std::sort(found.begin(), found.end());
-      found.erase(std::unique(found.begin(), found.end()), found.end());
-      return maskOf(found);
+          if (fits(stream)) stores.push_back(stream);
+      return masks.of(found, stores, isStore ? std::vector<CacheGroup>() : groupsOf(subs, members, rank));
     };
     View::Row row;
     row.instance = instance;

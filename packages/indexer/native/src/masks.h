@@ -1,0 +1,38 @@
+// The masks of a view: which streams count for each of its figures.
+#pragma once
+#include <map>
+
+#include "query.h"
+
+namespace svc {
+
+class Masks {
+ public:
+  Masks(const Index& index, View& view, std::vector<std::int64_t> spaces) : index_(index), view_(view), spaces_(std::move(spaces)) {}
+
+  bool counts(u32 stream) const { return index_.streams()[stream].counts(); }
+  // Of a rank's own streams and of those that stores share, where the rank's engine has these groups.
+  u32 of(std::vector<u32> own, const std::vector<u32>& shared, const std::vector<CacheGroup>& groups);
+
+ private:
+  struct Held {
+    GroupKind kind = GroupKind::Whole;
+    u32 window = 0;
+    std::vector<u32> streams[View::partMasks];
+  };
+  bool isDoubted(u32 stream) const;
+  // Sorts a group's streams by what their blocks prove.
+  Held sorted(const CacheGroup& group, const std::vector<u32>& streams) const;
+  u32 coarse(const std::vector<u32>& streams);
+  u32 fine(const std::vector<Held>& parts, bool isGrouped);
+  void setBits(u64* bits, const std::vector<u32>& streams) const {
+    for (const u32 stream : streams) bits[stream / 64] |= 1ull << (stream % 64);
+  }
+
+  const Index& index_;
+  View& view_;
+  std::vector<std::int64_t> spaces_;
+  std::map<std::vector<u32>, u32> known_, knownFine_;
+};
+
+}  // namespace svc

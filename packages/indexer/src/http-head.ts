@@ -1,0 +1,24 @@
+// The head of a request: the fields that are looked at, and which bodies are refused by it, before they are read.
+import { hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
+import { MAX_HEAD_LINES } from "./http-limits.ts";
+import { Refusal } from "./refusal.ts";
+
+export const CONTENT_TYPE = hopNames.length + 1;
+export const ACCEPT = hopNames.length + 2;
+export const AUTHORIZATION = hopNames.length + 3;
+export const API_KEY = hopNames.length + 4;
+export const CONTENT_ENCODING = hopNames.length + 5;
+/** Heads are read one at a time, whoever's they are. */
+export const head = new RequestHead(["content-type", "accept", "authorization", "x-api-key", "content-encoding"], MAX_HEAD_LINES);
+
+export function bodyRefused(encoding: string, bodyBytes: number, maxBodyBytes: number): Refusal | undefined {
+  if (!/^(identity)?$/i.test(encoding.trim()))
+    return new Refusal(
+      "unsupported",
+      `Content-Encoding: expected none, got ${JSON.stringify(encoding.slice(0, 100))}; send the body uncompressed`,
+      {},
+      "UNSUPPORTED_MEDIA_TYPE",
+    );
+  if (bodyBytes <= maxBodyBytes) return undefined;
+  return new Refusal("too_large", `the body has ${bodyBytes} bytes; the maximum is ${maxBodyBytes} (indexer.max_body_bytes)`);
+}
