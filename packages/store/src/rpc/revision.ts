@@ -1,58 +1,25 @@
-// The release that people read: the tree's version, and a short hash of what this is.
+// The release that people read: the tree's version, and a short hash of its sources.
 import { createHash } from "node:crypto";
-import { readFileSync, statSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { treeCommit } from "@svc/kit/commit.ts";
 
 const ROOT = fileURLToPath(new URL("../../../../", import.meta.url));
 const SHORT = 8;
 
-const read = (path: string): string => readFileSync(path, "utf8");
-
-/** The commit of a clone or worktree, without a process for it; undefined outside of one. */
-function commitOf(root: string): string | undefined {
+function lockFile(root: string): string {
   try {
-    const given = join(root, ".git");
-    const folder = statSync(given).isDirectory()
-      ? given
-      : resolve(
-          root,
-          read(given)
-            .replace(/^gitdir: /, "")
-            .trim(),
-        );
-    const head = read(join(folder, "HEAD")).trim();
-    if (!head.startsWith("ref: ")) return head;
-    const ref = head.slice("ref: ".length);
-    const common = orUndefined(() => resolve(folder, read(join(folder, "commondir")).trim())) ?? folder;
-    const packed = () =>
-      read(join(common, "packed-refs"))
-        .split("\n")
-        .find((line) => line.endsWith(` ${ref}`))
-        ?.split(" ")[0];
-    return orUndefined(() => read(join(common, ref)).trim()) ?? packed();
+    return readFileSync(join(root, "package-lock.json"), "utf8");
   } catch {
-    return undefined;
+    return "";
   }
 }
 
-function orUndefined(act: () => string): string | undefined {
-  try {
-    return act();
-  } catch {
-    return undefined;
-  }
-}
-
-/** Such as `svc 0.1.0 (1a2b3c4d)`: the commit, or of a tree without git a hash of the versions that it is made of. */
+/** Returns for example `svc 0.1.0 (1a2b3c4d)`: the commit, or for a tree without one a hash of its packages' versions. */
 export function displayVersion(root = ROOT): string {
-  const text = read(join(root, "package.json"));
+  const text = readFileSync(join(root, "package.json"), "utf8");
   const { version } = JSON.parse(text) as { version: string };
-  const commit = commitOf(root);
-  const own = () =>
-    createHash("sha256")
-      .update(text)
-      .update(orUndefined(() => read(join(root, "package-lock.json"))) ?? "")
-      .digest("hex");
-  return `svc ${version} (${(commit !== undefined && /^[0-9a-f]{40}/.test(commit) ? commit : own()).slice(0, SHORT)})`;
+  const ofVersions = () => createHash("sha256").update(text).update(lockFile(root)).digest("hex");
+  return `svc ${version} (${(treeCommit(root) || ofVersions()).slice(0, SHORT)})`;
 }
