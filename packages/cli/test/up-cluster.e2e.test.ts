@@ -85,7 +85,7 @@ void test("up --nodes says what it cannot do", async () => {
   await using it = openHome();
   assert.match((await it.svc("up", "--nodes", "10")).stderr, /Expected a whole number from 1 to 9/);
   const misspelt = await it.svc("up", "-d", "--nodes", "2", ...ALONE, "--bogus");
-  assert.equal(misspelt.stderr, "svc: --bogus: there is no such flag; svc node --help lists the flags\n");
+  assert.match(misspelt.stderr, /^svc: --bogus: there is no such flag; svc node --help lists the flags\n\nUsage: svc up /);
   const refused = await it.svc("up", "-d", "--nodes", "2", ...ALONE, "--node.deployment_secret_file", "/nowhere/key");
   assert.match(refused.stderr, /node [12] cannot start \(exit code 1\)/);
   assert.match(refused.stderr, /\/nowhere\/key is not there/);

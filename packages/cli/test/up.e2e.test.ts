@@ -32,7 +32,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
       ),
     );
     assert.equal(stderr, "");
-    assert.deepEqual(await it.svc("list"), { code: 0, signal: null, stdout: "[]\n", stderr: "" });
+    assert.deepEqual(await it.svc("list", "--output", "json"), { code: 0, signal: null, stdout: "[]\n", stderr: "" });
   });
 
   void test("sandboxes outlive down, and a second down finds nothing to stop", async () => {
