@@ -1,5 +1,6 @@
 // What gateways and nodes say to each other: a node's state as a stream of lines, questions about ids, and what marks a gateway's requests.
 import { z } from "zod";
+import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";
 import { operation } from "./operation.ts";
 import { sandboxDetail } from "./sandbox.ts";
@@ -224,8 +225,11 @@ export const endSandbox = operation({
   name: "endSandbox",
   method: "POST",
   path: "/cluster/end",
-  summary: "Ends a paused sandbox of a node that was stopped or declared dead; nothing of it is fetched, so that it need not fit here",
-  input: z.object({ sandboxID: z.string().regex(/^i[a-z0-9]{19,62}$/, "expected a sandbox's id") }),
+  summary: "Ends a sandbox of a node that was stopped or declared dead; nothing of it is fetched, so that it need not fit here",
+  input: z.object({
+    sandboxID: z.string().regex(/^i[a-z0-9]{19,62}$/, "expected a sandbox's id"),
+    nodeID: nodeIDForm.optional().describe("The node that was declared dead with it, where it was not exported"),
+  }),
   output: z.undefined(),
   success: 204,
   credential: "apiKey",

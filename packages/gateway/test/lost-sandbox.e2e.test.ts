@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { connectSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
-import { createSandbox, deleteSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import { createSandbox, deleteSandbox, getSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { DEPLOYMENT_KEY, type Deployment, startDeployment } from "@svc/harness/deployment.ts";
 import { startGateway, type TestGateway } from "@svc/harness/gateway.ts";
 import { needs } from "@svc/harness/needs.ts";
@@ -18,6 +18,7 @@ void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap
   let nodeID: string;
   let running: string;
   let paused: string;
+  let deleted: string;
 
   const ready = async (at: TestGateway, url: string, status: string) =>
     (await at.call(listNodes, {})).some((node) => node.url === url && node.status === status) ? true : undefined;
@@ -27,7 +28,6 @@ void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap
     const told = { name: "NODE_LOST", message, details: { node: nodeID, state } };
     await assert.rejects(at.call(getSandbox, { sandboxID }), told);
     await assert.rejects(at.call(connectSandbox, { sandboxID }), told);
-    await assert.rejects(at.call(deleteSandbox, { sandboxID }), told);
     const response = await fetch(`${at.url}/health`, { headers: { "x-svc-sandbox-id": sandboxID, "x-svc-target-port": "49983" } });
     const said = (await response.json()) as { message: string };
     assert.deepEqual([response.status, response.headers.get("x-svc-reason")], [502, "node_lost"]);
@@ -42,8 +42,8 @@ void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap
     gateway = await startGateway({ etcd: deployment.server.endpoints, apiKey: DEPLOYMENT_KEY });
     for (const { url } of [witness, killed]) await until("it is ready", () => ready(gateway, url, "ready"));
     nodeID = (await deployment.nodeAt(killed.url, "serves", ({ state }) => state === "serving")).nodeID;
-    [running, paused] = [await create(), await create()];
-    await gateway.call(pauseSandbox, { sandboxID: paused, memory: false });
+    [running, paused, deleted] = [await create(), await create(), await create()];
+    for (const sandboxID of [paused, deleted]) await gateway.call(pauseSandbox, { sandboxID, memory: false });
     await killed.kill("SIGKILL");
     await until("the loss is seen", () => ready(gateway, killed.url, "unhealthy"));
   });
@@ -56,6 +56,7 @@ void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap
   void test("one that is paused and was not exported waits for its node, and one that ran goes on when the node is back", async () => {
     await isTold(gateway, paused, "paused", /is paused on node node-\S+ and was not exported .* waits for that node: .* does not answer \(/);
     await isTold(gateway, running, "running", /ran on node node-\S+: node node-\S+ does not answer .* goes on when that node is back/);
+    for (const sandboxID of [paused, running]) await assert.rejects(gateway.call(deleteSandbox, { sandboxID }), { name: "NODE_LOST" });
   });
 
   void test("once the node is declared dead, what ran is lost and what is paused still waits", async () => {
@@ -76,10 +77,18 @@ void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap
     );
   });
 
+  void test("a delete works once the node is declared dead, and the node removes the sandbox when it is back", async () => {
+    await gateway.call(deleteSandbox, { sandboxID: deleted });
+    await gateway.call(deleteSandbox, { sandboxID: running });
+    for (const sandboxID of [deleted, running]) await assert.rejects(gateway.call(getSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
+  });
+
   void test("when the node is back, what was paused resumes", async () => {
     await killed.start();
     await until("it is ready", () => ready(gateway, killed.url, "ready"));
     await gateway.call(connectSandbox, { sandboxID: paused });
     await gateway.call(deleteSandbox, { sandboxID: paused });
+    for (const sandboxID of [deleted, running]) await assert.rejects(killed.call(getSandbox, { sandboxID }), { name: /NOT_FOUND|MOVED/ });
+    assert.deepEqual(await killed.call(listSandboxes, { state: "running,paused" }), []);
   });
 });

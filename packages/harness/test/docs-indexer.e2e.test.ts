@@ -17,9 +17,9 @@ const root = fileURLToPath(new URL("../../..", import.meta.url));
 const promised = [
   /"status":"ok"/,
   /registered as engine-a/,
-  /"instance_id": "engine-a"/,
+  /^engine-a +default +0 +tcp:/m,
   // First the command-line query, then the router, twice.
-  /"engine-a": \{\s+"longest_matched": 16,/,
+  /^engine-a +16 +16 +0 +0 /m,
   /^engine-a: 32 tokens are there$/m,
   /^engine-b: 0 tokens are there$/m,
   /"status":"registered successfully","instance_id":"engine-7"/,

@@ -69,6 +69,15 @@ export class Arrivals {
     return (owner?.isUp === true ? [owner] : members.up).find(({ identity }) => identity?.endsSandboxes === true);
   }
 
+  /** Finds a node that can record the end of a sandbox whose own node was declared dead and that was not exported. */
+  graveOf(sandboxID: string): { readonly ender: Member; readonly nodeID: string } | undefined {
+    const { members, directory } = this.#options;
+    const owner = members.ownerOf(sandboxID);
+    if (owner?.nodeID === undefined || owner.isUp || directory()?.isDead(owner) !== true) return undefined;
+    const ender = members.up.find(({ identity }) => identity?.endsSandboxes === true);
+    return ender === undefined ? undefined : { ender, nodeID: owner.nodeID };
+  }
+
   #isTakeable(record: SharedSandbox | undefined): boolean {
     if (record?.manifest === undefined) return false;
     const { members, directory } = this.#options;

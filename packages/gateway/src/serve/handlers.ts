@@ -138,10 +138,12 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     },
     async deleteSandbox(input, context) {
       const { sandboxID } = input;
-      const ender = arrivals.enderOf(sandboxID);
+      const grave = arrivals.graveOf(sandboxID);
+      const ender = arrivals.enderOf(sandboxID) ?? grave?.ender;
       if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
+      const isExported = arrivals.enderOf(sandboxID) !== undefined;
       // It need not fit there, nor be fetched.
-      await relay(clusterOperations.endSandbox, { sandboxID }, context, ender);
+      await relay(clusterOperations.endSandbox, isExported ? { sandboxID } : { sandboxID, nodeID: grave?.nodeID }, context, ender);
       members.ended(sandboxID, ender);
       return undefined;
     },

@@ -31,6 +31,11 @@ export interface Ownership {
   takeable(sandboxID: string): Promise<string>;
   /** It is ours when this returns. @throws as `takeable`, and where it is not any more what `takeable` said. */
   take(sandboxID: string, manifest: string): Promise<void>;
+  /**
+   * Records the end of a sandbox that was not exported and whose node was declared dead or removed. That node starts nothing before it has
+   * read this record, and then removes the sandbox. @throws NODE_LOST while the node may return with it, SANDBOX_CHANGING_STATE.
+   */
+  bury(sandboxID: string, deadNodeID: string): Promise<void>;
   /** Nodes that serve and do not drain, but this one. */
   others(): Promise<readonly NodeRecord[]>;
 }
@@ -197,6 +202,17 @@ export function openOwnership(
       });
       mine.add(sandboxID);
       shared.set(sandboxID, manifest);
+    },
+    async bury(sandboxID, deadNodeID) {
+      const kept = await etcd.get(keys.node(deadNodeID));
+      if (kept !== undefined && nodeRecord.parse(JSON.parse(kept.value)).state !== "dead")
+        throw new Failure("NODE_LOST", `sandbox '${sandboxID}' waits for node ${deadNodeID}, which was not declared dead`, { details: { node: deadNodeID } });
+      await change(sandboxID, (known) => {
+        if (known?.isOver === true) return undefined;
+        if (known !== undefined && (known.nodeID !== deadNodeID || known.manifest !== undefined))
+          fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' was exported or taken over in the meantime; try again`);
+        return { ...own(undefined), listed: undefined, isOver: true, takenFrom: [deadNodeID] };
+      });
     },
     async others() {
       const [nodes, lives] = await Promise.all([etcd.list(keys.nodes), etcd.list(keys.lives)]);

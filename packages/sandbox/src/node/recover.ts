@@ -147,7 +147,8 @@ async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: strin
   const { transfer, ends, log } = parts;
   const { sandboxID, status } = record;
   log.info({ sandboxID, nodeID }, "a sandbox of this node is another's by now");
-  if (status.state === "paused") {
+  // Without object storage nothing was exported: it was deleted while this node was dead.
+  if (status.state === "paused" && transfer.exports !== undefined) {
     await removeRunningParts(parts, record, status.kept.runtime);
     // I44
     return transfer.releaseSandbox(sandboxID, nodeID);

@@ -35,8 +35,11 @@ export type TakeParts = {
 export interface Takes {
   /** It is here when this returns; resumed where a timeout is given. @throws what `takeSandbox` lists. */
   take(sandboxID: string, timeoutSeconds?: number): Promise<Taken>;
-  /** A paused sandbox of a node that does not serve: its record and what is in object storage go, and nothing of it comes here. */
-  end(sandboxID: string): Promise<void>;
+  /**
+   * Ends a sandbox of a node that does not serve: its record and its export are removed, and nothing of it is fetched. `deadNodeID` names
+   * the node of one that was not exported; that node removes it when it returns.
+   */
+  end(sandboxID: string, deadNodeID?: string): Promise<void>;
   /** Before it serves: what of another life of this node is on record in etcd, and not here. */
   start(): Promise<void>;
 }
@@ -99,10 +102,16 @@ export function openTake(parts: TakeParts): Takes {
         arrived();
       }
     },
-    async end(sandboxID) {
+    async end(sandboxID, deadNodeID) {
       const { ownership } = membership ?? standsAlone();
       if (underWay.has(sandboxID) || registry.get(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined)
         fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' came to this node in the meantime; try again`);
+      if (deadNodeID !== undefined) {
+        await ownership.bury(sandboxID, deadNodeID);
+        parts.report("sandbox.ended", { sandboxID }, { reason: "killed" });
+        log.info({ sandboxID, nodeID: deadNodeID }, "a sandbox of a dead node was ended");
+        return;
+      }
       const manifest = await ownership.takeable(sandboxID);
       // From here on no other node resumes it; a kill before the end leaves it as one that this node took.
       await ownership.take(sandboxID, manifest);
@@ -156,8 +165,8 @@ export const clusterHandlers = ({ takes: { take, end }, transfer, listing: { det
     dropped: await transfer.templates.drop(templateID, isOrphan),
   }),
   readSandbox: async ({ manifest }: { manifest: string }) => detail(await transfer.readSandbox(manifest)),
-  async endSandbox({ sandboxID }: { sandboxID: string }) {
-    await end(sandboxID);
+  async endSandbox({ sandboxID, nodeID }: { sandboxID: string; nodeID?: string | undefined }) {
+    await end(sandboxID, nodeID);
     return undefined;
   },
   takeSandbox: ({ sandboxID, timeoutSeconds }: { sandboxID: string; timeoutSeconds?: number | undefined }) => take(sandboxID, timeoutSeconds),
