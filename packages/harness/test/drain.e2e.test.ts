@@ -80,14 +80,14 @@ void test(
   },
 );
 
-void test("a node that an operator declares dead stops, and its running sandboxes are node_lost when it returns", host, async () => {
+void test("a node that an operator removes as dead stops, and its running sandboxes are node_lost when it returns", host, async () => {
   await using deployment = await startDeployment();
   await using other = await deployment.start();
   await using node = await deployment.start();
   const { nodeID } = await deployment.nodeAt(node.url, "serves", ({ state }) => state === "serving");
   const sandboxID = await create(node);
   await other.call(removeNode, { nodeID, dead: true });
-  await until("it stops", () => (/this node was declared dead.*"stopped"/s.test(node.log()) ? true : undefined));
+  await until("it stops", () => (/this node was removed from the deployment.*"stopped"/s.test(node.log()) ? true : undefined));
   await node.kill();
   await node.start();
   await assert.rejects(node.call(getSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND", message: /node_lost/ });
