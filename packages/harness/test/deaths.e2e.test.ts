@@ -39,7 +39,7 @@ for (const [runtime, program] of [
       assert.equal((await bomb.commands.run(`kill -0 ${kept.pid} && cat before`)).stdout, "written before");
       assert.equal((await neighbour.commands.run("echo alive")).stdout, "alive\n");
       await using stream = await openStream(`${node.url}/events?after=0&types=sandbox.limit_reached`, { "x-api-key": node.apiKey });
-      const [told] = await stream.take(1);
+      const told = await until("the event", () => stream.next());
       const { sandboxID, details } = lifecycleEvent.parse(JSON.parse(told?.data ?? ""));
       assert.equal(sandboxID, bomb.sandboxId);
       assert.deepEqual(details, { limit: "memory", killed: 1, refused: 0, ...(runtime === "gvisor" ? { program: "python3" } : {}) });

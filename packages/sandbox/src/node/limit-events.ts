@@ -2,6 +2,7 @@
 import type { Report } from "../observe/open-observe.ts";
 import type { Clock } from "../records/clock.ts";
 import type { RunningRecord } from "../records/registry.ts";
+import { startTicksOf } from "../runtime/process.ts";
 import type { LimitHits } from "../runtime/runtime.ts";
 
 /** A fork bomb that goes on is refused without end; it is one event in so long. */
@@ -15,13 +16,13 @@ const none: Counts = { memoryKills: 0, memoryRefusals: 0, taskRefusals: 0 };
 export interface LimitEvents {
   /** Reports what is new since the last call. */
   note(record: RunningRecord, hits: LimitHits): void;
-  /** The first round after a start of the node is over: what it found was, or may have been, reported before. */
+  /** Forgets sandboxes that no longer run. */
   endRound(isKept: (sandboxID: string) => boolean): void;
 }
 
 export function openLimitEvents({ report, clock }: { readonly report: Report; readonly clock: Clock }): LimitEvents {
   const seen = new Map<string, Seen>();
-  let isFirstRound = true;
+  const nodeStartTicks = startTicksOf(process.pid) ?? 0;
 
   return {
     note(record, hits) {
@@ -29,7 +30,9 @@ export function openLimitEvents({ report, clock }: { readonly report: Report; re
       const life = `${status.handle.pid}:${status.handle.pidStartTicks}`;
       let each = seen.get(sandboxID);
       if (each?.life !== life) {
-        each = { life, reported: isFirstRound ? hits : none, memoryAtMs: Number.NEGATIVE_INFINITY, tasksAtMs: Number.NEGATIVE_INFINITY };
+        // An earlier process of the node may have reported what happened in a sandbox that this one took over.
+        const isTakenOver = status.handle.pidStartTicks < nodeStartTicks;
+        each = { life, reported: isTakenOver ? hits : none, memoryAtMs: Number.NEGATIVE_INFINITY, tasksAtMs: Number.NEGATIVE_INFINITY };
         seen.set(sandboxID, each);
       }
       const { reported } = each;
@@ -52,7 +55,6 @@ export function openLimitEvents({ report, clock }: { readonly report: Report; re
       }
     },
     endRound(isKept) {
-      isFirstRound = false;
       for (const sandboxID of seen.keys()) if (!isKept(sandboxID)) seen.delete(sandboxID);
     },
   };
