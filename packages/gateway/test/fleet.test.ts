@@ -1,4 +1,4 @@
-// Placement and admission of a small fleet over an hour with too little room: nothing is promised twice, and creates wait their turn.
+// Placement and admission of a fleet with too little capacity over an hour: no capacity is promised twice, and creates wait in order.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Rules } from "../src/place/place.ts";
@@ -14,7 +14,7 @@ for (const seed of [1, 2, 3]) {
     assert.ok(report.mostOnOne <= options.maxSandboxes, JSON.stringify(report));
     assert.equal(report.placed + report.refused, options.sandboxes);
     assert.ok(report.waited > 0 && report.refused > 0, JSON.stringify(report));
-    // The same seed is the same hour.
+    // The same seed gives the same hour.
     assert.deepEqual(await runDay({ ...options, seed }), report);
   });
 }
