@@ -1,4 +1,4 @@
-// The gateway's home is a folder for its state file; it must not be a node's home. Start ticks tell this process from a later one with its pid.
+// The gateway's home, a folder that must not be a node's home, and the start ticks that identify this process in its state file.
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 

@@ -84,7 +84,7 @@ async function run(argv: readonly string[]): Promise<number> {
     log,
     silenceMs: settings.node_silence_ms,
     openTarget: targets.open,
-    onRoom: () => queue.release(1),
+    onCapacity: () => queue.release(1),
     onLost(member) {
       counted.lost();
       calls.drop(member.url);

@@ -8,7 +8,7 @@ const rules: Rules = { strategy: "spread", memoryOvercommit: 2, memoryShare: 0.9
 const options = { nodes: 10, sandboxes: 4_000, dayMs: 3_600_000, deaths: 5, outageMs: 60_000, maxSandboxes: 60, rules };
 
 for (const seed of [1, 2, 3]) {
-  void test(`a fleet that is too small for its bursts lets creates wait and over-commits no node (seed ${seed})`, async () => {
+  void test(`a fleet that is too small for its bursts queues creates and over-commits no node (seed ${seed})`, async () => {
     const report = await runDay({ ...options, seed });
     assert.equal(report.overcommitted, 0);
     assert.ok(report.mostOnOne <= options.maxSandboxes, JSON.stringify(report));
@@ -19,7 +19,7 @@ for (const seed of [1, 2, 3]) {
   });
 }
 
-void test("a fleet with room lets no create wait", async () => {
+void test("a fleet with enough capacity lets no create wait", async () => {
   const report = await runDay({ ...options, nodes: 30, seed: 4 });
   assert.deepEqual([report.waited, report.refused, report.overcommitted, report.p99WaitMs], [0, 0, 0, 0]);
 });

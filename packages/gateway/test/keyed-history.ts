@@ -142,7 +142,7 @@ export class World {
     return answer;
   }
 
-  /** The nodes as one gateway knows them: it hears of joins and deaths late. */
+  /** The nodes as one gateway knows them: it learns of joins and deaths late. */
   view(): { nodes: KeyNodes<Peer>; hear: () => void } {
     let known: readonly { readonly node: Node; readonly isDead: boolean }[] = [];
     const hear = () => {

@@ -144,7 +144,7 @@ function unlessMoved(error: unknown): void {
 
 const isDrained = (member: Member, sandboxID: string) => member.load?.isDraining === true && member.paused.has(sandboxID);
 
-/** Returns 0 for an empty node and 1 for a full one, by the scarcest of sandbox slots, memory and disk. */
+/** Returns 0 for an empty node and 1 for a full one, by the scarcest of sandboxes, memory and disk. */
 function shareUsed({ running, identity, load }: Member): number {
   if (load === undefined) return 1;
   const { memory, disk } = load;

@@ -22,7 +22,7 @@ export type MembersOptions = {
   readonly silenceMs: number;
   readonly openTarget: (member: () => Member) => Target;
   /** Called when capacity may have been freed for creates that wait. */
-  readonly onRoom: () => void;
+  readonly onCapacity: () => void;
   readonly onLost: (member: Member, reason: string) => void;
   /** With etcd, returns the removed node whose ids carry this slot. */
   readonly removedNode: (slot: number) => string | undefined;
@@ -194,7 +194,7 @@ export class Members {
         member.isFull = false;
         break;
     }
-    this.#options.onRoom();
+    this.#options.onCapacity();
   }
 
   #takeState(member: Member, frame: StateFrame): void {

@@ -1,4 +1,4 @@
-// Lists sandboxes, snapshots and templates from etcd's records that are only in object storage while no node that answers has them.
+// Lists, from etcd's records, the sandboxes, snapshots and templates that are only in object storage while no node that answers has them.
 import { call } from "@svc/contract/call.ts";
 import { clusterOperations } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";

@@ -13,7 +13,6 @@ export type Candidate = {
   readonly cpuClass: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly maxSandboxes: number;
-  /** The number of running sandboxes. */
   readonly running: number;
   /** Starts in progress, including those that the node's last report cannot count yet. */
   readonly starting: number;
@@ -96,7 +95,7 @@ function hasMemory({ memory, starting }: Candidate, memoryBytes: number, { memor
   return promised <= totalBytes * memoryOvercommit && left >= totalBytes * (1 - memoryShare);
 }
 
-/** Returns 0 for an empty node and 1 for a full one, by the scarcer of sandbox slots and memory. */
+/** Returns 0 for an empty node and 1 for a full one, by the scarcer of sandboxes and memory. */
 function costOf(node: Candidate, request: Request, { memoryOvercommit }: Rules): number {
   const template = node.template(request.templateID);
   const held = node.running + node.underWay;

@@ -106,7 +106,7 @@ export class Router {
     return { target: control, text, upgrade: false, kind: CONTROL };
   }
 
-  /** Old SDKs and signed URLs send envd's own paths without a routing header, so only a node can tell the sandbox. */
+  /** Old SDKs and signed URLs send envd's own paths without a routing header, so only a node knows which sandbox they mean. */
   #withoutAddress(head: RequestHead, client: RoutedClient): Decision | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
@@ -174,8 +174,8 @@ export class Router {
 function nodeOfFile(members: Members, target: string): Member | undefined {
   const exported = ofExport.exec(target)?.[1];
   if (exported !== undefined) return members.up.find((member) => member.held(unescaped(exported)) !== undefined);
-  const roomOf = ({ load }: Member) => (load === undefined ? 0 : load.disk.totalBytes - load.disk.usedBytes);
-  if (ofImport.test(target)) return [...members.up].sort((a, b) => roomOf(b) - roomOf(a))[0];
+  const freeDiskOf = ({ load }: Member) => (load === undefined ? 0 : load.disk.totalBytes - load.disk.usedBytes);
+  if (ofImport.test(target)) return [...members.up].sort((a, b) => freeDiskOf(b) - freeDiskOf(a))[0];
   return members.named(ofUpload.exec(target)?.[1] ?? "");
 }
 

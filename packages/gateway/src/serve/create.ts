@@ -17,7 +17,7 @@ import type { AdmissionQueue } from "../place/queue.ts";
 import { keyNodes } from "./key-nodes.ts";
 import { KeyedCreate } from "./keyed-create.ts";
 import type { Relay } from "./relay.ts";
-import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-places.ts";
+import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-nodes.ts";
 
 export type CreateOperation = typeof createSandbox | typeof createSandboxV1;
 

@@ -21,7 +21,7 @@ import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
-import { builderOf } from "./template-places.ts";
+import { builderOf } from "./template-nodes.ts";
 
 export type HandlerParts = {
   readonly members: Members;

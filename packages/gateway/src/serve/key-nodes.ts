@@ -8,7 +8,7 @@ import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { KeyNodes } from "./keyed-create.ts";
-import { beganNothing } from "./template-places.ts";
+import { beganNothing } from "./template-nodes.ts";
 
 const TIMEOUT_MS = 5_000;
 

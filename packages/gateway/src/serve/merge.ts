@@ -22,8 +22,8 @@ export type Merge = {
     context: Context,
     alsoMissing?: readonly string[],
   ): Promise<Output<T>[]>;
-  /** Returns a page of all nodes' items and of `beside`, in the order of `positionOf`; each item appears once, as a node shows it if one has it. */
-  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, beside: Beside<I>): Promise<I[]>;
+  /** Returns a page of all nodes' items and of `extra`, in the order of `positionOf`; each item appears once, as a node shows it if one has it. */
+  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, extra: Extra<I>): Promise<I[]>;
 };
 
 export type Order<I> = {
@@ -42,7 +42,7 @@ export type Order<I> = {
 /**
  * Items that no node that answers has, and where the page begins (`after`). `missing` names nodes to report in addition to those that do not answer.
  */
-export type Beside<I> = { readonly items: readonly I[]; readonly missing: readonly string[]; readonly after: Position | undefined };
+export type Extra<I> = { readonly items: readonly I[]; readonly missing: readonly string[]; readonly after: Position | undefined };
 
 export function openMerge({ members, apiKey, log }: MergeParts): Merge {
   async function askAll<T extends Operation>(
@@ -84,13 +84,13 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
 
   return {
     ask: async (operation, inputOf, context, alsoMissing) => (await askAll(operation, inputOf, context, alsoMissing)).map(({ value }) => value),
-    async page(operation, input, context, order, { items: beside, missing, after }) {
+    async page(operation, input, context, order, { items: extra, missing, after }) {
       const { positionOf, direction, token, isCopy = () => false, isOver = () => false, merged = (_, item) => item, shown = (item) => item } = order;
       const pages = await askAll(operation as Operation, () => input as never, context, missing);
-      const behind = beside.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
-      const withoutNode = new Set(behind);
+      const later = extra.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
+      const withoutNode = new Set(later);
       const all = new Map<string, Parameters<typeof positionOf>[0]>();
-      for (const item of [...behind, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])]) {
+      for (const item of [...later, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])]) {
         const [, id] = positionOf(item);
         const known = all.get(id);
         if (!isOver(item) && !(isCopy(item) && known !== undefined)) all.set(id, known === undefined || withoutNode.has(known) ? item : merged(known, item));

@@ -8,7 +8,7 @@ export type Asked = { readonly sentMs: number; readonly answeredMs: number; read
 
 const SECOND_MS = 1_000;
 const ATTEMPT_MS = 1_000;
-/** The pause is not a divisor of a second, so that answers from different moments of the second narrow the bounds down. */
+/** A second is not a multiple of this pause, so answers come at different moments of the second and narrow the bounds down. */
 const PAUSE_MS = 137;
 
 /** Returns undefined if the answer has no time. */

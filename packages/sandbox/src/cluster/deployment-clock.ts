@@ -27,7 +27,7 @@ const MEASURE_MS = 30_000;
 const ATTEMPTS = 8;
 /** The clocks of this many other nodes, chosen at random each time, are as good a sample as all of them. */
 const MAX_OTHERS = 8;
-/** The precision at which a measurement ends if one answer does not decide on which side of the limit a clock is. */
+/** Bounds this narrow end a measurement; the first measurement may end earlier if a clock is certainly within the limit. */
 const FINE_MS = 250;
 const RETRY_AFTER_SECONDS = 30;
 

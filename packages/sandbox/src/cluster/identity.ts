@@ -57,7 +57,7 @@ export function readIdentity({
 }
 
 let known: string | undefined;
-/** Read once when first needed, because a later change of the checkout does not change the running code. */
+/** Read once, because a later change of the checkout does not change the running code. */
 function commit(): string {
   known ??= treeCommit();
   return known;

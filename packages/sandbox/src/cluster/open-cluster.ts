@@ -23,7 +23,7 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
     readonly seed: string;
     /** Given if the node is part of a deployment in etcd. */
     readonly membership: Pick<Membership, "generation" | "clock"> | undefined;
-    /** Returns the version of the program that checkpoints memory; "" if none is needed. */
+    /** Returns the name of the program that checkpoints memory; "" if none is needed. */
     readonly program: () => string;
     readonly registry: Registry;
     readonly records: Pick<Records, "ended" | "keys" | "snapshots">;

@@ -1,4 +1,4 @@
-// A node's presence in its deployment: a record under a lease, written again after the lease is lost; once the node is declared dead, it is over.
+// A node's presence in its deployment: a record under a lease, written again after the lease is lost, and given up once the node is declared dead.
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   type clusterKeys,

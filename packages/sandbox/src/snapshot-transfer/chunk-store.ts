@@ -35,7 +35,7 @@ export type ChunkStoreOptions = {
   readonly objects: Objects;
   readonly concurrency: number;
   readonly bytesPerSecond: number;
-  /** Counts the transferred chunks and manifests by direction. */
+  /** Counts a chunk by direction. */
   readonly count: (direction: "sent" | "kept" | "fetched" | "peer", bytes: number) => void;
 };
 

@@ -25,7 +25,7 @@ const AT_ONCE = 2;
 const CLOSE_MS = 2_000;
 const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 60_000;
-/** Failures that mean that the sandbox or snapshot was resumed, has ended or was deleted meanwhile. */
+/** Failures after which there is nothing to export: it was resumed, has ended or was deleted meanwhile. */
 const over = new Set<string>(["SANDBOX_RUNNING", "SANDBOX_NOT_FOUND", "SNAPSHOT_NOT_FOUND", "SANDBOX_MOVED"]);
 /** Failures that a retry may resolve. */
 const passing = new Set<string>(["OBJECTS_UNAVAILABLE", "DISK_FULL", "TIMED_OUT", "TOO_MANY_REQUESTS", "ETCD_UNAVAILABLE", "INTERNAL"]);

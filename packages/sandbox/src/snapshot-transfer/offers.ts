@@ -22,7 +22,6 @@ const MAX_READS = 16;
 const IDLE_MS = 30_000;
 
 export type OffersParts = DescribeBuildParts & {
-  /** Returns this node's name. */
   readonly nodeID: () => string;
   readonly snapshots: Pick<Snapshots, "find" | "unreadable" | "wasRemoved" | "names">;
   readonly builds: Pick<Builds, "resolve">;

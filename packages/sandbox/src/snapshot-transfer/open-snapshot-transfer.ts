@@ -68,7 +68,6 @@ export type TransferOptions = {
   readonly sharing: Sharing | undefined;
   /** Given in a deployment, which lists stored snapshots and templates there. */
   readonly catalog: Catalog | undefined;
-  /** Returns this node's name. */
   readonly nodeID: () => string;
   readonly apiKey: string;
   /** Undefined if the node knows no other nodes. */

@@ -48,7 +48,6 @@ export interface SnapshotFiles {
 }
 
 export type SnapshotFilesParts = {
-  /** Returns this node's name. */
   readonly nodeID: () => string;
   readonly snapshots: Pick<Snapshots, "find" | "add" | "names">;
   readonly templateIndex: Pick<TemplateSource, "bears">;

@@ -39,7 +39,6 @@ export interface StoredTemplates {
 }
 
 export type StoredTemplatesParts = {
-  /** Returns this node's name. */
   readonly nodeID: () => string;
   readonly objects: Objects;
   readonly store: ChunkStore;

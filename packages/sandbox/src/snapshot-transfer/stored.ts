@@ -58,7 +58,6 @@ export interface Stored {
 
 export type StoredParts = {
   readonly home: string;
-  /** Returns this node's name. */
   readonly nodeID: () => string;
   readonly bootID: string;
   readonly objects: Objects;

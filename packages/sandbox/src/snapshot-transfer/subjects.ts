@@ -10,7 +10,7 @@ import type { Received } from "./receive.ts";
 
 export const SNAPSHOT_ID = /^snap[0-9a-f]{20}$/;
 
-/** `nodeID` is this node's name; it is absent for a file, because the snapshot of a node that imports a file is its own. */
+/** `nodeID` is this node's name; it is absent for a file, since the node that imports the file becomes its origin. */
 export function snapshotSubject(snapshot: NamedSnapshot, nodeID?: string): Subject {
   const { checkpointID, kind, runtime, image, limits, envd, envdVersion } = snapshot;
   const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, createdAtWallMs } = snapshot;

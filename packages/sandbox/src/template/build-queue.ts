@@ -167,7 +167,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     const failure = asFailure(error);
     if (abandoned.has(buildID) || builds.build(buildID) === undefined) return;
     if (failure.name === "SHUTTING_DOWN" && job.credentials === undefined) {
-      buildLog.write(buildID, job.step, [{ level: "warn", message: "the node stops; the build goes on from its cached steps when it is up again" }]);
+      buildLog.write(buildID, job.step, [{ level: "warn", message: "the node stops; the build continues from its cached steps when it is up again" }]);
       builds.update(buildID, { status: "waiting", step: undefined });
       return;
     }
