@@ -1,4 +1,4 @@
-// What a gateway counts: its nodes by state, where creates went, how long they waited, and questions about unknown ids.
+// The gateway's metrics: nodes by state, outcomes of placement, waiting creates, and lookups of unknown ids.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Arrivals } from "./members/arrivals.ts";
 import type { Lookups } from "./members/lookups.ts";
@@ -9,7 +9,7 @@ import { type PlaceOutcome, placeOutcomes } from "./serve/create.ts";
 export type GatewayMetrics = {
   placed(outcome: PlaceOutcome): void;
   lost(): void;
-  /** For parts that are opened after the counters that they use. */
+  /** Called once the parts that these gauges read are open, since those parts already use the counters. */
   watch(members: Members, lookups: Lookups, arrivals: Arrivals, queue: AdmissionQueue, isEmptied: () => boolean): void;
 };
 
@@ -48,7 +48,7 @@ export function openGatewayMetrics(metrics: Metrics): GatewayMetrics {
       metrics.gauge("svc_gateway_etcd_emptied", "1 while etcd lacks the deployment's records that this gateway had read there", [], (gauge) =>
         gauge.set(isEmptied() ? 1 : 0),
       );
-      metrics.gauge("svc_gateway_lookups", "Questions to the nodes about ids that no stream has told", [], (gauge) => gauge.set(lookups.waiting));
+      metrics.gauge("svc_gateway_lookups", "Lookups at the nodes of ids that no stream has reported", [], (gauge) => gauge.set(lookups.waiting));
     },
   };
 }

@@ -1,4 +1,4 @@
-// The gateway: one address in front of all nodes; it keeps nothing that it could not learn again from them.
+// The gateway: one address in front of all nodes; it stores nothing that it could not learn again from them.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -36,7 +36,7 @@ import { openRelay } from "./serve/relay.ts";
 import { load } from "./settings.ts";
 
 const KEEP_ALIVE_MS = 120_000;
-/** The admission queue is looked at this often, besides whenever a node says that it has room. */
+/** The admission queue is also checked at this interval, in case no frame of a node triggers it. */
 const QUEUE_MS = 250;
 
 const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string };
@@ -84,7 +84,7 @@ async function run(argv: readonly string[]): Promise<number> {
     log,
     silenceMs: settings.node_silence_ms,
     openTarget: targets.open,
-    onRoom: () => queue.release(1),
+    onCapacity: () => queue.release(1),
     onLost(member) {
       counted.lost();
       calls.drop(member.url);

@@ -1,4 +1,4 @@
-// GET /metrics on an address of its own, without a key: the public one does not serve it.
+// Serves GET /metrics without a key on its own address; the public address does not serve it.
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fail } from "@svc/contract/failures.ts";
@@ -10,7 +10,7 @@ export type MetricsListener = { readonly url: string; close(): Promise<void> };
 const HEAD_MS = 10_000;
 const MAX_CONNECTIONS = 64;
 
-/** @throws SETTING_INVALID where it cannot listen. */
+/** @throws SETTING_INVALID if it cannot listen. */
 export async function openMetricsListener(address: ListenAddress, metrics: Metrics): Promise<MetricsListener> {
   const { host, port } = address;
   const server = createServer({ headersTimeout: HEAD_MS, requestTimeout: HEAD_MS }, (request, response) => {

@@ -1,4 +1,4 @@
-// The settings a gateway reads, and what each may be; config/default.toml explains them.
+// The settings of a gateway and their bounds; config/default.toml explains them.
 import { BEAT_MS } from "@svc/contract/cluster.ts";
 import { loadConfig } from "@svc/kit/config.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
@@ -52,5 +52,5 @@ const flagNames = {
 const about =
   "one address in front of several nodes: it places new sandboxes, and leads every request to the node of its sandbox. Give --nodes http://HOST:PORT,http://HOST:PORT for a fixed list of nodes, or --etcd http://HOST:PORT where nodes join and leave by themselves (svc node --etcd).";
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+/** @throws SETTING_INVALID. `svc up` also parses flags with this function before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "gateway", schema: gatewaySettings, flagNames, argv, about });

@@ -1,4 +1,4 @@
-// Creates at once through several gateways to nodes without processes: by the gateways' own view of a node and their own placement.
+// Simulates concurrent creates through several gateways to nodes without processes, with the gateways' own member state and placement.
 import type { NodeLoad, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import { Member } from "../src/members/member.ts";
@@ -8,11 +8,11 @@ import { Heap, mulberry } from "./fleet.ts";
 export type BurstOptions = {
   readonly seed: number;
   readonly nodes: number;
-  /** Creates that each gateway gets. */
+  /** The number of creates that each gateway gets. */
   readonly gateways: readonly number[];
-  /** They come within this time. */
+  /** All creates arrive within this time. */
   readonly withinMs: number;
-  /** A node reads, and speaks, once each time its loop turns: after up to this long. */
+  /** A node reads and reports once per tick of its event loop, which takes up to this long. */
   readonly slowestTurnMs: number;
   readonly rules: Rules;
 };
@@ -25,26 +25,26 @@ const GIB = 2 ** 30;
 type Node = {
   readonly nodeID: string;
   readonly turnMs: () => number;
-  /** Sent, and not read yet. */
+  /** Messages that were sent and not read yet. */
   readonly inbox: (() => void)[];
   readonly queue: (() => void)[];
   readonly running: string[];
   starting: number;
   busy: number;
   saidMs: number;
-  /** What gateways have not heard yet. */
+  /** Started sandboxes that the gateways have not been notified of yet. */
   changed: string[];
   answers: (() => void)[];
 };
 
-/** How many sandboxes each node holds once all have started. */
+/** Returns the number of sandboxes on each node once all have started. */
 export function runBurst({ seed, nodes: count, gateways, withinMs, slowestTurnMs, rules }: BurstOptions): number[] {
   const random = mulberry(seed);
   const events = new Heap();
   let nowMs = 0;
   const at = (ms: number, run: () => void) => events.push({ atMs: nowMs + ms, run });
   const nodes = Array.from({ length: count }, (_, index): Node => {
-    // As busy as its machine happens to be.
+    // Each node has its own load, and so its own longest tick.
     const slowest = slowestTurnMs * (0.1 + 0.9 * random());
     return { ...emptyNode(`node-${index}`), turnMs: () => 2 + random() * slowest };
   });
@@ -58,7 +58,7 @@ export function runBurst({ seed, nodes: count, gateways, withinMs, slowestTurnMs
     }
   }
 
-  /** It reads what came, and says what has happened since: to all gateways at once. */
+  /** The node reads its messages, then reports what has changed to all gateways at once. */
   function turn(node: Node): void {
     for (const read of node.inbox.splice(0)) read();
     startNext(node);

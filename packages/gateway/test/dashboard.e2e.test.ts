@@ -1,4 +1,4 @@
-// The Grafana dashboard and the alerts of gateways ask only for metrics and labels that a working gateway and node have.
+// The Grafana dashboard and the alerts of gateways query only metrics and labels that a running gateway and node have.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-// A gateway that finds its nodes in etcd: they join, move and leave by themselves, and without etcd all goes on as it was.
+// A gateway that finds its nodes in etcd: they join, move and leave by themselves, and while etcd is down everything else continues.
 import assert from "node:assert/strict";
 import { mkdtempSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -22,7 +22,7 @@ const ready = (gateway: TestGateway, count: number) =>
   });
 
 void describe("a gateway with etcd", needs("root", "envd", "base", "runc", "etcd"), () => {
-  void test("nodes that join are used at once, ids lead to them by their slot, and a gateway that starts anew knows all", async () => {
+  void test("nodes that join are used at once, ids lead to them by their slot, and a restarted gateway knows all of them", async () => {
     await using deployment = await startDeployment();
     await using gateway = await startGateway({ etcd: deployment.server.endpoints, apiKey: DEPLOYMENT_KEY });
     assert.equal((await fetch(`${gateway.url}/health`)).status, 503);
@@ -40,7 +40,7 @@ void describe("a gateway with etcd", needs("root", "envd", "base", "runc", "etcd
     await ready(another, 2);
     for (const sandboxID of ids) assert.equal((await another.call(getSandbox, { sandboxID })).sandboxID, sandboxID);
 
-    // Without etcd creates, requests and deletes go on from what is known.
+    // While etcd is down, creates, requests and deletes continue with the state that is known.
     const [etcd] = deployment.server.members;
     await etcd?.kill();
     try {
@@ -54,7 +54,7 @@ void describe("a gateway with etcd", needs("root", "envd", "base", "runc", "etcd
     for (const sandboxID of ids) await gateway.call(deleteSandbox, { sandboxID });
   });
 
-  void test("a create under a key that went to a second node, since the first was full, is not made again on the first while the second is lost", async () => {
+  void test("a create under a key that went to a second node, since the first was full, is not repeated on the first while the second is lost", async () => {
     await using deployment = await startDeployment();
     await using gateway = await startGateway({ etcd: deployment.server.endpoints, apiKey: DEPLOYMENT_KEY });
     await using another = await startGateway({ etcd: deployment.server.endpoints, apiKey: DEPLOYMENT_KEY });
@@ -84,16 +84,16 @@ void describe("a gateway with etcd", needs("root", "envd", "base", "runc", "etcd
       await ready(each, 2);
       assert.equal((await create(each)).sandboxID, sandboxID);
     }
-    // Declared dead: what ran there is lost for good, and the key is free.
+    // Once a node is declared dead, its sandboxes are lost for good and the key is free.
     await second.kill("SIGKILL");
     await gateway.call(removeNode, { nodeID: names.get(second.url) ?? "", dead: true });
-    const anew = await until("it is made anew", () => create(gateway).catch(() => undefined));
-    assert.notEqual(anew.sandboxID, sandboxID);
-    assert.equal((await until("the other one finds it", () => create(another).catch(() => undefined))).sandboxID, anew.sandboxID);
-    await full.call(deleteSandbox, { sandboxID: anew.sandboxID });
+    const repeated = await until("it is created again", () => create(gateway).catch(() => undefined));
+    assert.notEqual(repeated.sandboxID, sandboxID);
+    assert.equal((await until("the other one finds it", () => create(another).catch(() => undefined))).sandboxID, repeated.sandboxID);
+    await full.call(deleteSandbox, { sandboxID: repeated.sandboxID });
   });
 
-  void test("what a removed node held is lost by its name, and a snapshot of its that object storage has starts elsewhere", async () => {
+  void test("a sandbox of a removed node is answered as lost with the node's name, and the node's snapshots in object storage start elsewhere", async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-storage-"));
     const storage = join(folder, "mounted");
     const flags = [`--objects.url=file://${storage}`, "--snapshots.durable=true"];

@@ -1,4 +1,4 @@
-// A day of 1,000 nodes and 100,000 sandboxes with node deaths, by the gateway's own placement and admission.
+// Simulates a day of 1,000 nodes and 100,000 sandboxes with node deaths, with the gateway's own placement and admission.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { runDay } from "./fleet.ts";

@@ -1,4 +1,4 @@
-// A fleet of nodes without processes: the gateway's own placement and admission over a day of creates, ends and deaths of nodes.
+// Simulates a fleet of nodes without processes: the gateway's own placement and admission over a day of creates, ends and deaths of nodes.
 import { type Candidate, place, type Rules } from "../src/place/place.ts";
 import { AdmissionQueue } from "../src/place/queue.ts";
 
@@ -7,7 +7,7 @@ export type FleetOptions = {
   readonly sandboxes: number;
   readonly dayMs: number;
   readonly seed: number;
-  /** Nodes that die during the day, each back after `outageMs` without what ran there. */
+  /** The number of nodes that die during the day; each comes back after `outageMs` without its sandboxes. */
   readonly deaths: number;
   readonly outageMs: number;
   readonly maxSandboxes: number;
@@ -21,7 +21,7 @@ export type FleetReport = {
   readonly lost: number;
   readonly p50WaitMs: number;
   readonly p99WaitMs: number;
-  /** The most that one node held at once. */
+  /** The highest number of sandboxes on one node at any time. */
   readonly mostOnOne: number;
   readonly overcommitted: number;
 };
@@ -35,7 +35,7 @@ const QUEUE = { length: 10_000, waitMs: 30_000 };
 type Node = { readonly candidate: Candidate & { running: number; isUp: boolean }; readonly held: Set<number> };
 type Event = { readonly atMs: number; readonly run: () => void };
 
-/** One step after the other on a clock of its own. */
+/** Runs one event after the other on a simulated clock. */
 export async function runDay({ nodes: count, sandboxes, dayMs, seed, deaths, outageMs, maxSandboxes, rules }: FleetOptions): Promise<FleetReport> {
   const random = mulberry(seed);
   let nowMs = 0;
@@ -108,7 +108,7 @@ export async function runDay({ nodes: count, sandboxes, dayMs, seed, deaths, out
   for (let event = events.pop(); event !== undefined; event = events.pop()) {
     nowMs = event.atMs;
     event.run();
-    // What was let go tries again in this moment.
+    // Creates that the queue released try again at the same simulated time.
     for (let turn = 0; turn < 3; turn++) await null;
   }
   waits.sort((a, b) => a - b);
@@ -140,14 +140,14 @@ function nodeOf(index: number, maxSandboxes: number): Node {
   return { candidate, held: new Set() };
 }
 
-/** Half of the day's creates come evenly, half in forty bursts of some seconds. */
+/** Half of the day's creates come evenly, half in forty bursts of a few seconds. */
 function burstyMoment(random: () => number, dayMs: number): number {
   if (random() < 0.5) return random() * dayMs;
   const burst = Math.floor(random() * 40);
   return ((burst + 0.5) / 40) * dayMs + random() * 5_000;
 }
 
-/** Small and the same everywhere for a seed. */
+/** A small random generator (mulberry32) that gives the same numbers for the same seed. */
 export function mulberry(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -158,7 +158,7 @@ export function mulberry(seed: number): () => number {
   };
 }
 
-/** Events by their time; of one time in the order they came. */
+/** A queue of events by time; events of the same time keep their order of insertion. */
 export class Heap {
   readonly #events: (Event & { readonly order: number })[] = [];
   #order = 0;

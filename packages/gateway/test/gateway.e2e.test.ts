@@ -25,7 +25,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     const created = await Promise.all(Array.from({ length: 6 }, () => gateway.call(createSandbox, { templateID: "base" })));
     const ids = created.map(({ sandboxID }) => sandboxID).sort();
     const perNode = await Promise.all(nodes.map(async (node) => (await node.call(listSandboxesV1, {})).map(({ sandboxID }) => sandboxID)));
-    // Even, give or take one: on a busy machine some have started before the last ones come, and count less than those under way.
+    // The split is even within one: on a busy machine some sandboxes have started before the last creates come, and count less than pending ones.
     const counts = perNode.map((held) => held.length);
     assert.ok(counts.length === 2 && counts.every((count) => count >= 2 && count <= 4), String(counts));
     assert.deepEqual((await gateway.call(listSandboxesV1, {})).map(({ sandboxID }) => sandboxID).sort(), ids);
@@ -78,7 +78,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     assert.equal(await sandbox.isRunning(), false);
   });
 
-  void test("a snapshot can be started at once after it was answered", async () => {
+  void test("a snapshot can be started as soon as the call that creates it has returned", async () => {
     const { gateway } = deployment;
     const { sandboxID } = await gateway.call(createSandbox, { templateID: "base" });
     for (let round = 0; round < 8; round++) {
@@ -106,7 +106,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     assert.deepEqual((await gateway.call(listTemplatesV2, {})).map(({ templateID }) => templateID).sort(), own);
   });
 
-  void test("GET /nodes shows each node with what it holds, GET /nodes/{id} its sandboxes", async () => {
+  void test("GET /nodes shows each node with its counts and load, GET /nodes/{id} also its sandboxes", async () => {
     const { gateway, nodes } = deployment;
     const { sandboxID } = await gateway.call(createSandbox, { templateID: "base" });
     const listed = await gateway.call(listNodes, {});
@@ -125,7 +125,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     await assert.rejects(gateway.call(getNode, { nodeID: "nobody" }), { name: "NODE_NOT_FOUND" });
   });
 
-  void test("two gateways are equal: what one creates the other serves at once, and a restart forgets nothing", async () => {
+  void test("two gateways are equal: a sandbox created by one is served by the other at once, and a restart loses nothing", async () => {
     const { gateway } = deployment;
     const second = deployment.gateways[1] ?? gateway;
     const { sandboxID } = await gateway.call(createSandbox, { templateID: "base" });
@@ -137,7 +137,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     await assert.rejects(gateway.call(getSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
   });
 
-  void test("the events of all nodes are one stream, each once, and it goes on at another gateway where it was left", async () => {
+  void test("the events of all nodes are one stream with each event once, and another gateway resumes it at the same position", async () => {
     const { gateways } = deployment;
     const clients = gateways.map(({ url, apiKey }) => new SvcClient({ baseURL: url, apiKey }));
     const [here, there] = [clients[0] as SvcClient, clients[1] as SvcClient];
@@ -160,7 +160,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     assert.equal(answer.status, 400);
   });
 
-  void test("metrics are served on their own listener alone, without a key", async () => {
+  void test("metrics are served only on their own listener, without a key", async () => {
     const { gateway } = deployment;
     assert.equal((await fetch(`${gateway.url}/metrics`)).status, 401);
     assert.equal((await fetch(`${gateway.url}/metrics`, { headers: { "x-api-key": gateway.apiKey } })).status, 404);
@@ -170,7 +170,7 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
   });
 });
 
-/** Where a stream that begins now begins. */
+/** Returns the cursor at which a stream that is opened now begins. */
 async function firstCursor(url: string, apiKey: string): Promise<string> {
   const response = await fetch(url, { headers: { "x-api-key": apiKey } });
   let text = "";

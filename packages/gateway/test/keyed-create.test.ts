@@ -1,15 +1,15 @@
-// Creates under an Idempotency-Key over nodes that fill, die, return and join, seen by several gateways: never two sandboxes live for one key.
+// Creates under an Idempotency-Key over nodes that fill, die, return and join, seen by several gateways: one key never has two live sandboxes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { randomOf, World } from "./keyed-history.ts";
 
 const SEEDS = 40;
-/** Of histories in which two sandboxes lived once. */
+/** Seeds of histories in which two sandboxes were once live for one key. */
 const FOUND = [1000065, 1000193, 1001387, 1002231, 1002390, 1002993, 5000696, 5001792];
 const CLIENTS = 3;
 const REPEATS = 12;
 
-/** What was answered, by key; each step is judged. */
+/** Runs one history and checks the answers by key after each step. */
 async function history(seed: number): Promise<{ answered: number; refused: number }> {
   const world = new World(seed);
   const random = randomOf(seed + 1e6);
@@ -36,7 +36,7 @@ async function history(seed: number): Promise<{ answered: number; refused: numbe
     const node = world.nodes[random(world.nodes.length)];
     if (node === undefined) return;
     const kind = random(10);
-    if (kind < 3) node.places = random(3);
+    if (kind < 3) node.capacity = random(3);
     else if (kind < 6 && node.state !== "up") node.start();
     else if (kind === 6 && node.state === "up") node.kill();
     else if (kind === 7) {
@@ -64,7 +64,7 @@ async function history(seed: number): Promise<{ answered: number; refused: numbe
   return { answered, refused };
 }
 
-void test("whoever repeats a create under its key, at whichever gateway, while nodes fill, die, return and join, makes one sandbox", async (t) => {
+void test("a create repeated under its key at any gateway makes one sandbox while nodes fill, die, return and join", async (t) => {
   const first = Number(process.env["SVC_TEST_SEED"] ?? Math.floor(Math.random() * 1e9));
   t.diagnostic(`seed ${first}`);
   let [answered, refused] = [0, 0];

@@ -1,4 +1,4 @@
-// A deployment in one process whose messages are late or lost and whose nodes fill, die, return and join, for histories of keyed creates.
+// Simulates a deployment in one process, with late or lost messages and nodes that fill, die, return and join, for histories of keyed creates.
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import { KeyedCreate, type KeyNodes, type Peer } from "../src/serve/keyed-create
 
 const DAY_MS = 24 * 3_600_000;
 
-/** The same numbers for the same seed (mulberry32). */
+/** Returns the same numbers for the same seed (mulberry32). */
 export function randomOf(seed: number): (below: number) => number {
   let state = seed | 0;
   return (below) => {
@@ -27,15 +27,15 @@ class Node {
   readonly #world: World;
   state: State = "up";
   life = 1;
-  places: number;
-  /** Sandboxes that run, by the key of their create. */
+  capacity: number;
+  /** Counts running sandboxes by the key of their create. */
   readonly live = new Map<string, number>();
   keyed: ReturnType<KeyedNode["start"]>;
 
-  constructor(world: World, name: string, home: string, places: number) {
+  constructor(world: World, name: string, home: string, capacity: number) {
     this.#world = world;
     this.name = name;
-    this.places = places;
+    this.capacity = capacity;
     this.#kept = openKeyedNode(home, name, () => world.nowMs);
     this.keyed = this.#process();
   }
@@ -44,7 +44,7 @@ class Node {
     return this.#kept.start(this.#world.nodes.map(({ name }) => name).filter((name) => name !== this.name));
   }
 
-  /** Since when it decides about keys is asked for once, a day before. */
+  /** The first `register` makes the node record since when it decides about keys; a day later that record is old. */
   grewOld(): void {
     this.keyed.register({ key: "before" });
   }
@@ -55,7 +55,7 @@ class Node {
   }
 
   start(): void {
-    // Declared dead: what ran here was given up.
+    // A node that was declared dead lost its sandboxes, so it forgets its keys.
     if (this.state === "dead") this.#kept.keys.forget();
     this.keyed = this.#process();
     this.state = "up";
@@ -77,10 +77,10 @@ class Node {
       async () => {
         await this.#world.pause();
         mustLive();
-        if (this.places === 0) throw new Failure("TOO_MANY_REQUESTS", "full");
+        if (this.capacity === 0) throw new Failure("TOO_MANY_REQUESTS", "full");
         await this.#world.pause();
         mustLive();
-        this.places = Math.max(0, this.places - 1);
+        this.capacity = Math.max(0, this.capacity - 1);
         const answer = `${this.name}/${this.#world.made++}`;
         this.#kept.keys.put({ key, bodyHash: "same", answer }, this.#world.nowMs);
         this.live.set(key, (this.live.get(key) ?? 0) + 1);
@@ -106,7 +106,7 @@ export class World {
     this.random = randomOf(seed);
     for (let count = 2 + this.random(3); count > 0; count--) this.join();
     for (const node of this.nodes) node.grewOld();
-    // In half of the histories the deployment is younger than keys are kept.
+    // In half of the histories the deployment is younger than the time for which keys are kept.
     this.nowMs += this.random(2) * 2 * DAY_MS;
   }
 
@@ -115,12 +115,12 @@ export class World {
     this.nodes.push(new Node(this, name, join(this.#folder, name), this.random(3)));
   }
 
-  /** Until the scheduler picks whoever waits here. */
+  /** Waits until the scheduler picks this waiter. */
   pause(): Promise<void> {
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
-  /** Lets one of those that wait go on, any of them; false where none waits. */
+  /** Resumes one waiter, picked at random; returns false if there is none. */
   async step(): Promise<boolean> {
     await new Promise(setImmediate);
     const [picked] = this.#waiting.splice(this.random(Math.max(1, this.#waiting.length)), 1);
@@ -128,7 +128,7 @@ export class World {
     return picked !== undefined;
   }
 
-  /** A request and its answer: each late, and one in forty lost. */
+  /** Sends a request and returns its answer; both are late, and one in forty is lost. */
   async ask<T>(node: Node, work: () => Promise<T> | T): Promise<T> {
     const { life } = node;
     const arrives = async () => {
@@ -142,7 +142,7 @@ export class World {
     return answer;
   }
 
-  /** Nodes as one gateway knows them: it hears of joins and deaths late. */
+  /** The nodes as one gateway knows them: it learns of joins and deaths late. */
   view(): { nodes: KeyNodes<Peer>; hear: () => void } {
     let known: readonly { readonly node: Node; readonly isDead: boolean }[] = [];
     const hear = () => {
@@ -169,7 +169,7 @@ export class World {
     return { nodes, hear };
   }
 
-  /** One request for a create, as a gateway carries it out; undefined where it was refused or is not known. */
+  /** Carries out one request for a create as a gateway does; undefined if it was refused or its outcome is unknown. */
   async create({ nodes }: { nodes: KeyNodes<Peer> }, key: string): Promise<string | undefined> {
     try {
       const keyed = new KeyedCreate(nodes, key);
@@ -178,9 +178,9 @@ export class World {
         return this.ask(node, () => node.create(key, turn));
       };
       const holder = await keyed.find();
-      const wished = nodes.peers().filter(({ isUp }) => isUp);
-      wished.sort(() => this.random(3) - 1);
-      for (const peer of holder === undefined ? wished : [holder, ...wished]) {
+      const preferred = nodes.peers().filter(({ isUp }) => isUp);
+      preferred.sort(() => this.random(3) - 1);
+      for (const peer of holder === undefined ? preferred : [holder, ...preferred]) {
         try {
           return await keyed.send(peer, at);
         } catch (error) {

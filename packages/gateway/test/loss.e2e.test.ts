@@ -1,4 +1,4 @@
-// Nodes that die, stop, return or do not belong: what clients of a gateway are told, and that others go on undisturbed.
+// Nodes that die, stop, return or do not belong: what clients of a gateway get as an answer, and that other nodes are not affected.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
@@ -14,7 +14,7 @@ import { until } from "@svc/harness/until.ts";
 
 void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "runc"), () => {
   let deployment: FrontedNodes;
-  /** Of each node one sandbox. */
+  /** One sandbox on each node. */
   let held: { readonly node: TestNode; readonly name: string; readonly sandboxID: string; readonly token: string }[];
 
   before(async () => {
@@ -40,7 +40,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
     });
 
   for (const how of ["SIGKILL", "SIGSTOP"] as const) {
-    void test(`after ${how} of a node its sandboxes are answered 502 with the reason, and those of others as before`, async () => {
+    void test(`after ${how} of a node requests to its sandboxes get 502 with the reason, and sandboxes of other nodes are not affected`, async () => {
       const { gateway } = deployment;
       const [first, second] = held as [(typeof held)[number], (typeof held)[number]];
       assert.equal((await ask(first)).status, 204);
@@ -60,7 +60,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
 
         await until("out of placement", async () => ((await gateway.call(listNodes, {})).some(({ status }) => status === "unhealthy") ? true : undefined));
         await assert.rejects(gateway.call(getSandbox, { sandboxID: first.sandboxID }), { name: "NODE_LOST" });
-        // Nothing but the settings says which nodes there are, and nobody keeps a node's status for it.
+        // With a fixed list only the settings define the nodes, and no other process keeps a node's status.
         await assert.rejects(gateway.call(removeNode, { nodeID: first.name }), {
           name: "INVALID_REQUEST",
           message: /a fixed list.*start the gateway without its URL/,
@@ -74,7 +74,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
         assert.equal(listed.headers.get(MISSING_NODES_HEADER), first.name);
         assert.ok(listed.value.some(({ sandboxID }) => sandboxID === second.sandboxID));
         assert.match(gateway.log(), /"missing":\[\{"name":"node-/);
-        // What nobody knows may be on the node that is lost.
+        // An unknown sandbox may be on the lost node.
         await assert.rejects(gateway.call(getSandbox, { sandboxID: "unknown" }), { name: "NODE_LOST" });
         const created = await Promise.all(Array.from({ length: 3 }, () => gateway.call(createSandbox, { templateID: "base" })));
         for (const { sandboxID } of created) await gateway.call(deleteSandbox, { sandboxID });
@@ -88,7 +88,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
     });
   }
 
-  void test("a create under an idempotency key makes one sandbox, at whichever gateway it is repeated", async () => {
+  void test("a create under an idempotency key makes one sandbox, even if it is repeated at another gateway", async () => {
     const { gateway } = deployment;
     await using second = await startGateway({ nodes: deployment.nodes.map(({ url }) => url).reverse(), apiKey: KEY });
     await allUp(second);
@@ -103,7 +103,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
     await Promise.all([...ids].map((sandboxID) => gateway.call(deleteSandbox, { sandboxID })));
   });
 
-  void test("a repeated create is told that its node is lost instead of making a second sandbox", async () => {
+  void test("a repeated create fails with the lost node's name instead of making a second sandbox", async () => {
     const { gateway, nodes } = deployment;
     const { sandboxID } = await gateway.call(createSandbox, { templateID: "base", idempotencyKey: "lost" });
     const held = await Promise.all(nodes.map(async (each) => (await each.call(listSandboxesV1, {})).some((one) => one.sandboxID === sandboxID)));
@@ -119,7 +119,7 @@ void describe("a gateway whose nodes are lost", needs("root", "envd", "base", "r
 });
 
 void describe("a gateway and a node that do not belong together", needs("root", "envd", "base", "runc"), () => {
-  void test("a node with another seed is refused, and one with another key, each naming both fingerprints", async () => {
+  void test("a node with another seed or another key is refused, with both fingerprints in the reason", async () => {
     await using good = await startMember();
     await using seed = await startMember({ env: { SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "other-seed-".repeat(6) } });
     await using key = await startMember({ env: { SVC_API_KEY: `key-${"o".repeat(40)}` } });

@@ -1,4 +1,4 @@
-// What a snapshot's name means is the same at every gateway, in whichever order the nodes told it.
+// A snapshot's name means the same at every gateway, in whichever order the nodes reported its records.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { NameRecord } from "@svc/contract/cluster.ts";
@@ -23,7 +23,7 @@ const meant = (all: readonly NameRecord[]) => {
   return ["one", "two:v1"].map((name) => known.of(name)).map((each) => each && [each.atMs, each.snapshotID]);
 };
 
-void test("a name means what the latest record of it says, whatever the order in which records come", () => {
+void test("a name means what its latest record says, in whichever order the records come", () => {
   fc.assert(
     fc.property(fc.array(record, { maxLength: 12 }), fc.infiniteStream(fc.nat()), (all, weights) => {
       const shuffled = all.map((each) => ({ each, weight: weights.next().value as number })).sort((a, b) => a.weight - b.weight);
@@ -32,7 +32,7 @@ void test("a name means what the latest record of it says, whatever the order in
   );
 });
 
-void test("a snapshot that lost its name does not bear it again once the newer one is deleted", () => {
+void test("a snapshot that lost its name does not get it back when the newer snapshot is deleted", () => {
   const known = names();
   const take = (atMs: number, snapshotID: string) => known.take(member, [{ name: "same:default", atMs, snapshotID, nodeID: "node-a" }], false, []);
   assert.equal(known.bears("same", "snap1"), true, "nothing is known of it");

@@ -1,4 +1,4 @@
-// Placement: who may take a sandbox and who takes it first; the same code, with a clock as an argument, for a day of a whole fleet.
+// Placement: which nodes may take a sandbox and in which order; the same code, with a clock as an argument, simulates a day of a fleet.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -30,18 +30,18 @@ function node(nodeID: string, given: Partial<Omit<Candidate, "template">> & { re
 const idsOf = (nodes: readonly Candidate[]) => nodes.map(({ nodeID }) => nodeID);
 const request = { templateID: "base" };
 
-void test("a sandbox goes to the node with most left, or with pack to the fullest that has room", () => {
+void test("a sandbox goes to the node with the most free capacity, or with pack to the fullest node that can take it", () => {
   const nodes = [node("a", { running: 40 }), node("b", { running: 10 }), node("c", { running: 99 }), node("d", { running: 100 })];
   assert.deepEqual(idsOf(place(nodes, request, spread).candidates), ["b", "a", "c"]);
   assert.deepEqual(idsOf(place(nodes, request, { ...spread, strategy: "pack" }).candidates), ["c", "a", "b"]);
 });
 
-void test("between nodes that are about equal the one with a warm sandbox of the template comes first", () => {
+void test("among about equal nodes, the one with a warm sandbox of the template comes first", () => {
   assert.deepEqual(idsOf(place([node("a"), node("b", { running: 1, ready: 2 })], request, spread).candidates), ["b", "a"]);
   assert.deepEqual(idsOf(place([node("a"), node("b", { running: 30, ready: 2 })], request, spread).candidates), ["a", "b"]);
 });
 
-void test("a node that may not take a sandbox is left out, and its reason is told", () => {
+void test("a node that may not take a sandbox is left out with its reason", () => {
   const nodes = [
     node("down", { isUp: false }),
     node("draining", { isDraining: true }),
@@ -64,14 +64,14 @@ void test("a node that may not take a sandbox is left out, and its reason is tol
   assert.equal(place(nodes, request, spread).refused.get("full"), "full");
 });
 
-void test("a checkpoint may go on where the processor has all that it had and more", () => {
+void test("a checkpoint may resume on a processor that has at least the features of its own", () => {
   assert.ok(isWideEnough("x86-64-v4", "x86-64-v3"));
   assert.ok(!isWideEnough("x86-64-v2", "x86-64-v3"));
   assert.ok(isWideEnough("arm64", "arm64"));
   assert.ok(!isWideEnough("x86-64-v4", "arm64"));
 });
 
-void test("an idempotency key orders the nodes alike whatever they hold, and keys spread over them", () => {
+void test("an idempotency key gives the same order of nodes whatever their load, and keys spread over the nodes", () => {
   const nodes = ["a", "b", "c"].map((name) => node(name));
   const firsts = new Map<string, number>();
   for (let key = 0; key < 3_000; key++) {
@@ -98,7 +98,7 @@ void test("300 creates at once over three equal nodes are within ten per cent of
   for (const count of creating.values()) assert.ok(count >= 90 && count <= 110, JSON.stringify([...creating]));
 });
 
-void test("no node is given more than its places or its memory, whatever comes and goes", () => {
+void test("no node gets more sandboxes than its maximum or its memory allows, whatever is created or ended", () => {
   const steps = fc.array(fc.record({ kind: fc.constantFrom("create", "create", "end"), node: fc.nat(3) }), { maxLength: 400 });
   fc.assert(
     fc.property(steps, fc.constantFrom("spread" as const, "pack" as const), (all, strategy) => {
@@ -119,7 +119,7 @@ void test("no node is given more than its places or its memory, whatever comes a
   );
 });
 
-void test("creates that wait are let go in the order they came, and those whose time is over are told so", async () => {
+void test("waiting creates are released in the order they came, and those whose time is over are refused", async () => {
   let nowMs = 0;
   const queue = new AdmissionQueue({ length: 3, waitMs: 1_000 }, () => nowMs);
   const said: string[] = [];
@@ -127,7 +127,7 @@ void test("creates that wait are let go in the order they came, and those whose 
   wait("first", 0);
   nowMs = 400;
   wait("second", 400);
-  // Tried in vain: it goes back before the one that came later.
+  // A create that tried without success goes back to its position, before later ones.
   wait("again", 100);
   assert.equal(queue.length, 3);
   assert.ok(queue.isFull);
@@ -140,7 +140,7 @@ void test("creates that wait are let go in the order they came, and those whose 
   assert.equal(queue.length, 0);
 });
 
-void test("the wait is estimated from how fast the queue moved lately", () => {
+void test("the wait is estimated from the recent rate of admissions", () => {
   let nowMs = 0;
   const queue = new AdmissionQueue({ length: 1_000, waitMs: 30_000 }, () => nowMs);
   assert.equal(queue.estimatedWaitMs, 30_000);

@@ -1,4 +1,4 @@
-// Spans of requests at the collector that the environment names, and a collector that never answers.
+// Spans of requests reach the collector that the environment names, and a collector that never answers does no harm.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -18,7 +18,7 @@ type Exported = { traceId: string; spanId: string; parentSpanId?: string; name: 
 type Body = { resourceSpans: { resource: { attributes: Attribute[] }; scopeSpans: { spans: Exported[] }[] }[] };
 type Seen = Exported & { readonly service: string; attribute(name: string): string | number | undefined };
 
-/** Takes spans in as a collector does; one that is `deaf` never answers. */
+/** Accepts spans as a collector does; a `deaf` one never answers. */
 async function startCollector(isDeaf = false) {
   const spans: Seen[] = [];
   const headers: NodeJS.Dict<string | string[]>[] = [];
@@ -53,7 +53,7 @@ const create = async (url: string, more: Record<string, string>, body: object) =
   fetch(`${url}/sandboxes`, { method: "POST", headers: { "x-api-key": KEY, "content-type": "application/json", ...more }, body: JSON.stringify(body) });
 
 void test(
-  "a create is a span of the gateway under the client's, and one of the node under the gateway's; who sends no trace begins one",
+  "a create is a span of the gateway under the client's, and one of the node under the gateway's; a request without a trace begins one",
   needs("root"),
   async () => {
     await using collector = await startCollector();
@@ -75,12 +75,12 @@ void test(
     assert.equal(below.traceId, TRACE);
     assert.ok((begun.parentSpanId ?? "") === "" && begun.traceId !== TRACE);
     assert.ok(collector.headers.every((each) => each["x-tenant"] === "me"));
-    // Its client had decided not to.
+    // The client's trace header says that this trace is not sampled.
     assert.ok(collector.spans.every((span) => span.traceId !== "a".repeat(32)));
   },
 );
 
-void test("a collector that never answers holds up no request and no end", needs("root"), async () => {
+void test("a collector that never answers delays neither requests nor the shutdown", needs("root"), async () => {
   await using collector = await startCollector(true);
   await using node = await startNode({ runtime: "bubblewrap", env: { SVC_API_KEY: KEY, ...collector.env } });
   for (let times = 0; times < 3; times++) assert.equal((await create(node.url, {}, { templateID: "no-such" })).status, 404);

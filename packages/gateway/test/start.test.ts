@@ -1,4 +1,4 @@
-// What a gateway refuses to start with, each with a sentence that says what to do.
+// A gateway refuses to start without what it needs, each time with a sentence that says what to do.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

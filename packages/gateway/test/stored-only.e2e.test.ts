@@ -1,4 +1,4 @@
-// Lists of a gateway while the node that paused, kept and built what they name is gone: it is in object storage, and so it is listed.
+// A gateway lists sandboxes, snapshots and templates that are in object storage after the node that paused or made them is gone.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -18,7 +18,7 @@ import { until } from "@svc/harness/until.ts";
 import { Template } from "e2b";
 
 const MISSING = "svc-missing-nodes";
-/** More than fits into etcd's record of it. */
+/** Longer than fits into the sandbox's record in etcd. */
 const LONG = "x".repeat(3000);
 
 void describe("lists of what is stored only in object storage", needs("root", "envd", "base", "bwrap", "etcd", "xxh128sum"), () => {
@@ -105,12 +105,12 @@ void describe("lists of what is stored only in object storage", needs("root", "e
       for (const name of ["base", "site"]) assert.equal(templates.filter(({ names }) => names.includes(name)).length, 1, name);
   }
 
-  void test("while all nodes answer each thing is listed once, as they show it", async () => {
+  void test("while all nodes answer, each item is listed once, as its node shows it", async () => {
     await checkLists(gateway);
     assert.equal((await pages(gateway, {}))[1], null);
   });
 
-  void test("when the node is dead its paused sandboxes, snapshots and templates are listed in the same order, and it is named", async () => {
+  void test("when the node is dead, its paused sandboxes, snapshots and templates are listed in the same order, and the node is named as missing", async () => {
     await leaving.kill("SIGKILL");
     await until("the loss is seen", async () => ((await isNode(gateway, leaving.url, "unhealthy")) ? true : undefined));
     await checkLists(gateway);
@@ -119,7 +119,7 @@ void describe("lists of what is stored only in object storage", needs("root", "e
     for (const at of [gateway, another]) assert.deepEqual((await pages(at, {}))[1], leavingID);
   });
 
-  void test("after it was removed, too; what is listed starts, and goes from the list when it is deleted", async () => {
+  void test("after the node was removed, its items are still listed and start, and they leave the list when they are deleted", async () => {
     await until("it can be removed", () => staying.call(removeNode, { nodeID: leavingID, dead: true }).then(() => true));
     await using another = await fresh();
     await checkLists(another);

@@ -1,4 +1,4 @@
-// W3C trace context: from a client through the gateway to the node and into the sandbox, and on the log lines of both servers.
+// The W3C trace context passes from a client through the gateway to the node and into the sandbox, and is on the log lines of both servers.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { startGateway } from "@svc/harness/gateway.ts";
@@ -12,7 +12,7 @@ const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736";
 const trace = { traceparent: `00-${TRACE}-00f067aa0ba902b7-01`, tracestate: "vendor=1" };
 
 void describe("a trace", needs("root", "envd", "base", "runc"), () => {
-  void test("reaches the node by a create and an application by a request, and both servers log under it", async () => {
+  void test("a trace reaches the node with a create and an application with a request, and both servers log its id", async () => {
     await using node = await startNode({ runtime: "runc", env: { SVC_API_KEY: KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "s".repeat(40) } });
     await using gateway = await startGateway({ nodes: [node.url], apiKey: KEY });
     await until("the node", async () => ((await fetch(`${gateway.url}/health`)).ok ? true : undefined));

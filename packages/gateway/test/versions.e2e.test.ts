@@ -1,4 +1,4 @@
-// Nodes and gateways of two versions: what one of them does not know is left alone, and never lost.
+// Nodes and gateways of two versions: data that one of them does not know is ignored and never lost.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -45,7 +45,7 @@ const state = {
   futures: [1],
 };
 
-void test("a gateway reads the stream of a later node: members and kinds of lines that it does not know are left out", async () => {
+void test("a gateway reads the stream of a later node and ignores unknown fields and kinds of lines", async () => {
   let asked = "";
   const server = createServer((request, response) => {
     asked = request.url ?? "";
@@ -79,7 +79,7 @@ void test("a gateway reads the stream of a later node: members and kinds of line
 });
 
 void describe("a deployment of two versions", needs("root", "envd", "base", "runc", "etcd"), () => {
-  void test("a node speaks to a later gateway as it can, and keeps what a later node wrote in etcd", async () => {
+  void test("a node serves a later gateway in its own version, and keeps unknown fields that a later node wrote to etcd", async () => {
     await using deployment = await startDeployment();
     await using node = await deployment.start({ runtime: "runc" });
     const { nodeID } = await deployment.nodeAt(node.url, "serves", ({ state }) => state === "serving");
@@ -106,7 +106,7 @@ void describe("a deployment of two versions", needs("root", "envd", "base", "run
     assert.deepEqual([after["rack"], after.isDraining], ["b7", true]);
     await node.call(nodeControlOperations.setNodeStatus, { nodeID: "self", status: "ready" });
 
-    // A record of a format to come is left alone, and those that can be read go on.
+    // A record in a later format is ignored, and the readable ones still apply.
     await deployment.etcd.put(deployment.keys.node("node-later"), JSON.stringify({ version: 2, name: "node-later" }));
     await deployment.etcd.put(deployment.keys.sandbox("i0123456789abcdefghi"), JSON.stringify({ version: 2 }));
     await node.restart("SIGKILL");

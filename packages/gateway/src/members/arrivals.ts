@@ -1,4 +1,4 @@
-// Brings a paused sandbox to a node where it can go on: from one that drains, was stopped or is dead; and waits for one that is moving.
+// Brings a paused sandbox to a node that can resume it, if its node drains, was stopped or is dead, and waits for a sandbox that is moving.
 import { call } from "@svc/contract/call.ts";
 import { takeSandbox } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, type FailureName } from "@svc/contract/failures.ts";
@@ -12,7 +12,7 @@ import type { Members } from "./members.ts";
 export type ArrivalsOptions = {
   readonly members: Members;
   readonly apiKey: string;
-  /** Absent where the nodes are a fixed list: then nothing moves. */
+  /** Returns undefined if the nodes are a fixed list; sandboxes never move then. */
   readonly directory: () => EtcdDirectory | undefined;
   readonly log: Log;
 };
@@ -20,9 +20,9 @@ export type ArrivalsOptions = {
 const MAX_AT_ONCE = 64;
 const MAX_TRIES = 3;
 const TAKE_MS = 15 * 60_000;
-/** After one that failed, its node answers for itself for so long; without a node that is up, the same failure does. */
+/** After a failure the sandbox's own node answers for it during this time; if no node is up, the same failure is thrown. */
 const COOL_DOWN_MS = 1_000;
-/** What another node may not say. */
+/** Another node may succeed after one of these failures, since they depend on the node. */
 const nodesOwn = new Set<FailureName>(["CAPACITY_EXHAUSTED", "TOO_MANY_REQUESTS", "SNAPSHOT_UNSUITABLE", "DISK_FULL", "SERVER_UNREACHABLE", "SHUTTING_DOWN"]);
 
 export class Arrivals {
@@ -38,7 +38,7 @@ export class Arrivals {
     return this.#underWay.size;
   }
 
-  /** Whether a request for it has to wait for `bring`. One map lookup for a sandbox that runs. */
+  /** Returns true if a request has to wait for `bring`. For a running sandbox this costs a few map lookups. */
   isNeeded(sandboxID: string): boolean {
     const { members, directory } = this.#options;
     if (directory() === undefined) return false;
@@ -49,7 +49,7 @@ export class Arrivals {
     return this.#isTakeable(members.moved.get(sandboxID));
   }
 
-  /** By which name object storage has one that is paused and whose node does not answer: as etcd said, and that node. */
+  /** Returns the manifest of a paused sandbox that is in object storage while its node does not answer, according to etcd and that node. */
   storedAs(sandboxID: string): string | undefined {
     const { members } = this.#options;
     const holder = members.holderOf(sandboxID);
@@ -59,7 +59,7 @@ export class Arrivals {
     return record === undefined || members.onRecord(record.nodeID)?.isUp === true ? undefined : record.manifest;
   }
 
-  /** A node that can end one which is paused and whose node does not serve; undefined where a node that is up has it, or it is on its way. */
+  /** Returns a node that can end a paused sandbox whose node does not serve; undefined if a node that is up has it, or it is moving. */
   enderOf(sandboxID: string): Member | undefined {
     const { members, directory } = this.#options;
     const isOnItsWay = members.departures.of(sandboxID) !== undefined || this.#underWay.has(sandboxID);
@@ -82,12 +82,12 @@ export class Arrivals {
     if (record?.manifest === undefined) return false;
     const { members, directory } = this.#options;
     const owner = members.onRecord(record.nodeID);
-    // Not one that this gateway has only begun to ask. A node that can reach the owner refuses to take it over.
+    // A node that this gateway has only begun to contact is not away. A node that can reach the owner refuses to take the sandbox over.
     const isAway = owner !== undefined && !owner.isUp && !owner.isNew;
     return record.isOffered || owner?.isUp === true || isAway || directory()?.serves(record.nodeID) !== true;
   }
 
-  /** It is on a node that is up when this returns, as the streams say. @throws TOO_MANY_REQUESTS, and what the nodes throw. */
+  /** When this returns, the streams say that the sandbox is on a node that is up. @throws TOO_MANY_REQUESTS, and what the nodes throw. */
   async bring(sandboxID: string): Promise<void> {
     const leaving = this.#options.members.departures.of(sandboxID);
     if (leaving !== undefined) return leaving;
@@ -122,11 +122,11 @@ export class Arrivals {
     }
   }
 
-  /** By the node that owns it, where it is up: it took it in an earlier life; else by the one with most room. */
+  /** The owner takes the sandbox if it is up, as it took it before a restart; otherwise the node with the most free capacity does. */
   async #take(sandboxID: string, ownerID: string | undefined): Promise<Member> {
     const { members, apiKey } = this.#options;
     const owner = members.onRecord(ownerID ?? "");
-    const fit = members.up.filter(({ load }) => load?.isDraining !== true).sort((a, b) => shareHeld(a) - shareHeld(b));
+    const fit = members.up.filter(({ load }) => load?.isDraining !== true).sort((a, b) => shareUsed(a) - shareUsed(b));
     const asked = owner?.isUp === true && owner.load?.isDraining !== true ? [owner] : fit;
     let last: Failure | undefined;
     let tries = 0;
@@ -138,7 +138,7 @@ export class Arrivals {
       } catch (error) {
         const failure = asFailure(error);
         if (!nodesOwn.has(failure.name)) throw failure;
-        // A node that it does not fit says so at once, and what another one says is the nearer way out.
+        // A node that is unsuitable refuses at once, so it does not count as a try, and the failure of another node is the more useful one.
         if (failure.name !== "SNAPSHOT_UNSUITABLE") tries++;
         if (failure.name !== "SNAPSHOT_UNSUITABLE" || last === undefined) last = failure;
       }
@@ -153,8 +153,8 @@ function unlessMoved(error: unknown): void {
 
 const isDrained = (member: Member, sandboxID: string) => member.load?.isDraining === true && member.paused.has(sandboxID);
 
-/** 0 for an empty node, 1 for a full one: by places, memory or disk, whichever is scarcest. */
-function shareHeld({ running, identity, load }: Member): number {
+/** Returns 0 for an empty node and 1 for a full one, by the scarcest of sandboxes, memory and disk. */
+function shareUsed({ running, identity, load }: Member): number {
   if (load === undefined) return 1;
   const { memory, disk } = load;
   return Math.max(running.size / Math.max(1, identity?.maxSandboxes ?? 1), 1 - memory.availableBytes / memory.totalBytes, disk.usedBytes / disk.totalBytes);

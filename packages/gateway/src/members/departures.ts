@@ -1,7 +1,7 @@
-// Sandboxes on their way from one node to another: requests for them wait until they have arrived, or stay.
+// Sandboxes that are moving from one node to another: requests for them wait until the sandbox has arrived or stays.
 import type { Member } from "./member.ts";
 
-/** The stream of the node that it went to may be a moment behind. */
+/** The stream of the destination node may lag behind this long. */
 const ARRIVAL_MS = 2_000;
 
 type Departure = { readonly from: Member; readonly over: PromiseWithResolvers<void>; timer?: NodeJS.Timeout };
@@ -13,7 +13,7 @@ export class Departures {
     if (!this.#under.has(sandboxID)) this.#under.set(sandboxID, { from, over: Promise.withResolvers<void>() });
   }
 
-  /** It is not on `from` any more: it is over when another node says that it runs there, or is paused. */
+  /** The sandbox has left `from`. The departure ends when another node's stream reports it running or paused, or after a timeout. */
   left(sandboxID: string, from: Member): void {
     const departure = this.#under.get(sandboxID);
     if (departure?.from === from) departure.timer ??= setTimeout(() => this.end(sandboxID), ARRIVAL_MS).unref();
@@ -27,12 +27,12 @@ export class Departures {
     departure.over.resolve();
   }
 
-  /** What becomes of those that were leaving it is etcd's to say. */
+  /** Ends the departures from a lost node; etcd says where those sandboxes are. */
   lose(from: Member): void {
     for (const [sandboxID, departure] of this.#under) if (departure.from === from) this.end(sandboxID);
   }
 
-  /** Resolves when it is over; undefined for one that is not leaving. */
+  /** Resolves when the sandbox has arrived or stays; undefined if it is not moving. */
   of(sandboxID: string): Promise<void> | undefined {
     return this.#under.get(sandboxID)?.over.promise;
   }

@@ -1,4 +1,4 @@
-// The nodes of a deployment as etcd keeps them: members come and go with their records; without etcd the last word stands.
+// The nodes of a deployment according to etcd: members come and go with their records; while etcd is away, the last state read applies.
 import { clusterKeys, type NodeRecord, nodeRecord, slotRecord } from "@svc/contract/cluster-records.ts";
 import { sandboxRecord, storedSnapshot, storedTemplate } from "@svc/contract/shared-records.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
@@ -11,21 +11,21 @@ import type { Members } from "./members.ts";
 export type EtcdDirectoryOptions = { readonly endpoints: readonly string[]; readonly name: string; readonly members: Members; readonly log: Log };
 
 export type EtcdDirectory = {
-  /** As far as etcd says: it was neither stopped, nor removed, nor declared dead. */
+  /** Returns true if etcd's record says that the node serves: it was not stopped, removed or declared dead. */
   serves(nodeID: string): boolean;
-  /** etcd says so now: what ran there is lost for good, and it forgets its keys before it serves again. */
+  /** Returns true if etcd currently says so: what ran there is lost for good, and the node forgets its keys before it serves again. */
   isDead(member: Member): boolean;
-  /** Names of nodes that were declared dead, or removed from the deployment, as far as etcd said. */
+  /** Returns the names of nodes that etcd reported as declared dead or removed from the deployment. */
   gone(): readonly string[];
-  /** Whether etcd, asked now, has the same nodes, and the same of them are dead. @throws ETCD_UNAVAILABLE. */
+  /** Returns true if etcd, read now, has the same nodes and the same dead ones as this gateway. @throws ETCD_UNAVAILABLE. */
   agrees(): Promise<boolean>;
-  /** etcd has no record of the deployment that it had: it was emptied, and its nodes have not filled it again. */
+  /** True if etcd has lost the record of the deployment: it was emptied, and no node has written the record again. */
   readonly isEmptied: boolean;
-  /** etcd has been read once. */
+  /** True once etcd has been read. */
   readonly hasRead: boolean;
-  /** False while etcd does not answer: joins and leaves are not seen. */
+  /** False while etcd does not answer; joins and leaves are not seen then. */
   readonly isCurrent: boolean;
-  /** The node whose ids carry this slot, where it was removed from the deployment. */
+  /** Returns the node whose ids carry this slot if it was removed from the deployment. */
   removedNode(slot: number): string | undefined;
   close(): Promise<void>;
 };
@@ -36,9 +36,9 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
   const etcd = openEtcd({ endpoints });
   const keys = clusterKeys(name);
   const states = new Map<string, NodeRecord["state"]>();
-  /** By the node's name. */
+  /** Followed nodes, by name. */
   const followed = new Map<string, Followed>();
-  /** All that have a record, those included that never served. */
+  /** All nodes that have a record, including those that have never served. */
   const recorded = new Set<string>();
   const slots = new Map<number, string>();
   let hasRead = false;
@@ -132,7 +132,7 @@ export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirecto
     },
   });
 
-  // Slots are given out for good: none is ever taken back.
+  // Slots are assigned for good; none is ever freed.
   const slotWatch = etcd.watch(keys.slots, {
     onAll: (entries) => entries.forEach(takeSlot),
     onEvents(events) {

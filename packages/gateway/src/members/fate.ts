@@ -1,13 +1,13 @@
-// What became of a sandbox whose node does not answer, as far as this gateway knows, and what it waits for.
+// Describes the state of a sandbox whose node does not answer, as far as this gateway knows, and what the sandbox waits for.
 import { Failure } from "@svc/contract/failures.ts";
 import type { EtcdDirectory } from "./etcd-directory.ts";
 import type { Member } from "./member.ts";
 import type { Members } from "./members.ts";
 
 export type Fate = {
-  /** As its node said last, or etcd; `unknown` to a gateway that has not heard from the node since it started. */
+  /** The last state that its node or etcd reported; `unknown` if this gateway has not heard from the node since it started. */
   readonly state: "running" | "paused" | "unknown";
-  /** Never "was not found" or "port is not open", which clients take for a sandbox that is gone for good, or whose port is closed. */
+  /** Never contains "was not found" or "port is not open": clients take these for a sandbox that is gone for good, or for a closed port. */
   readonly message: string;
 };
 

@@ -1,4 +1,4 @@
-// Records of etcd below one prefix as a map that follows them; one that cannot be read is named in the log and left out.
+// Mirrors the etcd records below one prefix in a map; a record that cannot be read is logged and left out.
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { Watch } from "@svc/kit/etcd/watch.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
@@ -9,9 +9,9 @@ export type FollowedOptions<T> = {
   readonly etcd: Pick<Etcd, "watch">;
   readonly prefix: string;
   readonly shape: z.ZodType<T>;
-  /** By what follows the prefix in the key. */
+  /** Keyed by the part of the etcd key after the prefix. */
   readonly into: Map<string, T>;
-  /** Of a record that cannot be read: what is left out, and what that means. */
+  /** The log message for a record that cannot be read; it says what is left out and with which effect. */
   readonly unread: string;
   readonly log: Log;
 };

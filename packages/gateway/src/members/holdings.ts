@@ -1,27 +1,27 @@
-// What the nodes have to start sandboxes from, as all their streams tell it together: a copy counts only while its own node has it.
+// Templates and snapshots that the nodes hold, from all their streams; a copy counts only while its origin node has the original.
 import type { HeldTemplate, NameRecord } from "@svc/contract/cluster.ts";
 import type { Candidate } from "../place/place.ts";
 import type { Member } from "./member.ts";
 import type { Members } from "./members.ts";
 
-/** Of a snapshot that was fetched: the node that took it, where it is part of the deployment. */
+/** Returns the origin node of a fetched snapshot if that node is part of the deployment. */
 export function originOf(members: Members, { originNodeID }: HeldTemplate): Member | undefined {
   return originNodeID === undefined ? undefined : (members.onRecord(originNodeID) ?? members.named(originNodeID));
 }
 
-/** The node that took it answers, and has it no more: it was deleted. */
+/** Returns true if the origin node answers and no longer has the snapshot, which means that it was deleted. */
 export function isOver(members: Members, held: HeldTemplate): boolean {
   const origin = originOf(members, held);
   return origin?.isUp === true && origin.held(held.templateID) === undefined;
 }
 
-/** By id or name, with its tag or without. */
+/** Looks a template or snapshot up by id or name, with or without tag. */
 export function heldBy(members: Members, member: Member, asked: string): HeldTemplate | undefined {
   const held = member.held(asked);
   return held === undefined || isOver(members, held) ? undefined : held;
 }
 
-/** Made there, so that it decides what its name means. */
+/** Returns true if it was made on that node, which then decides what its name means. */
 export const isOwn = (held: HeldTemplate | undefined): boolean => held !== undefined && held.originNodeID === undefined;
 
 export function candidateOf(members: Members, member: Member): Candidate {
@@ -34,8 +34,8 @@ export function candidateOf(members: Members, member: Member): Candidate {
 }
 
 /**
- * What this snapshot's name means, by all that nodes told of it, whether or not the node answers that decides about it: with a `snapshotID`
- * of "" nothing, since the one that bore it was deleted. Undefined where it is an id, or no name of a snapshot, or a template's, too.
+ * Returns the latest record of a snapshot's name that any node reported, even if the deciding node does not answer. A `snapshotID` of "" means
+ * that the snapshot with this name was deleted. Returns undefined for an id, a name without record, or a name that a template also has.
  */
 export function snapshotNamed(members: Members, asked: string): NameRecord | undefined {
   const record = members.names.of(asked);
@@ -48,7 +48,7 @@ function isTemplate(members: Members, asked: string): boolean {
   return [...members.stored.templates.values()].some(({ listed }) => listed.names.includes(name) || listed.templateID === name);
 }
 
-/** The node that decides about a snapshot's name, where it is part of the deployment and does not answer. */
+/** Returns the node that decides about a snapshot's name if it is part of the deployment and does not answer. */
 export function awayDecider(members: Members, { nodeID }: NameRecord): Member | undefined {
   const decider = members.onRecord(nodeID) ?? members.named(nodeID);
   return decider?.isUp === false ? decider : undefined;

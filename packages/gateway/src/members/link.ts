@@ -1,4 +1,4 @@
-// One gateway's stream from one node: opens it, reads frames, and says at once when it breaks or falls silent.
+// A gateway's stream from one node: opens it, reads frames, and reports at once when it breaks or falls silent.
 import { type ClientRequest, type IncomingMessage, request } from "node:http";
 import { CLUSTER_VERSION, type ClusterFrame, clusterFrame, MAX_FRAME_BYTES, STREAM_PATH } from "@svc/contract/cluster.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
@@ -6,21 +6,21 @@ import { fingerprintOf } from "@svc/kit/secret.ts";
 export type LinkOptions = {
   readonly url: string;
   readonly apiKey: string;
-  /** Where this gateway's clients find sandboxes. */
+  /** The domain at which this gateway's clients reach sandboxes. */
   readonly domain: () => string;
-  /** Silent for this long it counts as lost. */
+  /** A node that is silent for this long counts as lost. */
   readonly silenceMs: number;
   readonly onFrame: (frame: ClusterFrame) => void;
-  /** It gives no state any more; it is tried again. */
+  /** Called when the node sends no state any more; the link reconnects by itself. */
   readonly onDown: (reason: string, how: Down) => void;
 };
 
-/** Silent: its connections still stand, it may only be slow. Refused: it answers, but not to this gateway. */
+/** Silent: the connections are still open and the node may only be slow. Refused: the node answers, but rejects this gateway. */
 export type Down = "broken" | "silent" | "refused";
 
 const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 1_000;
-/** From the request to the whole state, which a node with many sandboxes takes a moment for. */
+/** The bound from the request to the complete state, which a node with many sandboxes needs some time to send. */
 const FIRST_FRAME_MS = 5_000;
 const MAX_REFUSAL_BYTES = 64 * 1024;
 
@@ -63,7 +63,7 @@ export class Link {
   #take(line: string, opened: ClientRequest): void {
     try {
       const value: unknown = JSON.parse(line);
-      // A kind that a newer node knows is not for this gateway.
+      // Frames of kinds that only a newer node knows are ignored.
       if (!isKnown(value)) return;
       const frame = clusterFrame.parse(value);
       this.#retryMs = FIRST_RETRY_MS;
@@ -73,7 +73,7 @@ export class Link {
     }
   }
 
-  /** Why it gives no stream, in its own words. */
+  /** Reports the node's own reason for refusing the stream. */
   async #refused(response: IncomingMessage, opened: ClientRequest): Promise<void> {
     const { apiKey } = this.#options;
     let text = "";
@@ -81,12 +81,12 @@ export class Link {
     try {
       for await (const chunk of response) if (text.length < MAX_REFUSAL_BYTES) text += chunk as string;
     } catch {
-      // What came of it says enough.
+      // A partial body is enough for the reason.
     }
     this.#down(opened, refusalOf(response.statusCode ?? 0, text, apiKey), response.statusCode === 401 ? "refused" : "broken");
   }
 
-  /** Looked at once more behind the reads of this turn: a gateway that was held up itself must not suspect all its nodes. */
+  /** Checks again after the pending reads of this event-loop tick: a gateway that was itself blocked must not suspect all its nodes. */
   #listenFor(ms: number, opened: ClientRequest): void {
     clearTimeout(this.#silence);
     const timer = setTimeout(() => {
@@ -110,7 +110,7 @@ export class Link {
     this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
   }
 
-  /** Ends this stream for a reason of the gateway's own; it is opened again later. */
+  /** Closes this stream for a reason of the gateway's; it is opened again later. */
   reject(reason: string): void {
     this.#retryMs = MAX_RETRY_MS;
     if (this.#request !== undefined) this.#down(this.#request, reason, "refused");
@@ -123,7 +123,7 @@ export class Link {
   }
 }
 
-/** In words: a code alone says nothing to whoever only asked for a sandbox. */
+/** Describes the error in a sentence, since a bare code says nothing to a client that only requested a sandbox. */
 function unreachable({ code, message }: NodeJS.ErrnoException): string {
   if (code === "ECONNREFUSED") return "no process listens at its address";
   if (code === "EHOSTUNREACH" || code === "ENETUNREACH" || code === "ETIMEDOUT") return `its machine cannot be reached (${code})`;
@@ -146,7 +146,7 @@ function refusalOf(status: number, text: string, apiKey: string): string {
     }
     if (typeof message === "string") return `it answered ${status}: ${message.slice(0, 500)}`;
   } catch {
-    // answered below
+    // The fallback below answers a body that is not JSON.
   }
   return `it answered ${status}`;
 }

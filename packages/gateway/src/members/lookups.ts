@@ -1,4 +1,4 @@
-// Asks the nodes that are up what no stream has told: whose an id is, or the sandbox behind a signature or token.
+// Asks the nodes that are up for what no stream has reported: the node of an id, or the sandbox of a signature or token.
 import { FIND_PATH, type FindQuery, findAnswer } from "@svc/contract/cluster.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import type { Member } from "./member.ts";
@@ -6,14 +6,14 @@ import type { Members } from "./members.ts";
 
 export type Found = { readonly member: Member; readonly sandboxID: string | undefined };
 
-/** Strangers may ask for ids that do not exist; so many questions at once go to the nodes, and no more. */
+/** Bounds the concurrent lookups, since anyone may request ids that do not exist. */
 const MAX_AT_ONCE = 64;
 const TIMEOUT_MS = 2_000;
 
 export class Lookups {
   readonly #members: Members;
   readonly #apiKey: string;
-  /** Questions under way, each asked once however many wait for it. */
+  /** Lookups in flight; concurrent callers with the same query share one. */
   readonly #asking = new Map<string, Promise<Found | undefined>>();
 
   constructor(members: Members, apiKey: string) {
@@ -25,18 +25,18 @@ export class Lookups {
     return this.#asking.size;
   }
 
-  /** Whether a node of an earlier version has created under this key. */
+  /** Asks a node of an earlier version whether it has created a sandbox under this key. */
   async hasCreated(idempotencyKey: string, member: Member): Promise<boolean> {
     return (await this.#askOne(member, new URLSearchParams({ idempotencyKey }).toString()))?.found === true;
   }
 
-  /** What the name of a template means now, as the node says that built it. */
+  /** Returns the build that a template's name means now, according to the node that built it. */
   async buildOf(templateID: string, builder: Member): Promise<string | undefined> {
     const answer = await this.#askOne(builder, new URLSearchParams({ templateID }).toString()).catch(() => undefined);
     return answer?.buildID;
   }
 
-  /** The node that knows, undefined when none that is up does. @throws TOO_MANY_REQUESTS. */
+  /** Returns the node that knows the answer, or undefined if no node that is up does. @throws TOO_MANY_REQUESTS. */
   find(query: FindQuery): Promise<Found | undefined> {
     const text = new URLSearchParams(Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== undefined)).toString();
     const known = this.#asking.get(text);

@@ -1,12 +1,12 @@
-// One node as a gateway knows it: its last word, whether that holds, and what this gateway has sent there meanwhile.
+// One node as a gateway knows it: its last reported state, whether that state is current, and what this gateway has sent there since.
 import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
 import type { CopiedTemplate, HeldTemplate, NodeIdentity, NodeLoad, StateFrame } from "@svc/contract/cluster.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import type { Candidate } from "../place/place.ts";
 
 /**
- * connecting ─▶ up ─▶ lost ─▶ up      the stream came, broke, came again
- *      └──▶ refused ─▶ up             its secrets, or its name, are not what they must be
+ * connecting ─▶ up ─▶ lost ─▶ up      the stream came, broke, came back
+ *      └──▶ refused ─▶ up             its secrets or its name conflict with the deployment's
  */
 export type MemberState =
   | { readonly state: "connecting"; readonly reason: string }
@@ -19,7 +19,7 @@ const NO_ANSWER_YET = "no answer yet";
 
 export class Member {
   readonly url: string;
-  /** Where its requests go. */
+  /** The proxy target for requests to this node. */
   readonly target: Target;
   status: MemberState = { state: "connecting", reason: NO_ANSWER_YET };
   identity: NodeIdentity | undefined;
@@ -27,13 +27,13 @@ export class Member {
   readonly running = new Set<string>();
   readonly paused = new Set<string>();
   templates: readonly HeldTemplate[] = [];
-  /** Templates of other nodes that it fetched. */
+  /** Templates of other nodes that this node fetched. */
   copies: readonly CopiedTemplate[] = [];
-  /** Creates that this gateway has sent and that are not answered. */
+  /** Creates that this gateway has sent and that have no answer yet. */
   creating = 0;
   createSuccesses = 0;
   createFails = 0;
-  /** It said "full" to a create; cleared by whatever makes room. */
+  /** The node answered "full" to a create; any event that frees capacity clears this. */
   isFull = false;
   readonly #recordedAs: string | undefined;
   readonly #bears: (name: string, snapshotID: string) => boolean;
@@ -41,7 +41,7 @@ export class Member {
   #copiesByName = new Map<string, CopiedTemplate>();
   #gone = new AbortController();
 
-  /** `bears`: false where a snapshot that was taken here lost this name, though this node may not have heard of it. */
+  /** `bears` returns false if a snapshot taken here has lost this name, although this node may not know yet. */
   constructor(url: string, target: Target, recordedAs?: string, bears: (name: string, snapshotID: string) => boolean = () => true) {
     this.url = url;
     this.target = target;
@@ -49,17 +49,17 @@ export class Member {
     this.#bears = bears;
   }
 
-  /** Its own name, which etcd knows, too; undefined while it never told one to a gateway with a fixed list. */
+  /** The node's own name, which etcd also has; undefined with a fixed list until the node has reported it. */
   get nodeID(): string | undefined {
     return this.identity?.nodeID ?? this.#recordedAs;
   }
 
-  /** Rises with each start of the node. */
+  /** The generation, which rises with each start of the node. */
   get life(): number {
     return this.identity?.generation ?? 0;
   }
 
-  /** Or its URL. */
+  /** Falls back to the URL while the name is unknown. */
   get name(): string {
     return this.nodeID ?? this.url;
   }
@@ -68,23 +68,23 @@ export class Member {
     return this.status.state === "up";
   }
 
-  /** It has neither answered nor been found away yet. */
+  /** True until the node has answered, or a connection to it has failed, for the first time. */
   get isNew(): boolean {
     return this.status.state === "connecting" && this.status.reason === NO_ANSWER_YET;
   }
 
-  /** Why it is not up, or not ready. */
+  /** The reason why the node is not up or not ready. */
   get reason(): string {
     if ("reason" in this.status) return this.status.reason;
     return this.isClockOff ? clockReason(this.load?.clockSkewMs ?? 0) : "";
   }
 
-  /** It takes no new sandboxes; those that it has go on. */
+  /** True if the node's clock is off: it gets no new sandboxes, and those that it has continue. */
   get isClockOff(): boolean {
     return Math.abs(this.load?.clockSkewMs ?? 0) > CLOCK_LIMIT_MS;
   }
 
-  /** Aborts what waits for an answer of this node once it is lost. */
+  /** Aborts calls that wait for an answer of this node when it is lost. */
   get signal(): AbortSignal {
     return this.#gone.signal;
   }
@@ -115,7 +115,7 @@ export class Member {
     this.#gone.abort();
   }
 
-  /** By id or name, with its tag or without. */
+  /** Looks a template or snapshot up by id or name, with or without tag. */
   held(asked: string): HeldTemplate | undefined {
     const [name = "", tag] = asked.split(":");
     const found = this.#byName.get(asked) ?? this.#byName.get(`${name}:${tag ?? "default"}`);
@@ -123,17 +123,17 @@ export class Member {
     return found ?? (tag === undefined ? undefined : this.#templateNamed(name));
   }
 
-  /** Some build of it, by id or name; with a tag, which build that is its own node says. */
+  /** Returns any fetched build, by id or name; which build a tag means only the template's own node knows. */
   copyOf(asked: string): CopiedTemplate | undefined {
     return this.#copiesByName.get(asked) ?? this.#copiesByName.get(asked.split(":")[0] ?? "");
   }
 
-  /** Whether a sandbox of it starts here without a fetch, as far as its streams tell. */
+  /** Returns true if a sandbox of it can start here without a fetch, according to this node's stream. */
   has(asked: string): boolean {
     return this.held(asked)?.isReady === true || this.copyOf(asked) !== undefined;
   }
 
-  /** Tags of templates are the node's to know; names of snapshots bear theirs. */
+  /** Only the node resolves tags of templates; names of snapshots contain their tag. */
   #templateNamed(name: string): HeldTemplate | undefined {
     const held = this.#byName.get(name);
     return held?.kind === "template" ? held : undefined;

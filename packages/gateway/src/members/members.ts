@@ -1,4 +1,4 @@
-// All nodes of the deployment: who is up, whose each sandbox is, and that their secrets agree.
+// All nodes of the deployment: which are up, which node has each sandbox, and whether their secrets agree.
 
 import type { ClusterFrame, NameRecord, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
 import { slotOf } from "@svc/contract/cluster-records.ts";
@@ -11,24 +11,24 @@ import { type Down, Link } from "./link.ts";
 import { Member } from "./member.ts";
 import { Names } from "./names.ts";
 
-/** A node to be followed; `slot` where it is one of a deployment that etcd keeps. */
+/** A node to follow; `slot` is given for a node of a deployment in etcd. */
 export type Known = { readonly url: string; readonly slot?: number | undefined; readonly nodeID?: string | undefined };
 
 export type MembersOptions = {
   readonly apiKey: string;
   readonly domain: () => string;
   readonly log: Log;
-  /** A node that says nothing for this long is lost until it does. */
+  /** A node that sends nothing for this long counts as lost until it does. */
   readonly silenceMs: number;
   readonly openTarget: (member: () => Member) => Target;
-  /** Room may have come for creates that wait. */
-  readonly onRoom: () => void;
+  /** Called when capacity may have been freed for creates that wait. */
+  readonly onCapacity: () => void;
   readonly onLost: (member: Member, reason: string) => void;
-  /** Of a deployment in etcd: the node that was removed and whose ids carry this slot. */
+  /** With etcd, returns the removed node whose ids carry this slot. */
   readonly removedNode: (slot: number) => string | undefined;
 };
 
-/** Sandboxes that are gone, with the node that knows why: the newest ones. */
+/** Bounds the ids of ended sandboxes that are remembered with the node that knows why; the newest ones are kept. */
 const MAX_GONE = 100_000;
 
 export class Members {
@@ -37,18 +37,18 @@ export class Members {
   readonly #links = new Map<Member, Link>();
   readonly #owners = new Map<string, Member>();
   readonly #gone = new Map<string, Member>();
-  /** On their way from one node to another. */
+  /** Sandboxes that are moving from one node to another. */
   readonly departures = new Departures();
-  /** What etcd says of sandboxes that can move. */
+  /** The records in etcd of sandboxes that can move. */
   readonly moved = new Map<string, SharedSandbox>();
-  /** What etcd lists of snapshots and templates in object storage. */
+  /** The records in etcd of snapshots and templates in object storage. */
   readonly stored = { snapshots: new Map<string, StoredSnapshot>(), templates: new Map<string, StoredTemplate>() };
   readonly names: Names;
   readonly #byNodeID = new Map<string, Member>();
-  /** Whose ids carry which slot. */
+  /** Members by the slot that their ids carry. */
   readonly #slots = new Map<number, Member>();
   readonly #apiKeyFingerprint: string;
-  /** Of the node that was up first: those of the others must be the same. */
+  /** The seed's fingerprint of the first node that was up; all others must have the same. */
   #seed: { readonly fingerprint: string; readonly nodeID: string } | undefined;
 
   constructor(options: MembersOptions) {
@@ -61,7 +61,7 @@ export class Members {
     return this.#all;
   }
 
-  /** Follows a node from now on. */
+  /** Starts to follow a node. */
   add({ url, slot, nodeID }: Known): Member {
     const { apiKey, domain, silenceMs, openTarget } = this.#options;
     const member: Member = new Member(
@@ -86,7 +86,7 @@ export class Members {
     return member;
   }
 
-  /** It is no member any more, or is to be found elsewhere from now on. */
+  /** Stops following a node that is no longer a member, or that has moved to another URL. */
   remove(member: Member): void {
     this.#all = this.#all.filter((each) => each !== member);
     this.#links.get(member)?.close();
@@ -109,36 +109,38 @@ export class Members {
     return this.all.filter((member) => member.isUp);
   }
 
-  /** By its own name, or by its URL. */
+  /** Looks a node up by its name or URL. */
   named(name: string): Member | undefined {
     return this.all.find((member) => member.nodeID === name) ?? this.all.find((member) => member.url === name);
   }
 
   /**
-   * Whose a sandbox is, or was: as the streams of nodes that are up say, as etcd says, else by the slot that its id carries.
-   * `but`: a target whose node says itself that it moved.
+   * Returns the node that has or had a sandbox: first according to the streams of nodes that are up, then to etcd, then by the slot in its id.
+   * `but` is a target to skip, because its node says that the sandbox moved.
    */
   ownerOf(sandboxID: string, but?: Target): Member | undefined {
     const other = (member: Member | undefined) => (but === undefined || member?.target !== but ? member : undefined);
-    const told = other(this.#owners.get(sandboxID));
-    if (told?.isUp === true) return told;
+    const reporting = other(this.#owners.get(sandboxID));
+    if (reporting?.isUp === true) return reporting;
     const record = this.moved.get(sandboxID);
     const onRecord = record === undefined ? undefined : other(this.#byNodeID.get(record.nodeID));
-    return onRecord ?? told ?? other(this.#gone.get(sandboxID)) ?? other(this.#slots.get(slotOf(sandboxID) ?? -1));
+    return onRecord ?? reporting ?? other(this.#gone.get(sandboxID)) ?? other(this.#slots.get(slotOf(sandboxID) ?? -1));
   }
 
-  /** The node whose stream says that it has it. */
+  /** Returns the node whose stream reports the sandbox. */
   holderOf(sandboxID: string): Member | undefined {
     return this.#owners.get(sandboxID);
   }
 
-  /** A member of etcd's, by its node's name. */
+  /** Returns the member that etcd records under this node name. */
   onRecord(nodeID: string): Member | undefined {
     return this.#byNodeID.get(nodeID);
   }
 
-  /** Why a sandbox that no node has may not be gone: its node was removed with what it keeps, or some do not answer; "" where it is gone. */
-  doubtAbout(sandboxID: string): string {
+  /**
+   * Says why a sandbox that no node has may still exist: its node was removed with its data, or some nodes do not answer. Returns "" if it is gone.
+   */
+  whyUncertain(sandboxID: string): string {
     const slot = slotOf(sandboxID);
     const removed = slot === undefined ? undefined : this.#options.removedNode(slot);
     if (removed !== undefined)
@@ -147,22 +149,22 @@ export class Members {
     return missing.length === 0 ? "" : `it may be on one that does not answer: ${missing.map(({ name, reason }) => `${name} (${reason})`).join(", ")}`;
   }
 
-  /** The node behind `target` says that it has it no more: its stream may be behind. */
+  /** The node behind `target` answered that it no longer has the sandbox; its stream may lag behind. */
   left(sandboxID: string, target: Target): void {
     if (this.#owners.get(sandboxID)?.target === target) this.#owners.delete(sandboxID);
   }
 
-  /** What a node said when it was asked, or answered to a create: its stream may be a moment behind. */
+  /** Records what a node answered to a lookup or a create; its stream may lag behind. */
   learn(sandboxID: string, member: Member): void {
     if (!this.#owners.has(sandboxID)) this.#remember(sandboxID, member);
   }
 
-  /** A node has taken it over: its stream may be a moment behind. */
+  /** A node has taken the sandbox over; its stream may lag behind. */
   arrived(sandboxID: string, member: Member): void {
     this.#own(sandboxID, member);
   }
 
-  /** Ended by a node that never had it. */
+  /** The sandbox was ended by a node that never had it. */
   ended(sandboxID: string, by: Member): void {
     const holder = this.#owners.get(sandboxID);
     holder?.paused.delete(sandboxID);
@@ -188,11 +190,11 @@ export class Members {
         break;
       case "beat":
         member.load = frame.load;
-        // It may have been its starts that were too many: the next create asks again.
+        // The node may have been full only because of its pending starts, so the next create may try it again.
         member.isFull = false;
         break;
     }
-    this.#options.onRoom();
+    this.#options.onCapacity();
   }
 
   #takeState(member: Member, frame: StateFrame): void {
@@ -269,11 +271,11 @@ export class Members {
     for (const ids of [member.running, member.paused]) for (const id of ids) if (this.#owners.get(id) === member) this.#owners.delete(id);
   }
 
-  /** What it holds stays known, so that its sandboxes are answered for. */
+  /** The sandboxes of the lost node stay known, so that requests for them get its reason. */
   #down(member: Member, reason: string, how: Down): void {
     const { status } = member;
     if (status.state !== "up") {
-      // A node that is refused for what it said stays so until it says something else.
+      // A node refused because of its state frame stays refused until it sends another one.
       if (how === "refused" && status.state !== "refused") this.#options.log.error({ url: member.url }, `node ${member.name} at ${member.url}: ${reason}`);
       if (how === "refused") member.status = { state: "refused", reason };
       else if (status.state !== "refused") member.status = { ...status, reason };
@@ -282,14 +284,14 @@ export class Members {
     member.lose({ state: "lost", reason, sinceMs: Date.now() });
     this.departures.lose(member);
     this.#options.log.warn({ node: member.name, url: member.url, sandboxes: member.running.size }, `the node is lost: ${reason}`);
-    // A slow node may still end what it has begun to answer; a broken stream means that nothing will come.
+    // A slow node may still finish answers that it has begun; after a broken stream nothing more can come.
     if (how === "silent") member.target.dropWaiting();
     else member.target.drop();
     this.#options.onLost(member, reason);
   }
 }
 
-/** Of snapshots that were taken there, where it is a node of an earlier version: it says no more of their names. */
+/** Derives the name records of snapshots taken on a node of an earlier version, which sends no name records. */
 function namesHeld({ name: nodeID, identity, templates }: Member): NameRecord[] {
   if (identity?.settlesNames === true) return [];
   const own = templates.filter(({ kind, originNodeID }) => kind === "snapshot" && originNodeID === undefined);

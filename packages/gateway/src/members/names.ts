@@ -1,4 +1,4 @@
-// What the names of snapshots mean over all nodes: of all that nodes told, the latest; nodes that know less are told.
+// Snapshot names over all nodes are last-writer-wins registers; a node that lacks the latest record is sent it.
 import { call } from "@svc/contract/call.ts";
 import { isLater, MAX_SETTLED_NAMES, type NameRecord, settleNames } from "@svc/contract/cluster.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,7 +6,7 @@ import type { Member } from "./member.ts";
 
 const TIMEOUT_MS = 10_000;
 const RETRY_MS = 2_000;
-/** As many as a node keeps; of more, those that were freed first are forgotten. */
+/** The same bound as on a node; beyond it, the records of names that were freed first are dropped. */
 const MAX_NAMES = 100_000;
 
 export type NamesOptions = { readonly apiKey: string; readonly log: Log };
@@ -16,40 +16,40 @@ export const withTag = (name: string): string => (name.includes(":") ? name : `$
 export class Names {
   readonly #options: NamesOptions;
   readonly #latest = new Map<string, NameRecord>();
-  /** By the snapshot that bears it. */
+  /** Names by the snapshot that has them. */
   readonly #ofSnapshot = new Map<string, string>();
-  /** What each node is to be told. */
+  /** Records that each node still has to be sent. */
   readonly #owed = new Map<Member, Map<string, NameRecord>>();
-  readonly #telling = new Set<Member>();
+  readonly #sending = new Set<Member>();
 
   constructor(options: NamesOptions) {
     this.#options = options;
   }
 
-  /** By a name, with its tag or without; a record whose `snapshotID` is "" says that it was deleted. */
+  /** Looks a record up by name, with or without tag; a `snapshotID` of "" means that the snapshot was deleted. */
   of(asked: string): NameRecord | undefined {
     return this.#latest.get(withTag(asked));
   }
 
-  /** The name that this snapshot bears. */
+  /** Returns the name of this snapshot. */
   nameOf(snapshotID: string): string | undefined {
     return this.#ofSnapshot.get(snapshotID);
   }
 
-  /** False once another snapshot was given the name, or the one that bore it was deleted. */
+  /** Returns false once another snapshot was given the name, or the snapshot that had it was deleted. */
   bears(name: string, snapshotID: string): boolean {
     const record = this.of(name);
     return record === undefined || record.snapshotID === snapshotID;
   }
 
-  /** `isAll`: it is all that this node knows. `others`: nodes that are up. */
-  take(member: Member, told: readonly NameRecord[], isAll: boolean, others: readonly Member[]): void {
+  /** `isAll` means that the records are all that this node knows. `others` are the nodes that are up. */
+  take(member: Member, reported: readonly NameRecord[], isAll: boolean, others: readonly Member[]): void {
     if (isAll) this.#owed.delete(member);
-    const known = new Map(told.map((each) => [each.name, each]));
-    const news = told.filter((each) => isLater(each, this.#latest.get(each.name)));
+    const known = new Map(reported.map((each) => [each.name, each]));
+    const news = reported.filter((each) => isLater(each, this.#latest.get(each.name)));
     for (const each of news) this.#put(each);
     for (const other of others) if (other !== member) this.#owe(other, news);
-    const candidates = isAll ? this.#latest.values() : told.flatMap(({ name }) => this.#latest.get(name) ?? []);
+    const candidates = isAll ? this.#latest.values() : reported.flatMap(({ name }) => this.#latest.get(name) ?? []);
     this.#owe(
       member,
       [...candidates].filter((each) => isLater(each, known.get(each.name))),
@@ -75,13 +75,13 @@ export class Names {
     const owed = this.#owed.get(member) ?? new Map<string, NameRecord>();
     for (const each of records) owed.set(each.name, each);
     this.#owed.set(member, owed);
-    if (!this.#telling.has(member)) void this.#tell(member);
+    if (!this.#sending.has(member)) void this.#send(member);
   }
 
-  /** All that comes meanwhile goes along; a node that is lost is told when it is back. */
-  async #tell(member: Member): Promise<void> {
+  /** Also sends records that are added meanwhile; a lost node is sent its records when it is back. */
+  async #send(member: Member): Promise<void> {
     const { apiKey, log } = this.#options;
-    this.#telling.add(member);
+    this.#sending.add(member);
     for (let owed = this.#owed.get(member); owed !== undefined && owed.size > 0 && member.isUp; owed = this.#owed.get(member)) {
       const names = [...owed.values()].slice(0, MAX_SETTLED_NAMES);
       try {
@@ -89,10 +89,10 @@ export class Names {
         for (const each of names) if (owed.get(each.name) === each) owed.delete(each.name);
       } catch (error) {
         if (!member.isUp) break;
-        log.warn({ err: error, node: member.name, names: owed.size }, "a node could not be told what names of snapshots mean; retrying");
+        log.warn({ err: error, node: member.name, names: owed.size }, "records of snapshot names could not be sent to a node; retrying");
         await new Promise((done) => setTimeout(done, RETRY_MS).unref());
       }
     }
-    this.#telling.delete(member);
+    this.#sending.delete(member);
   }
 }

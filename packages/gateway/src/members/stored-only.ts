@@ -1,4 +1,4 @@
-// What is stored only in object storage while no node that answers has it, as etcd's records show it: lists have it all the same.
+// Lists, from etcd's records, the sandboxes, snapshots and templates that are only in object storage while no node that answers has them.
 import { call } from "@svc/contract/call.ts";
 import { clusterOperations } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
@@ -11,10 +11,10 @@ import type { Members } from "./members.ts";
 
 export type StoredOnlyOptions = { readonly members: Members; readonly apiKey: string; readonly log: Log };
 
-/** `missing`: nodes whose records do not show what it is, and object storage did not say either. */
-export type Resting = { readonly items: readonly ListedSandbox[]; readonly missing: readonly string[] };
+/** `missing` names the nodes of sandboxes whose details neither etcd's record nor object storage gave. */
+export type StoredSandboxes = { readonly items: readonly ListedSandbox[]; readonly missing: readonly string[] };
 
-/** Of those whose record does not show what they are: with much metadata, or written by a node of an earlier version. */
+/** Bounds the reads of sandboxes whose record lacks the details: those with much metadata, or written by a node of an earlier version. */
 const READS_AT_ONCE = 16;
 const READS_MS = 5_000;
 const MAX_READ = 10_000;
@@ -22,15 +22,15 @@ const MAX_READ = 10_000;
 export class StoredOnly {
   // I54
   readonly #options: StoredOnlyOptions;
-  /** By manifest, which names one moment of one sandbox. */
+  /** Keyed by manifest, since a manifest identifies one state of one sandbox. */
   readonly #read = new Map<string, ListedSandbox>();
 
   constructor(options: StoredOnlyOptions) {
     this.#options = options;
   }
 
-  /** Paused sandboxes that match. */
-  async sandboxes(query: SandboxFilter): Promise<Resting> {
+  /** Returns the paused sandboxes that match the query. */
+  async sandboxes(query: SandboxFilter): Promise<StoredSandboxes> {
     const records = [...this.#options.members.moved.values()].filter((record) => this.#isStoredOnly(record));
     const missing = await this.#readUnlisted(records.filter(({ listed }) => listed === undefined));
     const isMeant = sandboxMatcher(query);
@@ -55,7 +55,7 @@ export class StoredOnly {
     return this.#withoutNode(this.#options.members.stored.templates);
   }
 
-  /** By id, name:tag, or name, which means name:default; the newest that bears it. */
+  /** Looks a snapshot up by id, name:tag or name (which means name:default); of several the newest is returned. */
   snapshot(asked: string): SnapshotInfo | undefined {
     const known = this.#options.members.stored.snapshots.get(asked);
     if (known !== undefined) return known.listed;
@@ -63,7 +63,7 @@ export class StoredOnly {
     return this.snapshots({ name }).sort((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt))[0];
   }
 
-  /** By id or name, with its tag or without, and the node that built it. */
+  /** Looks a template up by id or name, with or without tag; the record also names the node that built it. */
   template(asked: string): StoredTemplate | undefined {
     const [name = ""] = asked.split(":");
     const { templates } = this.#options.members.stored;
@@ -82,7 +82,7 @@ export class StoredOnly {
     return [...records.values()].filter(({ nodeID }) => members.onRecord(nodeID)?.isUp !== true).map(({ listed }) => listed);
   }
 
-  /** Names the nodes of those that could not be read. */
+  /** Returns the nodes of sandboxes that could not be read. */
   async #readUnlisted(records: readonly SharedSandbox[]): Promise<string[]> {
     const { members, apiKey, log } = this.#options;
     const missing = new Set<string>();

@@ -1,38 +1,37 @@
-// Which nodes may take a new sandbox, in which order: a filter and a score, without effects and without a clock of its own.
+// Decides which nodes may take a new sandbox and in which order: a filter and a score, without effects and without a clock.
 
-/** "spread" takes the node with most left, "pack" fills one before the next. */
+/** "spread" prefers the node with the most free capacity, "pack" fills one node before the next. */
 export const strategies = ["spread", "pack"] as const;
 export type Strategy = (typeof strategies)[number];
 
-/** A node as placement sees it; a simulation makes these itself. */
+/** A node as placement sees it; simulations build these themselves. */
 export type Candidate = {
   readonly nodeID: string;
-  /** It says something, and its secrets are the deployment's. */
+  /** The node's stream is open, and its secrets are the deployment's. */
   readonly isUp: boolean;
   readonly isDraining: boolean;
   readonly cpuClass: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly maxSandboxes: number;
-  /** Sandboxes that run. */
   readonly running: number;
-  /** Starts under way, those included that its last word cannot count yet. */
+  /** Starts in progress, including those that the node's last report cannot count yet. */
   readonly starting: number;
   /**
-   * For the spread: what this gateway has sent there, times the gateways, whose shares are about the same; or the node's last word, where
-   * that is more. By the words alone, which are of different ages, the node that is too busy to speak would look empty during a burst.
+   * The estimate for "spread": the creates that this gateway has sent there, times the number of gateways, whose shares are about equal; or the
+   * node's last report if that is higher. With the reports alone, which differ in age, a node too busy to report would look empty in a burst.
    */
   readonly underWay: number;
-  /** Said "full" to a create, and nothing that makes room has happened since. */
+  /** The node answered "full" to a create, and no event that frees capacity has come since. */
   readonly isFull: boolean;
   readonly memory: { readonly totalBytes: number; readonly availableBytes: number; readonly reservedBytes: number };
-  /** What it would start from; undefined where it does not hold the template. */
+  /** Returns the memory and ready sandboxes of the template; undefined if the node does not have it. */
   template(asked: string): { readonly memoryBytes: number; readonly ready: number } | undefined;
 };
 
 export type Request = {
   readonly templateID: string;
   readonly labels?: Readonly<Record<string, string>> | undefined;
-  /** Of a checkpoint: the class it was taken on. */
+  /** The CPU class on which the checkpoint was taken. */
   readonly cpuClass?: string | undefined;
   readonly idempotencyKey?: string | undefined;
 };
@@ -46,15 +45,15 @@ export type Rules = {
 export type Refusal = "unknown template" | "down" | "draining" | "labels" | "CPU class" | "full" | "memory";
 
 export type Placed = {
-  /** Best first. */
+  /** The nodes that may take the sandbox, best first. */
   readonly candidates: readonly Candidate[];
-  /** Why each of the others may not. */
+  /** The reason for each other node. */
   readonly refused: ReadonlyMap<string, Refusal>;
 };
 
-/** A sandbox that just started uses this share of its limit, until a node's own figures say more. */
+/** The assumed memory use of a sandbox that just started, as a share of its limit, until the node's metrics show it. */
 const FRESH_USE = 0.25;
-/** A node without a warm sandbox of the template counts as if it held this many more: a start costs its cores. */
+/** A node without a warm sandbox of the template counts as if it had this many more sandboxes, because a cold start costs CPU time. */
 const COLD_PENALTY = 3;
 
 export function place(nodes: readonly Candidate[], request: Request, rules: Rules): Placed {
@@ -87,7 +86,7 @@ export function hasLabels(node: Pick<Candidate, "labels">, { labels = {} }: Requ
   return Object.entries(labels).every(([name, value]) => node.labels[name] === value);
 }
 
-/** By what is promised, and by what is left of what is there: pages that copies share are in the latter once. */
+/** Checks both the promised memory and the memory that is really available; pages shared by copies count once in the latter. */
 function hasMemory({ memory, starting }: Candidate, memoryBytes: number, { memoryOvercommit, memoryShare }: Rules): boolean {
   const { totalBytes, availableBytes, reservedBytes } = memory;
   const coming = starting + 1;
@@ -96,7 +95,7 @@ function hasMemory({ memory, starting }: Candidate, memoryBytes: number, { memor
   return promised <= totalBytes * memoryOvercommit && left >= totalBytes * (1 - memoryShare);
 }
 
-/** 0 for an empty node, 1 for a full one: by whichever of places and memory is scarcer. */
+/** Returns 0 for an empty node and 1 for a full one, by the scarcer of sandboxes and memory. */
 function costOf(node: Candidate, request: Request, { memoryOvercommit }: Rules): number {
   const template = node.template(request.templateID);
   const held = node.running + node.underWay;
@@ -106,13 +105,13 @@ function costOf(node: Candidate, request: Request, { memoryOvercommit }: Rules):
   return Math.max((held + cold) / Math.max(1, node.maxSandboxes), promised / Math.max(1, totalBytes * memoryOvercommit));
 }
 
-/** Levels of x86-64 hold those below them; any other class holds itself. */
+/** An x86-64 level includes the levels below it; any other class includes only itself. */
 export function isWideEnough(has: string, needs: string): boolean {
   const levelOf = (cpuClass: string) => (cpuClass === "x86-64" ? 1 : Number(/^x86-64-v(\d)$/.exec(cpuClass)?.[1] ?? 0));
   return has === needs || (levelOf(needs) > 0 && levelOf(has) >= levelOf(needs));
 }
 
-/** The same everywhere for a key and a node (FNV-1a, then a mix): which node a repeated create goes to first. */
+/** Rendezvous weight of a key and a node, the same everywhere (FNV-1a, then a mix): it decides which node a repeated create goes to first. */
 export function weightOf(key: string, nodeID: string): number {
   let hash = 0x811c9dc5;
   for (const text of [key, "\0", nodeID]) for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);

@@ -1,11 +1,11 @@
-// The admission queue: creates that wait while every node is full, first come first served, with a bound on their number and time.
+// The admission queue: creates that wait while every node is full, first in, first out, with bounds on their number and their wait.
 
 export type QueueLimits = { readonly length: number; readonly waitMs: number };
 
-/** A place in the queue; `wake` is called once: with true to try again, with false when its time is over. */
+/** A queued create; `wake` is called once, with true to try again or false when its time is over. */
 type Waiter = { readonly sinceMs: number; readonly wake: (mayTry: boolean) => void };
 
-/** Admissions of the last seconds, from which the wait is estimated. */
+/** Admissions within this window give the estimate of the wait. */
 const RATE_WINDOW_MS = 10_000;
 const MAX_ADMISSIONS = 1_024;
 
@@ -13,7 +13,7 @@ export class AdmissionQueue {
   readonly #limits: QueueLimits;
   readonly #nowMs: () => number;
   #waiters: Waiter[] = [];
-  /** When creates that had waited were placed. */
+  /** Times at which queued creates were placed. */
   #admitted: number[] = [];
 
   constructor(limits: QueueLimits, nowMs: () => number) {
@@ -29,7 +29,7 @@ export class AdmissionQueue {
     return this.#waiters.length >= this.#limits.length;
   }
 
-  /** For one that comes now: by how fast the queue moved lately; its longest wait where it did not move. */
+  /** The estimated wait of a new create, from the recent rate of admissions; the longest wait if there were none. */
   get estimatedWaitMs(): number {
     const since = this.#nowMs() - RATE_WINDOW_MS;
     const recent = this.#admitted.filter((atMs) => atMs >= since).length;
@@ -37,7 +37,10 @@ export class AdmissionQueue {
     return Math.min(this.#limits.waitMs, ((this.#waiters.length + 1) / recent) * RATE_WINDOW_MS);
   }
 
-  /** Until it may try again, or its time is over (false). `sinceMs`: of its first time here; then it goes back to its place. */
+  /**
+   * Resolves with true when the create may try again, with false when its time is over. A create that comes back passes the `sinceMs` of its first
+   * wait and so keeps its position.
+   */
   wait(sinceMs: number): Promise<boolean> {
     return new Promise((wake) => {
       const waiter: Waiter = { sinceMs, wake };
@@ -47,18 +50,18 @@ export class AdmissionQueue {
     });
   }
 
-  /** One that had waited was placed. */
+  /** Counts a placed create that had waited. */
   admitted(): void {
     this.#admitted.push(this.#nowMs());
     if (this.#admitted.length > MAX_ADMISSIONS) this.#admitted = this.#admitted.slice(-MAX_ADMISSIONS / 2);
   }
 
-  /** Room may have come for so many: as many as that try again, oldest first. */
-  release(places: number): void {
-    for (const { wake } of this.#waiters.splice(0, places)) wake(true);
+  /** Wakes as many creates as capacity may have been freed for, oldest first. */
+  release(count: number): void {
+    for (const { wake } of this.#waiters.splice(0, count)) wake(true);
   }
 
-  /** Lets those go whose time is over. */
+  /** Wakes the creates whose time is over. */
   expire(): void {
     const before = this.#nowMs() - this.#limits.waitMs;
     const over = this.#waiters.filter(({ sinceMs }) => sinceMs <= before);
@@ -67,7 +70,7 @@ export class AdmissionQueue {
     for (const { wake } of over) wake(false);
   }
 
-  /** Lets all go: the gateway stops. */
+  /** Wakes all creates with false, because the gateway stops. */
   close(): void {
     for (const { wake } of this.#waiters.splice(0)) wake(false);
   }

@@ -1,11 +1,11 @@
-// A node as a target of the gateway's proxy: dialled at its URL, and what is answered when it is not there.
+// A node as a target of the gateway's proxy: the address to dial, and the answer when the node cannot be reached.
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { TargetPolicy } from "@svc/kit/proxy/target.ts";
 import type { Trouble, Way } from "@svc/kit/proxy/upstream.ts";
 import type { Member } from "../members/member.ts";
 
 export class NodeTarget implements TargetPolicy {
-  /** Below the time after which a node closes idle connections. */
+  /** Shorter than the time after which a node closes idle connections. */
   readonly idleMs = 30_000;
   readonly saysMoved = true;
   readonly #member: () => Member;
@@ -32,8 +32,8 @@ export class NodeTarget implements TargetPolicy {
 }
 
 /**
- * The words "was not found" and "port is not open" are left out on purpose: clients take them for a sandbox that is gone for good,
- * or that runs with a closed port, and neither is known here.
+ * The answer avoids "was not found" and "port is not open": clients take these for a sandbox that is gone for good, or for a closed port, and
+ * the gateway knows neither.
  */
 function lost(member: Member, reason: string): Answer {
   const members = { node: member.name, error_code: "NODE_LOST" };

@@ -1,4 +1,4 @@
-// Decides for each request of a gateway: the node of its sandbox, the gateway's own control plane, or an answer.
+// Routes each request of a gateway to the node of its sandbox or to the gateway's own control plane, or answers it.
 
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
@@ -32,13 +32,13 @@ export type RouterOptions = {
   readonly domains: readonly string[];
 };
 
-/** A request is put back this often while its sandbox moves. */
+/** Bounds how often a request is routed again while its sandbox moves. */
 const MAX_ROUNDS = 3;
-/** Signatures and tokens whose sandbox a node has told; the newest ones. */
+/** Bounds the signatures and tokens whose sandbox is remembered; the newest ones are kept. */
 const MAX_REMEMBERED = 4_096;
-/** Letters of a path below which a sandbox's own operations lie: /sandboxes/ID, /v2/sandboxes/ID/logs. */
+/** Matches the paths of a sandbox's own operations: /sandboxes/ID, /v2/sandboxes/ID/logs. */
 const ofSandbox = /^(?:\/v2)?\/sandboxes\/([A-Za-z0-9_-]{1,64})(?=[/?]|$)/;
-/** A snapshot as a file: bodies of any size, which no control plane holds. */
+/** Matches a snapshot as a file: the proxy streams it, since its body may be too large for a control plane. */
 const ofExport = /^\/snapshots\/([^/?]{1,200})\/export(?=\?|$)/;
 const ofImport = /^\/snapshots\/import(?=\?|$)/;
 const ofUpload = /^\/templates\/uploads\/[^?]*\?(?:.*&)?node=([a-z0-9-]{1,63})(?:&|$)/;
@@ -57,7 +57,7 @@ export class Router {
     this.#addressing = new Addressing(this.#ids, options.domains);
     const count = head.names.names.length;
     const { toldByProxy, gateway } = this.#ids;
-    // Credentials and addresses are the node's to check and to take away.
+    // The node checks credentials and addresses, and removes them, so they are forwarded.
     this.#drops = dropsOf(count, [...toldByProxy, ...gateway]);
     this.#mark = `${gatewayHeaders.token}: ${gatewayToken(options.apiKey)}\r\n${gatewayHeaders.client}: `;
   }
@@ -74,7 +74,7 @@ export class Router {
     if (this.#isOnItsWay(sandboxID, client)) return this.#bring(client, sandboxID);
     const member = members.ownerOf(sandboxID, client.movedFrom);
     if (member !== undefined) return member.isUp ? this.#toNode(head, member, client) : this.#lost(member, sandboxID);
-    // Also one that moved to a node which knows why it is gone, and whose id carries the slot of the node that it left.
+    // A sandbox that moved also comes here if its new node knows why it ended, while its id carries the slot of the former node.
     return this.#ask(client, { sandboxID }, () => unknown(members, sandboxID));
   }
 
@@ -88,13 +88,13 @@ export class Router {
     return this.#options.arrivals.isNeeded(sandboxID) && client.rounds < MAX_ROUNDS;
   }
 
-  /** As it came: byte for byte but for what only this hop may tell. */
+  /** Forwards the request byte for byte, except for the headers that only this hop may set. */
   #toNode(head: RequestHead, member: Member, client: RoutedClient): Decision {
     const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: `${this.#mark}${client.peer}\r\n`, upgrade: true });
     return { target: member.target, text, upgrade: true, kind: NODE };
   }
 
-  /** Operations of a sandbox, and uploads, go to their node; what is unknown, or whose node is lost, is answered by the control plane. */
+  /** Operations of a sandbox and uploads go to their node; the control plane answers if that node is unknown or lost. */
   #toControl(head: RequestHead, client: RoutedClient): Decision {
     const { target } = head;
     const { members, control } = this.#options;
@@ -106,13 +106,13 @@ export class Router {
     return { target: control, text, upgrade: false, kind: CONTROL };
   }
 
-  /** Old SDKs and signed URLs send no routing header with envd's own paths: only a node can tell whose they are. */
+  /** Old SDKs and signed URLs send envd's own paths without a routing header, so only a node knows which sandbox they mean. */
   #withoutAddress(head: RequestHead, client: RoutedClient): Decision | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
     const target = below ?? whole;
     const isOwn = isEnvdOwn(target);
-    // At the root GET /health is the platform's, whatever token comes along.
+    // At the root, GET /health belongs to the platform even if a token is sent.
     const isHealth = below !== undefined && (target === "/health" || target.startsWith("/health?"));
     const token = head.value(this.#ids.accessToken);
     const isSigned = token === undefined && target.startsWith("/files?") && /[?&]signature=/.test(target);
@@ -127,12 +127,12 @@ export class Router {
     return below === undefined ? undefined : this.#addressing.missing;
   }
 
-  /** The request waits until its sandbox is on a node where it can go on. */
+  /** Lets the request wait until its sandbox is on a node that can resume it. */
   #bring(client: RoutedClient, sandboxID: string): Wait {
     let waiting: RoutedClient | undefined = client;
     void this.#options.arrivals.bring(sandboxID).then(
       () => waiting?.proceed(),
-      // What its own node says of it, where that is up, is said on the next round.
+      // If its own node is up, the next round gets that node's answer.
       (error: unknown) => waiting?.proceed(this.#options.members.ownerOf(sandboxID)?.isUp === true ? undefined : notBrought(sandboxID, asFailure(error))),
     );
     return {
@@ -144,7 +144,7 @@ export class Router {
     };
   }
 
-  /** The request waits until the nodes have answered; then it is routed anew. */
+  /** Lets the request wait for the answers of the nodes, then routes it again. */
   #ask(client: RoutedClient, query: Parameters<Lookups["find"]>[0], otherwise: () => Answer, remember?: string): Wait | Answer {
     if (client.rounds > 1) return otherwise();
     let waiting: RoutedClient | undefined = client;
@@ -170,12 +170,12 @@ export class Router {
   }
 }
 
-/** Whose an upload, or a snapshot that is a file, is; an import goes where most room is. */
+/** Returns the node of an upload or of a snapshot as a file; an import goes to the node with the most free disk. */
 function nodeOfFile(members: Members, target: string): Member | undefined {
   const exported = ofExport.exec(target)?.[1];
   if (exported !== undefined) return members.up.find((member) => member.held(unescaped(exported)) !== undefined);
-  const roomOf = ({ load }: Member) => (load === undefined ? 0 : load.disk.totalBytes - load.disk.usedBytes);
-  if (ofImport.test(target)) return [...members.up].sort((a, b) => roomOf(b) - roomOf(a))[0];
+  const freeDiskOf = ({ load }: Member) => (load === undefined ? 0 : load.disk.totalBytes - load.disk.usedBytes);
+  if (ofImport.test(target)) return [...members.up].sort((a, b) => freeDiskOf(b) - freeDiskOf(a))[0];
   return members.named(ofUpload.exec(target)?.[1] ?? "");
 }
 
@@ -192,27 +192,27 @@ function answerOf(failure: Failure, members: Readonly<Record<string, string>> = 
   return answer(failure.row.http, failure.message, { ...members, error_code: failure.name }, retry);
 }
 
-/** 502 in words that no client takes for a sandbox that is gone for good. */
+/** Returns a 502 whose text no client takes for a sandbox that is gone for good. */
 function notBrought(sandboxID: string, failure: Failure): Answer {
   const { message, name } = failure;
-  // Whoever asks again once etcd or object storage answers finds it.
+  // A 503 is passed on, because a retry succeeds once etcd or object storage answers.
   if (failure.row.http === 503) return answerOf(failure, { sandboxId: sandboxID });
   const said = message.replace(/was not found/gi, "is missing").replace(/port is not open/gi, "port is closed");
   const members = { sandboxId: sandboxID, error_code: name };
   return answer(502, `The sandbox is paused, and could not be brought to a node that is up: ${said}`, members, { "x-svc-reason": "node_lost" });
 }
 
-/** While a node is missing that might hold it, a sandbox is not known to be gone. */
+/** A sandbox is not known to be gone while a node is missing that might have it. */
 function unknown(members: Members, sandboxID: string): Answer {
-  const doubt = members.doubtAbout(sandboxID);
-  if (doubt === "") return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
-  const said = `No node that answers holds the sandbox; ${doubt}`;
+  const uncertain = members.whyUncertain(sandboxID);
+  if (uncertain === "") return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
+  const said = `No node that answers holds the sandbox; ${uncertain}`;
   return answer(502, said, { sandboxId: sandboxID, error_code: "NODE_LOST" }, { "x-svc-reason": "node_lost" });
 }
 
 function noSuchOwner(isSigned: boolean, isHealth: boolean): Answer {
   if (isSigned) return unknownSignature();
-  // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
+  // Old SDKs learn from the 502 of its health check that a sandbox is gone.
   if (isHealth) return answer(502, "The sandbox was not found", { sandboxId: "" }, { "x-svc-reason": "not_found" });
   return answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
 }

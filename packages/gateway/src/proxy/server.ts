@@ -1,4 +1,4 @@
-// The gateway's proxy: one listener for clients, a target for each node, the same parser and splicing as a node's.
+// The gateway's proxy: one listener for clients and a target for each node, with the same parser and splicing as a node's proxy.
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
@@ -19,7 +19,7 @@ import { Router, targetKinds } from "./router.ts";
 
 export type NodeTargets = { readonly pool: UpstreamPool; readonly limits: ProxyLimits; open(member: () => Member): Target };
 
-/** Idle connections kept to each node: a node of a gateway has the sandboxes of many. */
+/** The number of idle connections kept to each node; it is high since a node serves many sandboxes. */
 const IDLE_PER_NODE = 256;
 
 export function openNodeTargets(bounds: Partial<ProxyLimits>): NodeTargets {
@@ -46,7 +46,7 @@ export type GatewayProxyOptions = {
 
 export type GatewayProxy = { readonly address: { readonly host: string; readonly port: number }; close(): Promise<void> };
 
-/** @throws SETTING_INVALID where it cannot listen. */
+/** @throws SETTING_INVALID if it cannot listen. */
 export async function openGatewayProxy(options: GatewayProxyOptions): Promise<GatewayProxy> {
   const { targets, listen, control, brands, metrics, log } = options;
   const { pool, limits } = targets;

@@ -1,4 +1,4 @@
-// Create: choose nodes, ask the best of them, go on where one is full, wait in a bounded queue where all are.
+// Create: place the sandbox, ask the best node, try the next one if it is full, and wait in a bounded queue if all are.
 import type { Send } from "@svc/contract/call.ts";
 import type { NameRecord } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -17,7 +17,7 @@ import type { AdmissionQueue } from "../place/queue.ts";
 import { keyNodes } from "./key-nodes.ts";
 import { KeyedCreate } from "./keyed-create.ts";
 import type { Relay } from "./relay.ts";
-import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-places.ts";
+import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-nodes.ts";
 
 export type CreateOperation = typeof createSandbox | typeof createSandboxV1;
 
@@ -27,7 +27,7 @@ export type CreateParts = {
   readonly relay: Relay;
   readonly queue: AdmissionQueue;
   readonly rules: Rules;
-  /** Of etcd; absent where the nodes are a fixed list. */
+  /** Returns undefined if the nodes are a fixed list. */
   readonly directory: () => Pick<EtcdDirectory, "isDead" | "gone" | "agrees"> | undefined;
   readonly apiKey: string;
   readonly send: Send;
@@ -38,7 +38,7 @@ export type CreateParts = {
 export const placeOutcomes = ["first", "next", "queued", "refused"] as const;
 export type PlaceOutcome = (typeof placeOutcomes)[number];
 
-/** Nodes that one create is sent to at most, each only after the one before has said that it began nothing. */
+/** Bounds the nodes that one create is sent to; each is tried only after the one before answered that it began nothing. */
 const MAX_TRIES = 3;
 const MAX_RETRY_AFTER_SECONDS = 60;
 
@@ -47,7 +47,7 @@ export function openCreate(parts: CreateParts) {
 
   return async (operation: CreateOperation, input: Parsed<CreateOperation>, context: Context): Promise<SandboxAnswer> => {
     const sinceMs = nowMs();
-    // The same everywhere, and while it waits: what a snapshot's name means when it is asked for.
+    // The name is resolved once, when the request arrives, so that every node that is tried starts the same snapshot, also after a wait.
     const named = snapshotNamed(members, input.templateID);
     const snapshotID = named?.snapshotID || undefined;
     const sourceName = snapshotID === undefined ? members.names.nameOf(input.templateID) : withTag(input.templateID);
@@ -55,10 +55,10 @@ export function openCreate(parts: CreateParts) {
     const request: Request = { templateID: snapshotID ?? input.templateID, labels: labelsOf(input.nodeLabels), idempotencyKey: input.idempotencyKey };
     const { idempotencyKey: key } = request;
     const keyed = key === undefined ? undefined : new KeyedCreate(keyNodes({ ...parts, context, templateID: request.templateID }), key);
-    async function sendTo(wished: Member, build: Build, resolve: Resolve): Promise<SandboxAnswer> {
-      if (keyed === undefined) return send(parts, operation, { ...input, ...build }, context, wished);
-      return keyed.send(wished, async (member, keyTurn) => {
-        const its = member === wished ? build : await resolve(member);
+    async function sendTo(preferred: Member, build: Build, resolve: Resolve): Promise<SandboxAnswer> {
+      if (keyed === undefined) return send(parts, operation, { ...input, ...build }, context, preferred);
+      return keyed.send(preferred, async (member, keyTurn) => {
+        const its = member === preferred ? build : await resolve(member);
         return send(parts, operation, { ...input, ...(its === "unknown" ? {} : its), keyTurn }, context, member);
       });
     }
@@ -80,7 +80,7 @@ export function openCreate(parts: CreateParts) {
         request,
         rules,
       );
-      // What only lost nodes hold may also lie in object storage, from where any node starts it; one that cannot begins nothing.
+      // A template that only lost nodes hold may also be in object storage, from which any node can start it; a node that cannot begins nothing.
       const fetchers = fetchersOf(members, request, rules);
       const elsewhere = placed.candidates.length === 0 && fetchers.length === 0 ? withoutHolder(members, request) : fetchers;
       if (placed.candidates.length === 0 && elsewhere.length === 0) {
@@ -134,7 +134,7 @@ async function send({ members, relay }: CreateParts, operation: CreateOperation,
   }
 }
 
-/** Only the node that gave a snapshot its name says what it means: it may have been deleted there, or have moved. @throws NODE_LOST. */
+/** Only the node that named a snapshot knows whether the snapshot was deleted or the name moved. @throws NODE_LOST. */
 function mustDecide(members: Members, asked: string, named: NameRecord): void {
   const away = awayDecider(members, named);
   if (away === undefined) return;
@@ -149,21 +149,21 @@ function mustDecide(members: Members, asked: string, named: NameRecord): void {
   fail("NODE_LOST", said, { details: { node: away.name, snapshotID } });
 }
 
-/** Nodes that are up, where all that hold the template are not. */
+/** Returns the nodes that are up if every holder of the template is down. */
 function withoutHolder(members: Members, request: Request): Candidate[] {
   const holders = members.all.filter((member) => member.held(request.templateID) !== undefined);
   if (holders.length === 0 || holders.some((member) => member.isUp)) return [];
   return members.up.map((member) => member.candidate()).filter((node) => mayFetch(node, request));
 }
 
-/** Whether a node may start what object storage has for it. */
+/** Returns true if a node may start a template that object storage has for it. */
 function mayFetch(node: Candidate, request: Request): boolean {
   return !node.isDraining && hasLabels(node, request);
 }
 
 /**
- * Refuses where waiting would not help: no node has the template, or none that has may take it. A node that has it though its stream
- * does not say so yet is asked, and so is one for a snapshot that only object storage has: what it says is the answer.
+ * Refuses if waiting would not help: no node has the template, or no node that has it may take the sandbox. Asks a node that has the template
+ * although its stream does not say so yet, or one node for a snapshot that only object storage has; the answer of that node is final.
  */
 async function holderOrRefuse(
   parts: CreateParts,
@@ -186,7 +186,7 @@ async function holderOrRefuse(
   }
   const found = await parts.lookups.find({ templateID });
   if (found !== undefined) return ask(found.member);
-  // The same one for all that ask for it, so that it is fetched once.
+  // Every create of this template picks the same node, so that it is fetched once.
   const [chosen] = parts.members.up
     .filter((member) => mayFetch(member.candidate(), request) && (member.held(templateID) === undefined || heldBy(parts.members, member, templateID)))
     .sort((a, b) => weightOf(templateID, b.name) - weightOf(templateID, a.name));
@@ -197,7 +197,7 @@ async function holderOrRefuse(
   return fail("TEMPLATE_NOT_FOUND", `template '${templateID}' not found on any node${where}; \`svc template list\` lists them`);
 }
 
-/** Undefined where object storage does not have it either. */
+/** Returns undefined if object storage does not have it either. */
 async function chosenAnswer(chosen: Member | undefined, ask: (member: Member) => Promise<SandboxAnswer>): Promise<SandboxAnswer | undefined> {
   if (chosen === undefined) return undefined;
   return ask(chosen).catch((error: unknown) => {

@@ -1,4 +1,4 @@
-// Deletes a template or snapshot on the node that made it, then its copies on all others; one that is away finds out when it is back.
+// Deletes a template or snapshot on the node that made it, then its copies on all other nodes; a node that is down deletes its copy when it is back.
 import { clusterOperations } from "@svc/contract/cluster.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { Parsed } from "@svc/contract/operation.ts";
@@ -20,7 +20,7 @@ export function openDeleteTemplate({ members, lookups, relay }: DeleteTemplatePa
     const quiet = { ...context, status: () => {} };
     const copying = members.up.filter((member) => member.copyOf(asked) !== undefined || member.held(asked)?.originNodeID !== undefined);
     const drop = (member: Member, isOrphan = false) => relay(clusterOperations.dropTemplate, { templateID: asked, isOrphan }, quiet, member);
-    // One that cannot be told now finds out by itself; until then a gateway takes its copy for deleted.
+    // A node that cannot be reached now deletes its copy later by itself; until then gateways treat that copy as deleted.
     const dropCopies = () => Promise.allSettled(copying.map((member) => drop(member)));
     const makers = members.all.filter((member) => isOwn(member.held(asked)));
     const up = makers.filter((member) => member.isUp);
@@ -41,17 +41,17 @@ export function openDeleteTemplate({ members, lookups, relay }: DeleteTemplatePa
     return undefined;
   };
 
-  /** The node that made it is no part of the deployment any more, and all nodes that are can say whether they have a copy. */
+  /** Deletes only if the node that made it has left the deployment and every node can say whether it has a copy. @throws NODE_LOST. */
   function mustBeOrphan(asked: string, copying: readonly Member[]): void {
     for (const member of copying) {
       const held = member.held(asked);
       const origin = held && originOf(members, held);
       if (origin !== undefined && !origin.isUp) throw nodeLost(origin, `snapshot '${asked}' and alone decides about it`);
     }
-    const doubt = members.doubtAbout("");
-    if (doubt === "") return;
+    const uncertain = members.whyUncertain("");
+    if (uncertain === "") return;
     const what = copying.length === 0 ? `no node that answers holds template '${asked}'` : `'${asked}' cannot be deleted everywhere`;
-    fail("NODE_LOST", `${what}; ${doubt}`);
+    fail("NODE_LOST", `${what}; ${uncertain}`);
   }
 }
 

@@ -1,4 +1,4 @@
-// GET /events of a gateway: the streams of all nodes as one; how far a reader has come on each of them is in the ids that it gets.
+// GET /events of a gateway merges the streams of all nodes; each event's id contains the reader's position on every node.
 import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from "node:http";
 import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
 import { formatCursor, parseCursor } from "@svc/contract/event-cursor.ts";
@@ -9,18 +9,18 @@ import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 
 export interface MergedEvents {
-  /** For serve's `raw`. */
+  /** Adds the route to the `raw` scope of serve(). */
   routes(scope: RawScope): void;
   readonly readers: number;
   end(): void;
 }
 
 const MAX_READERS = 256;
-/** How often it looks for nodes that are back. */
+/** The interval at which a reader looks for nodes that are back. */
 const LOOK_MS = 250;
-/** The first ids of all nodes are waited for this long, then the stream begins with those that came. */
+/** The stream begins once every node has sent its first id, or after this time. */
 const FIRST_MS = 2_000;
-/** A connection that takes nothing for this long is given up. */
+/** A connection that accepts no data for this long is closed. */
 const STALL_MS = 30_000;
 const RECONNECT_MS = 2_000;
 const MAX_BLOCK_CHARS = 1024 * 1024;
@@ -62,8 +62,8 @@ class Reader {
   readonly #members: Members;
   readonly #apiKey: string;
   readonly #filters: URLSearchParams;
-  /** By node; "" for all that have none of their own. */
-  readonly #places: Map<string, number>;
+  /** Positions by node name, for nodes whose position is known. */
+  readonly #positions: Map<string, number>;
   readonly #fromStart: boolean;
   readonly #sources = new Map<Member, ClientRequest>();
   readonly #bodies = new Set<IncomingMessage>();
@@ -71,7 +71,7 @@ class Reader {
   readonly #looking: NodeJS.Timeout;
   readonly #beganMs = performance.now();
   #hasBegun = false;
-  #held = "";
+  #pending = "";
   #stuckSinceMs: number | undefined;
 
   constructor(response: ServerResponse, members: Members, apiKey: string, after: ReadonlyMap<string, number> | undefined, filters: URLSearchParams) {
@@ -80,7 +80,7 @@ class Reader {
     this.#apiKey = apiKey;
     this.#filters = filters;
     this.#fromStart = after?.has("") === true;
-    this.#places = new Map([...(after ?? [])].filter(([node]) => node !== ""));
+    this.#positions = new Map([...(after ?? [])].filter(([node]) => node !== ""));
     const missing = members.all.filter((member) => !member.isUp);
     const named = missing.length === 0 ? {} : { [MISSING_NODES_HEADER]: missing.map(({ name }) => name).join(",") };
     response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no", ...named });
@@ -99,25 +99,25 @@ class Reader {
       if (member.isUp) this.#connect(member);
       else if (!this.#missing.has(member)) this.#miss(member);
     }
-    const isKnown = [...this.#sources.keys()].every(({ name }) => this.#places.has(name));
+    const isKnown = [...this.#sources.keys()].every(({ name }) => this.#positions.has(name));
     if (!this.#hasBegun && (isKnown || performance.now() - this.#beganMs > FIRST_MS)) this.#begin();
     if (this.#stuckSinceMs !== undefined && performance.now() - this.#stuckSinceMs > STALL_MS) {
-      this.#response.end(`event: overflow\ndata: {"last":${JSON.stringify(formatCursor(this.#places))}}\n\n`);
+      this.#response.end(`event: overflow\ndata: {"last":${JSON.stringify(formatCursor(this.#positions))}}\n\n`);
     }
   }
 
-  /** The place at once: who is cut off before the first event comes back without a gap. */
+  /** Sends the position first, so that a client that is cut off before its first event resumes without a gap. */
   #begin(): void {
     this.#hasBegun = true;
-    this.#send(`retry: ${RECONNECT_MS}\nid: ${formatCursor(this.#places)}\n\n${this.#held}`);
-    this.#held = "";
+    this.#send(`retry: ${RECONNECT_MS}\nid: ${formatCursor(this.#positions)}\n\n${this.#pending}`);
+    this.#pending = "";
   }
 
   #connect(member: Member): void {
     if (this.#sources.has(member)) return;
-    const place = this.#places.get(member.name) ?? (this.#fromStart ? 0 : undefined);
+    const position = this.#positions.get(member.name) ?? (this.#fromStart ? 0 : undefined);
     const query = new URLSearchParams(this.#filters);
-    if (place !== undefined) query.set("after", String(place));
+    if (position !== undefined) query.set("after", String(position));
     const source = request(`${member.url}${streamEvents.path}?${query}`, { agent: false, headers: { "x-api-key": this.#apiKey } });
     this.#sources.set(member, source);
     const over = () => {
@@ -147,14 +147,14 @@ class Reader {
     });
   }
 
-  /** A node's event with this stream's own id, and the node's name beside what it says. */
+  /** Sends a node's event with this stream's own id, and adds the node's name to its data. */
   #pass(member: Member, block: string): void {
     const lines = block.split("\n").filter((line) => !line.startsWith("retry:"));
     const at = lines.findIndex((line) => line.startsWith("id:"));
     const id = Number(/^id: ?(\d{1,15})$/.exec(lines[at] ?? "")?.[1] ?? Number.NaN);
     if (!Number.isNaN(id)) {
-      this.#places.set(member.name, id);
-      lines[at] = `id: ${formatCursor(this.#places)}`;
+      this.#positions.set(member.name, id);
+      lines[at] = `id: ${formatCursor(this.#positions)}`;
     }
     if (lines.length === 1 && at === 0) return;
     const named = lines.map((line) => (line.startsWith("data: {") ? `data: {"node":${JSON.stringify(member.name)},${line.slice(7)}` : line));
@@ -168,7 +168,7 @@ class Reader {
 
   #send(text: string): void {
     if (!this.#hasBegun) {
-      this.#held += text;
+      this.#pending += text;
       return;
     }
     if (this.#response.writableEnded || this.#response.write(text)) return;
@@ -187,7 +187,7 @@ class Reader {
   }
 }
 
-/** A cursor of a gateway, or 0 for all that the nodes keep. @throws INVALID_REQUEST. */
+/** Parses a gateway's cursor, or 0 for all events that the nodes keep. @throws INVALID_REQUEST. */
 function queryOf(query: Record<string, unknown>, header: string | string[] | undefined) {
   const given = header === undefined || header === "" ? query["after"] : header;
   const after = given === undefined || given === "" ? undefined : parseCursor(String(given));

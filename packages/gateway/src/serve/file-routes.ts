@@ -1,4 +1,4 @@
-// Files go straight to their node; what comes here instead has none that answers, and is told so once its key was found right.
+// Files go straight to their node through the proxy; these routes answer, after the key check, requests whose node is down or unknown.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import type { Members } from "../members/members.ts";

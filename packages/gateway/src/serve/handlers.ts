@@ -1,4 +1,4 @@
-// The gateway's handlers: one short function per operation; what belongs to one node goes there, what all hold is merged.
+// The gateway's handlers, one short function per operation: an operation of one node is relayed to it, lists of all nodes are merged.
 import { clusterOperations, type FindQuery } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
@@ -21,7 +21,7 @@ import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
-import { builderOf } from "./template-places.ts";
+import { builderOf } from "./template-nodes.ts";
 
 export type HandlerParts = {
   readonly members: Members;
@@ -32,7 +32,7 @@ export type HandlerParts = {
   readonly merge: Merge;
   readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
-  /** The nodes are a list of the settings; etcd knows nothing of them. */
+  /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
   readonly checkHealth: () => void;
@@ -42,23 +42,23 @@ type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
 export function gatewayHandlers({ members, lookups, arrivals, directory, relay, merge, storedOnly, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
-  /** @throws NODE_LOST where the node that holds it is not up; `absent` where no node has it and all were asked. */
+  /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
     const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
     if (found !== undefined) return found;
     if (owner !== undefined) throw query.sandboxID === undefined ? nodeLost(owner, what) : lostSandbox({ members, directory }, owner, query.sandboxID);
-    const doubt = members.doubtAbout(query.sandboxID ?? "");
-    return doubt === "" ? absent() : fail("NODE_LOST", `no node that answers holds ${what}; ${doubt}`);
+    const uncertain = members.whyUncertain(query.sandboxID ?? "");
+    return uncertain === "" ? absent() : fail("NODE_LOST", `no node that answers holds ${what}; ${uncertain}`);
   }
 
-  /** Of one sandbox: such a request comes here only where no stream has told whose it is, or its node is lost. */
+  /** Relays an operation on one sandbox. Such a request comes here only if no stream has reported the sandbox, or its node is lost. */
   function onSandbox<T extends Operation>(operation: T) {
     return async (input: Parsed<T>, context: Context) => {
       const { sandboxID } = input as unknown as { sandboxID: string };
       const what = `sandbox '${sandboxID}'`;
       if (arrivals.isNeeded(sandboxID)) {
         await arrivals.bring(sandboxID).catch((error: unknown) => {
-          // Its own node says what there is to say.
+          // If the sandbox's own node is up, its answer is more precise than this failure.
           if (members.ownerOf(sandboxID)?.isUp !== true) throw error;
         });
       }
@@ -75,12 +75,12 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     };
   }
 
-  /** One whose node was removed is listed, and sandboxes of it start. */
+  /** Refuses a template or snapshot that no node holds; a template of a removed node is named as such, since it is listed and its sandboxes start. */
   function unheld(kind: "template" | "snapshot", asked: string, failure: FailureName): never {
-    const resting = kind === "template" ? storedOnly.template(asked) : undefined;
-    if (resting === undefined) fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`);
-    const why = `template '${asked}' was built on node ${resting.nodeID}, which is not part of the deployment any more: its sandboxes start, but its builds, logs and tags are known there alone`;
-    throw new Failure("NODE_LOST", why, { details: { node: resting.nodeID } });
+    const stored = kind === "template" ? storedOnly.template(asked) : undefined;
+    if (stored === undefined) fail(failure, `${kind} '${asked}' was not found; \`svc ${kind} list\` lists them`);
+    const why = `template '${asked}' was built on node ${stored.nodeID}, which is not part of the deployment any more: its sandboxes start, but its builds, logs and tags are known there alone`;
+    throw new Failure("NODE_LOST", why, { details: { node: stored.nodeID } });
   }
 
   const templateHolder = (asked: string, failure: "TEMPLATE_NOT_FOUND" | "SNAPSHOT_NOT_FOUND") => {
@@ -92,20 +92,20 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     return holderOf(`${kind} '${asked}'`, holder, { templateID: asked }, () => unheld(kind, asked, failure));
   };
 
-  /** Of one template or snapshot, named by this member of the input. */
+  /** Relays an operation on one template or snapshot, whose id or name is the given field of the input. */
   function onTemplate<T extends Operation>(operation: T, name: string, failure: "TEMPLATE_NOT_FOUND" | "SNAPSHOT_NOT_FOUND" = "TEMPLATE_NOT_FOUND") {
     return async (input: Parsed<T>, context: Context) =>
       relay(operation, input, context, await templateHolder(String((input as Record<string, unknown>)[name]), failure));
   }
 
-  /** Of one node, by its name or URL; `self` is a word of nodes alone. */
+  /** Looks a node up by name or URL; `self` is valid only at a node. */
   function memberNamed(nodeID: string): Member {
     const found = members.named(nodeID);
     if (found !== undefined) return found;
     if (nodeID === "self") return fail("NODE_NOT_FOUND", "'self' works only at a node; at a gateway expected a node's id or URL: `svc nodes list` shows them");
     return fail("NODE_NOT_FOUND", `node '${nodeID}' was not found; \`svc nodes list\` lists them`);
   }
-  /** @throws INVALID_REQUEST: it is the list of the gateway's settings that says which nodes there are. */
+  /** @throws INVALID_REQUEST, because the list of nodes comes from the gateway's settings. */
   const notListed = (nodeID: string) =>
     fail(
       "INVALID_REQUEST",
@@ -119,7 +119,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     const holders = members.all.filter((member) => member.held(name) !== undefined);
     const [holder] = holders;
     if (holder !== undefined && !holders.some((member) => member.isUp)) throw nodeLost(holder, `template '${name}'`);
-    // The same node at every gateway, so that two of them make one template of one name.
+    // Every gateway picks the same node, so that two of them do not make two templates with one name.
     const [chosen] = [...members.up].sort((a, b) => weightOf(name, b.name) - weightOf(name, a.name));
     const member = holders.find((each) => each.isUp) ?? (await lookups.find({ templateID: name }))?.member ?? chosen;
     return member ?? fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
@@ -132,7 +132,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
-      // Its details are no reason to bring it to another node, for which etcd would have to answer.
+      // Reading details from object storage needs no move to another node, which would need etcd to answer.
       if (manifest === undefined || reader === undefined) return onSandbox(ops.getSandbox)(input, context);
       return relay(clusterOperations.readSandbox, { manifest }, context, reader);
     },
@@ -142,7 +142,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
       const ender = arrivals.enderOf(sandboxID) ?? grave?.ender;
       if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
       const isExported = arrivals.enderOf(sandboxID) !== undefined;
-      // It need not fit there, nor be fetched.
+      // The node that ends it needs neither to fetch the sandbox nor to be able to run it.
       await relay(clusterOperations.endSandbox, isExported ? { sandboxID } : { sandboxID, nodeID: grave?.nodeID }, context, ender);
       members.ended(sandboxID, ender);
       return undefined;
@@ -177,22 +177,22 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
       if (named?.snapshotID === "") return unheld("snapshot", input.snapshotID, "SNAPSHOT_NOT_FOUND");
       const snapshotID = named?.snapshotID ?? input.snapshotID;
       const isHeld = members.up.some((member) => isOwn(member.held(snapshotID)));
-      const resting = isHeld ? undefined : storedOnly.snapshot(snapshotID);
-      return withNames(members, resting ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
+      const stored = isHeld ? undefined : storedOnly.snapshot(snapshotID);
+      return withNames(members, stored ?? (await onTemplate(ops.getSnapshot, "snapshotID", "SNAPSHOT_NOT_FOUND")({ ...input, snapshotID }, context)));
     },
     requestTemplate: async (input, context) => relay(ops.requestTemplate, input, context, await builderFor(input)),
     requestTemplateV2: async (input, context) => relay(ops.requestTemplateV2, input, context, await builderFor(input)),
     async getTemplateFiles(input, context) {
       const member = await templateHolder(input.templateID, "TEMPLATE_NOT_FOUND");
       const answer = await relay(ops.getTemplateFiles, input, context, member);
-      // The address leads back through a gateway, which has to know whose signature it bears.
+      // The URL leads back through a gateway, which has to know which node signed it.
       return answer.url === undefined ? answer : { ...answer, url: throughGateway(answer.url, input, member.name) };
     },
     async buildTemplate(input, context) {
       const member = await templateHolder(input.templateID, "TEMPLATE_NOT_FOUND");
       const from = input.fromTemplate ?? undefined;
       const builder = from === undefined ? undefined : builderOf(members.up, from);
-      // Another node fetches it, and what its name means its own node knows.
+      // Another node may fetch the template, but only the node that built it can resolve its name.
       const fromTemplate = builder === undefined || builder === member || from === undefined ? from : ((await lookups.buildOf(from, builder)) ?? from);
       return relay(ops.buildTemplate, { ...input, fromTemplate }, context, member);
     },
@@ -202,8 +202,8 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     getTemplate: onTemplate(ops.getTemplate, "templateID"),
     async getTemplateByAlias(input, context) {
       const isHeld = members.up.some((member) => member.held(input.alias) !== undefined);
-      const resting = isHeld ? undefined : storedOnly.template(input.alias)?.listed;
-      if (resting !== undefined) return { templateID: resting.templateID, public: resting.public };
+      const stored = isHeld ? undefined : storedOnly.template(input.alias)?.listed;
+      if (stored !== undefined) return { templateID: stored.templateID, public: stored.public };
       return onTemplate(ops.getTemplateByAlias, "alias")(input, context);
     },
     updateTemplate: onTemplate(ops.updateTemplate, "templateID"),
@@ -216,7 +216,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     },
     setNodeStatus({ nodeID, status }, context) {
       const member = memberNamed(nodeID);
-      // One that does not answer finds in etcd, where another node writes it, that it is to drain.
+      // Another node writes the status of a node that does not answer to etcd, where that node finds it.
       const asked = member.isUp ? member : members.up.find((each) => each !== member);
       if (asked === undefined || (isFixed && asked !== member))
         fail("NODE_LOST", `node ${member.name} does not answer (${member.reason}), and only it can change its status: try again once it answers`, {

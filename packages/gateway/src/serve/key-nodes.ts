@@ -1,4 +1,4 @@
-// The nodes of a deployment as creates under an Idempotency-Key see them.
+// The nodes of a deployment as seen by creates under an Idempotency-Key.
 import { call, type Send } from "@svc/contract/call.ts";
 import { declineKey, registerKey } from "@svc/contract/create-keys.ts";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
@@ -8,7 +8,7 @@ import type { Lookups } from "../members/lookups.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { KeyNodes } from "./keyed-create.ts";
-import { beganNothing } from "./template-places.ts";
+import { beganNothing } from "./template-nodes.ts";
 
 const TIMEOUT_MS = 5_000;
 
@@ -38,7 +38,7 @@ export function keyNodes({ members, lookups, directory, apiKey, send, context, t
     isCurrent: async () => (await directory()?.agrees()) === true,
     beganNothing: (error, member) => beganNothing(error, member, templateID),
     register(member, asked) {
-      // Of an earlier version, which knows of no turns: its record of the key decides.
+      // A node of an earlier version has no turns, so its record of the key decides.
       return orEarlier(call(registerKey, asked, to(member)), async () => {
         const node = (await lookups.hasCreated(asked.key, member)) ? member.name : asked.node;
         const turn = node === undefined ? undefined : (asked.after ?? asked.from ?? 0) + 1;

@@ -1,37 +1,37 @@
-// A create under an Idempotency-Key: the key's registrar gives one node at a time the turn to create, and the next only once that one declined.
+// A create under an Idempotency-Key: the key's registrar gives one node at a time the turn to create, the next only after that one declined.
 import { type declineKey, type registerKey, TURNS_OF_A_REGISTRAR } from "@svc/contract/create-keys.ts";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { Output } from "@svc/contract/operation.ts";
 import { weightOf } from "../place/place.ts";
 
-/** `life`: another one once it was started again. */
+/** `life` changes with each start of the node. */
 export type Peer = { readonly name: string; readonly isUp: boolean; readonly reason: string; readonly life: number };
 type Asked = { readonly key: string; readonly node?: string | undefined; readonly after?: number | undefined; readonly from?: number | undefined };
 type Declined = { readonly key: string; readonly turn: number; readonly registrar: string };
 
-/** The nodes as this gateway sees them; a simulation makes these itself. */
+/** The nodes as this gateway sees them; simulations build these themselves. */
 export type KeyNodes<P extends Peer> = {
-  /** All of the deployment, but those that were declared dead. @throws NODE_LOST where one has never told its name. */
+  /** Returns all nodes of the deployment except those declared dead. @throws NODE_LOST if one has never reported its name. */
   peers(): readonly P[];
-  /** Names of those that were declared dead or removed: what they decided is forgotten with them. */
+  /** Returns the names of nodes that were declared dead or removed; their decisions are void. */
   gone(): readonly string[];
-  /** Whether etcd says now what this gateway knows: who is gone, and who is there. @throws ETCD_UNAVAILABLE. */
+  /** Returns true if etcd, read now, agrees with this gateway on which nodes there are and which are gone. @throws ETCD_UNAVAILABLE. */
   isCurrent(): Promise<boolean>;
-  /** The nodes are a list of the settings: one that is lost stays in it, and is never declared dead. */
+  /** True if the nodes are a list in the settings: a lost node stays in it and is never declared dead. */
   readonly isFixed: boolean;
-  /** What it answers before it begins anything. */
+  /** Returns true if the node answered with a failure before it began anything. */
   beganNothing(error: unknown, peer: P): boolean;
   register(peer: P, asked: Asked): Promise<Output<typeof registerKey>>;
   decline(peer: P, declined: Declined): Promise<Output<typeof declineKey>>;
 };
 
-/** Whoever repeats the same create meanwhile may change whose turn it is. */
+/** Bounds the rounds, since concurrent repeats of the same create may change which node has the turn. */
 const MAX_ROUNDS = 5;
 
 export class KeyedCreate<P extends Peer> {
   readonly #nodes: KeyNodes<P>;
   readonly #key: string;
-  /** A turn of this registrar that is over, or up to which every node has declined; of another registrar it says nothing. */
+  /** A finished turn of this registrar, or the turn up to which every node has declined; it says nothing about another registrar. */
   #over: { readonly registrar: string; readonly after?: number | undefined; readonly from?: number | undefined } | undefined;
 
   constructor(nodes: KeyNodes<P>, key: string) {
@@ -40,8 +40,8 @@ export class KeyedCreate<P extends Peer> {
   }
 
   /**
-   * The node that has created, or may: it is asked first, however full it is. Undefined where no node has, and any may.
-   * @throws NODE_LOST where that is not known.
+   * Returns the node that has created or may have: it is asked first, however full it is. Returns undefined if none has, so that any node may.
+   * @throws NODE_LOST if that is not known.
    */
   async find(): Promise<P | undefined> {
     const registrar = this.#registrar();
@@ -52,32 +52,32 @@ export class KeyedCreate<P extends Peer> {
     return found.isSure && !isBehindGone ? undefined : this.#askAll(registrar, isBehindGone ? undefined : found.others);
   }
 
-  /** By the node whose turn it is: `wished`, unless another one's is not over. @throws NODE_LOST, and what `create` throws. */
-  async send<A>(wished: P, create: (peer: P, turn: number) => Promise<A>): Promise<A> {
+  /** Creates at the node that has the turn: `preferred`, unless another node's turn is not over. @throws NODE_LOST, and what `create` throws. */
+  async send<A>(preferred: P, create: (peer: P, turn: number) => Promise<A>): Promise<A> {
     for (let round = 1; round <= MAX_ROUNDS; round++) {
       const lives = new Map(this.#nodes.peers().map(({ name, life }) => [name, life]));
       const first = this.#registrar();
       const { after, from } = this.#over?.registrar === first.name ? this.#over : {};
-      const { node, turn, registrar } = await this.#ask(first, { node: wished.name, after, from });
+      const { node, turn, registrar } = await this.#ask(first, { node: preferred.name, after, from });
       const chosen = node === undefined ? await this.find() : await this.#holderOf({ node, turn, registrar });
-      // One that was started again meanwhile may have forgotten which turns it declined.
+      // A node that restarted meanwhile may have forgotten which turns it declined.
       if (chosen === undefined || chosen.life !== lives.get(chosen.name)) continue;
       try {
-        // In turn 0 it only answers what it has created.
+        // With turn 0 the node only answers with what it has created already.
         return await create(chosen, turn ?? 0);
       } catch (error) {
         const isElsewhere = asFailure(error).name === "KEY_ELSEWHERE";
         if (!isElsewhere && !this.#nodes.beganNothing(error, chosen)) throw error;
-        // Also where it says that it began nothing: the same create may come to it from another gateway, and find room.
+        // A node that began nothing must decline too: the same create may reach it through another gateway and find capacity.
         if (!isElsewhere && turn !== undefined && (await this.#decline(chosen, turn, registrar)).isHere) continue;
         this.#over = { registrar, after: turn };
-        if (chosen === wished && !isElsewhere) throw error;
+        if (chosen === preferred && !isElsewhere) throw error;
       }
     }
     throw this.#inProgress();
   }
 
-  /** The first in the key's order, which is the same at every gateway. */
+  /** Returns the first node in the key's order, which is the same at every gateway. */
   #registrar(): P {
     const [first] = [...this.#nodes.peers()].sort((a, b) => this.#weight(b.name) - this.#weight(a.name));
     if (first === undefined) throw new Failure("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
@@ -98,13 +98,13 @@ export class KeyedCreate<P extends Peer> {
     return this.#nodes.gone().some((name) => this.#weight(name) > own);
   }
 
-  /** The node whose turn it is; undefined where that one is dead, so that its turn is over. @throws NODE_LOST. */
+  /** Returns the node that has the turn, or undefined if that node is dead, which ends its turn. @throws NODE_LOST. */
   async #holderOf({ node, turn, registrar }: { node: string; turn?: number | undefined; registrar: string }): Promise<P | undefined> {
     const peer = this.#nodes.peers().find(({ name }) => name === node);
     if (peer?.isUp === true) return peer;
     if (peer !== undefined || !this.#nodes.gone().includes(node)) throw this.#lost(node, peer?.reason ?? "this gateway does not know it");
     await this.#mustBeCurrent(node);
-    // It may have been back, and lost again, since this gateway heard of its death.
+    // The node may have been back, and lost again, since this gateway heard of its death.
     if (!this.#nodes.gone().includes(node)) throw this.#lost(node, "it was declared dead, and is part of the deployment again");
     this.#over = { registrar, after: turn };
     return undefined;
@@ -115,7 +115,7 @@ export class KeyedCreate<P extends Peer> {
     throw this.#lost(name, "etcd does not say now that this gateway knows which nodes there are");
   }
 
-  /** Another gateway knows of another first node: one that joined, or of the death of one. */
+  /** Another gateway knows another first node, because a node joined or died. */
   async #findElsewhere(registrar: P, name: string): Promise<P | undefined> {
     const other = this.#nodes.peers().find((peer) => peer.name === name);
     if (other === undefined && this.#nodes.gone().includes(name)) return this.#askAll(registrar);
@@ -125,8 +125,8 @@ export class KeyedCreate<P extends Peer> {
   }
 
   /**
-   * No registrar is known to have decided: every node says whether it has created, and that it will not in any turn of before.
-   * `others` were there before the registrar decided; undefined: etcd says which there are.
+   * No registrar is known to have decided: every node says whether it has created, and declines all earlier turns.
+   * `others` are the nodes that were there before the registrar decided; without it, etcd says which nodes there are.
    */
   async #askAll(registrar: P, others?: readonly string[]): Promise<P | undefined> {
     const peers = this.#nodes.peers();
@@ -140,9 +140,9 @@ export class KeyedCreate<P extends Peer> {
       const from = (Math.floor(before.turn / TURNS_OF_A_REGISTRAR) + 1) * TURNS_OF_A_REGISTRAR;
       const after = await this.#declineAll(up, from, registrar.name);
       if ("here" in after) return after.here;
-      // Another gateway asks for another registrar at the same time: one of the two must be above the other.
+      // Another gateway asks on behalf of another registrar at the same time: one of the two must reach a higher turn.
       if (after.isTaken) continue;
-      // Behind the answers: whoever of them returns later asks all, and finds what was declined here.
+      // Checked after the answers: a node that joins later asks all nodes and finds what they declined here.
       if (others === undefined || unknown !== undefined) {
         await this.#mustBeCurrent(unknown ?? registrar.name);
         const joined = this.#nodes.peers().find(({ name }) => !peers.some((peer) => peer.name === name));
@@ -154,7 +154,7 @@ export class KeyedCreate<P extends Peer> {
     throw this.#inProgress();
   }
 
-  /** `isTaken`: some take turns of another registrar. */
+  /** `isTaken` means that some nodes accept turns of another registrar. */
   async #declineAll(
     peers: readonly P[],
     turn: number,
@@ -163,7 +163,7 @@ export class KeyedCreate<P extends Peer> {
     const answers = await Promise.all(peers.map((peer) => this.#decline(peer, turn, registrar)));
     const here = peers[answers.findIndex(({ isHere }) => isHere)];
     if (here !== undefined) return { here };
-    // Another gateway knows of a node that nobody asks here.
+    // Another gateway knows a node that this gateway has not asked.
     for (const name of answers.flatMap((each) => [each.registrar, each.node]))
       if (name !== undefined && !this.#isKnown(name)) throw this.#lost(name, "this gateway does not know it yet");
     return { turn: Math.max(...answers.map((each) => each.turn)), isTaken: answers.some((each) => (each.registrar ?? registrar) !== registrar) };
@@ -181,7 +181,7 @@ export class KeyedCreate<P extends Peer> {
     return this.#nodes.decline(peer, { key: this.#key, turn, registrar }).catch((error: unknown) => this.#unknown(peer, error));
   }
 
-  /** What cannot be asked may have created. */
+  /** A node that cannot be asked may have created a sandbox. */
   #unknown(peer: P, error: unknown): never {
     const failure = asFailure(error);
     if (failure.row.http < 500 || failure.name === "DISK_FULL") throw failure;

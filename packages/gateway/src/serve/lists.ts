@@ -1,4 +1,4 @@
-// Lists: what all nodes that answer hold, and what is stored only in object storage without one; each thing once.
+// Lists what all nodes that answer hold, and what is only in object storage while its node is down; each item appears once.
 import { clusterOperations } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { bearsName } from "@svc/contract/list-filter.ts";
@@ -12,7 +12,7 @@ import type { Merge, Order } from "./merge.ts";
 
 type ListHandlers = Pick<Handlers<typeof ops>, "listSandboxes" | "listSandboxesV1" | "listSnapshots" | "listTemplates" | "listTemplatesV2">;
 
-/** Less the names that it lost, also while its node has not heard that. */
+/** Removes names that the snapshot has lost, even while its node does not know yet. */
 export function withNames(members: Members, snapshot: SnapshotInfo): SnapshotInfo {
   return { ...snapshot, names: snapshot.names.filter((name) => members.names.bears(name, snapshot.snapshotID)) };
 }
@@ -27,7 +27,7 @@ export function listHandlers(merge: Merge, storedOnly: Pick<StoredOnly, "sandbox
     isCopy: ({ originNodeID }) => originNodeID !== undefined,
     isOver: ({ snapshotID, originNodeID, names }) =>
       members.up.some((member) => member.nodeID === originNodeID && member.held(snapshotID) === undefined) ||
-      // Its node has not heard yet that it lost the name by which it was asked for.
+      // The snapshot's node may not know yet that the snapshot lost the requested name.
       (name !== undefined &&
         !bearsName(
           names.filter((each) => members.names.bears(each, snapshotID)),
@@ -35,7 +35,7 @@ export function listHandlers(merge: Merge, storedOnly: Pick<StoredOnly, "sandbox
         )),
     shown: (each) => withNames(members, each),
   });
-  /** Starts on nodes that fetched it, which do not list it. */
+  /** Adds the starts on nodes that fetched the template, which do not list it. */
   async function counted(listed: readonly ListedTemplate[], context: Context): Promise<ListedTemplate[]> {
     const spawns = (
       await merge.ask(clusterOperations.countSpawns, (member) => (member.isUp && member.identity?.settlesNames === true ? {} : undefined), context)
@@ -75,7 +75,7 @@ export function listHandlers(merge: Merge, storedOnly: Pick<StoredOnly, "sandbox
   };
 }
 
-/** A template of set-up is on every node: one line, its counts together. */
+/** A setup template is on every node: it is listed once, with the sum of its counts. */
 function merged(listed: readonly ListedTemplate[]): ListedTemplate[] {
   const all = new Map<string, ListedTemplate>();
   for (const each of listed) {

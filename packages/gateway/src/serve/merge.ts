@@ -1,4 +1,4 @@
-// Asks all nodes for a list and makes one of their answers; a node that is missing is named in a header and in the log.
+// Asks all nodes for a list and merges their answers; a missing node is named in a header and in the log.
 import { type Answer, callForAnswer } from "@svc/contract/call.ts";
 import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -9,38 +9,40 @@ import type { Context } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 
-/** Of one node's page. */
+/** The bound for one node's page. */
 const TIMEOUT_MS = 5_000;
 
 export type MergeParts = { readonly members: Members; readonly apiKey: string; readonly log: Log };
 
 export type Merge = {
-  /** Each node's answer; @throws what a node finds wrong with the request, SERVER_UNREACHABLE when none answers. */
+  /** Returns each node's answer. @throws the failure with which a node rejects the request, SERVER_UNREACHABLE if none answers. */
   ask<T extends Operation>(
     operation: T,
     inputOf: (member: Member) => Parsed<T> | undefined,
     context: Context,
     alsoMissing?: readonly string[],
   ): Promise<Output<T>[]>;
-  /** A page of what all hold, and of `beside`, in the order of `positionOf`, each thing once: as a node shows it, where one does. */
-  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, beside: Beside<I>): Promise<I[]>;
+  /** Returns a page of all nodes' items and of `extra`, in the order of `positionOf`; each item appears once, as a node shows it if one has it. */
+  page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, extra: Extra<I>): Promise<I[]>;
 };
 
 export type Order<I> = {
   readonly positionOf: (item: I) => Position;
   readonly direction: 1 | -1;
   readonly token: "position" | "id";
-  /** Another node's is listed as that node shows it, where it answers. */
+  /** Returns true for a copy: the origin node's item is listed instead if that node answers. */
   readonly isCopy?: (item: I) => boolean;
-  /** It is not listed: the node that it came from has it no more. */
+  /** Returns true for an item that is not listed, because its origin node no longer has it. */
   readonly isOver?: (item: I) => boolean;
-  /** Of one thing on two nodes. */
+  /** Merges two nodes' items with the same id. */
   readonly merged?: (known: I, item: I) => I;
   readonly shown?: (item: I) => I;
 };
 
-/** What no node that answers holds; `after`: where the page begins. `missing`: nodes that are to be named beside those that do not answer. */
-export type Beside<I> = { readonly items: readonly I[]; readonly missing: readonly string[]; readonly after: Position | undefined };
+/**
+ * Items that no node that answers has, and where the page begins (`after`). `missing` names nodes to report in addition to those that do not answer.
+ */
+export type Extra<I> = { readonly items: readonly I[]; readonly missing: readonly string[]; readonly after: Position | undefined };
 
 export function openMerge({ members, apiKey, log }: MergeParts): Merge {
   async function askAll<T extends Operation>(
@@ -82,16 +84,16 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
 
   return {
     ask: async (operation, inputOf, context, alsoMissing) => (await askAll(operation, inputOf, context, alsoMissing)).map(({ value }) => value),
-    async page(operation, input, context, order, { items: beside, missing, after }) {
+    async page(operation, input, context, order, { items: extra, missing, after }) {
       const { positionOf, direction, token, isCopy = () => false, isOver = () => false, merged = (_, item) => item, shown = (item) => item } = order;
       const pages = await askAll(operation as Operation, () => input as never, context, missing);
-      const behind = beside.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
-      const resting = new Set(behind);
+      const later = extra.filter((item) => after === undefined || direction * comparePositions(positionOf(item), after) > 0);
+      const withoutNode = new Set(later);
       const all = new Map<string, Parameters<typeof positionOf>[0]>();
-      for (const item of [...behind, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])]) {
+      for (const item of [...later, ...(pages.flatMap(({ value }) => value) as Parameters<typeof positionOf>[0][])]) {
         const [, id] = positionOf(item);
         const known = all.get(id);
-        if (!isOver(item) && !(isCopy(item) && known !== undefined)) all.set(id, known === undefined || resting.has(known) ? item : merged(known, item));
+        if (!isOver(item) && !(isCopy(item) && known !== undefined)) all.set(id, known === undefined || withoutNode.has(known) ? item : merged(known, item));
       }
       const sorted = [...all.values()].sort((a, b) => direction * comparePositions(positionOf(a), positionOf(b)));
       const items = sorted.slice(0, input.limit);

@@ -1,4 +1,4 @@
-// GET /nodes and GET /nodes/{nodeID}: the deployment's nodes in the shape of the E2B API.
+// Serves GET /nodes and GET /nodes/{nodeID}: the deployment's nodes in the shape of the E2B API.
 import type { NodeStatus, ShownNode } from "@svc/contract/nodes.ts";
 import type { Member } from "../members/member.ts";
 

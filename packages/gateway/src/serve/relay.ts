@@ -1,4 +1,4 @@
-// Passes one operation on to a node and its answer back, and tells what a broken connection means.
+// Relays one operation to a node and returns its answer, and turns a broken connection into the right failure.
 import { callForAnswer, type Send } from "@svc/contract/call.ts";
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { Failure } from "@svc/contract/failures.ts";
@@ -8,9 +8,9 @@ import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Context } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
 
-/** A node bounds each of its operations itself. */
+/** An upper bound; each node bounds its own operations. */
 const TIMEOUT_MS = 15 * 60_000;
-/** Failures of a connection that was never made: the node has not seen the request. */
+/** Errors of a connection that was never established: the node has not seen the request. */
 const neverSent: readonly unknown[] = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", NOT_CONNECTED];
 
 export type Relay = <T extends Operation>(operation: T, input: Parsed<T>, context: Context, member: Member) => Promise<Output<T>>;
@@ -35,7 +35,7 @@ function isTransport(error: unknown): boolean {
   return error.name === "SERVER_UNREACHABLE" && error.cause !== undefined;
 }
 
-/** @returns SERVER_UNREACHABLE where nothing was sent, else NODE_LOST: what was begun may have happened. */
+/** @returns SERVER_UNREACHABLE if nothing was sent, else NODE_LOST, because the operation may have been carried out. */
 function lostWhile(member: Member, error: unknown): Failure {
   const code = codeOf(error);
   const details = { node: member.name };
@@ -49,7 +49,7 @@ function codeOf(error: unknown): unknown {
   return undefined;
 }
 
-/** For what only `member` could do, which is not up. */
+/** Returns the failure for a request that only `member` could serve, while it is not up. */
 export function nodeLost(member: Member, what: string): Failure {
   return new Failure("NODE_LOST", `node ${member.name}, which holds ${what}, does not answer: ${member.reason}`, { details: { node: member.name } });
 }

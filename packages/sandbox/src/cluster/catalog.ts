@@ -1,9 +1,9 @@
-// What etcd lists of a deployment's snapshots and templates in object storage, so that lists have them when their node does not answer.
+// The catalog in etcd of a deployment's snapshots and templates in object storage, from which lists have them while their node does not answer.
 import type { clusterKeys } from "@svc/contract/cluster-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { Catalog } from "../snapshot-transfer/exports.ts";
 
-/** A record is written where it differs from what etcd had when it was first needed, or from what this process wrote since. */
+/** A record is written only if it differs from the one last read from etcd or written by this process. */
 export function openCatalog(etcd: Pick<Etcd, "list" | "put" | "delete">, keys: ReturnType<typeof clusterKeys>, nodeID: string): Catalog {
   const known = new Map<string, string>();
   let reading: Promise<void> | undefined;
@@ -11,7 +11,7 @@ export function openCatalog(etcd: Pick<Etcd, "list" | "put" | "delete">, keys: R
   async function readAll(): Promise<void> {
     for (const prefix of [keys.snapshots, keys.templates]) for (const { key, value } of (await etcd.list(prefix)).entries) known.set(key, value);
   }
-  /** Once; again after an attempt that failed. */
+  /** Reads the catalog once, and again only after a failed attempt. */
   function read(): Promise<void> {
     reading ??= readAll().catch((error: unknown) => {
       reading = undefined;
@@ -26,7 +26,7 @@ export function openCatalog(etcd: Pick<Etcd, "list" | "put" | "delete">, keys: R
       const key = keys[kind] + id;
       const value = JSON.stringify({ version: 1, nodeID, listed });
       if (known.get(key) === value) return;
-      // Before it is written: from then on its outcome may be unknown.
+      // Forgets the value before the write, because the outcome of the write may stay unknown.
       known.delete(key);
       await etcd.put(key, value);
       known.set(key, value);

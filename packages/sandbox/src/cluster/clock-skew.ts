@@ -1,30 +1,30 @@
-// How far this machine's clock is from others', by the Date header that every HTTP server sends: exact to a second, and finer over several answers.
+// Measures the skew of this machine's clock by the Date header of HTTP servers: one answer is exact to a second, several narrow it down.
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Of one other clock: ours is ahead of it by more than `low` and by at most `high` milliseconds. */
+/** Bounds the skew against one other clock: ours is ahead of it by more than `low` and at most `high` milliseconds. */
 export type Apart = { readonly low: number; readonly high: number };
 
 export type Asked = { readonly sentMs: number; readonly answeredMs: number; readonly date: string };
 
 const SECOND_MS = 1_000;
 const ATTEMPT_MS = 1_000;
-/** Answers at other moments of the second narrow it down: it is no multiple of a second. */
+/** A second is not a multiple of this pause, so answers come at different moments of the second and narrow the bounds down. */
 const PAUSE_MS = 137;
 
-/** Undefined where the answer bears no time. */
+/** Returns undefined if the answer has no time. */
 export function apartBy({ sentMs, answeredMs, date }: Asked): Apart | undefined {
   const second = Date.parse(date);
   return Number.isNaN(second) ? undefined : { low: sentMs - second - SECOND_MS, high: answeredMs - second };
 }
 
-/** What all of them allow; the last of two that contradict each other, since a clock may have been set in between. */
+/** Returns the intersection of both bounds, or the later one if they contradict each other, since a clock may have been set in between. */
 export function narrowed(known: Apart | undefined, next: Apart): Apart {
   if (known === undefined) return next;
   const both = { low: Math.max(known.low, next.low), high: Math.min(known.high, next.high) };
   return both.low < both.high ? both : next;
 }
 
-/** Ours against the middle one of all; of two in the middle the nearer to ours, for which more speaks. Undefined where there is none. */
+/** Returns our skew against the median of all clocks; of two medians the smaller skew is more likely. Undefined if there is no clock. */
 export function skewOf(others: readonly Apart[]): number | undefined {
   const skews = others.map(({ low, high }) => (low + high) / 2).sort((a, b) => a - b);
   const [one, other] = [skews[Math.floor((skews.length - 1) / 2)], skews[Math.ceil((skews.length - 1) / 2)]];
@@ -32,7 +32,7 @@ export function skewOf(others: readonly Apart[]): number | undefined {
   return Math.round(Math.abs(one) <= Math.abs(other) ? one : other);
 }
 
-/** Asks until `isEnough`, at most `attempts` times. Undefined where nothing answered. */
+/** Asks until `isEnough` is true, at most `attempts` times. Undefined if there was no answer. */
 export async function askClock(url: string, nowMs: () => number, attempts: number, isEnough: (apart: Apart) => boolean): Promise<Apart | undefined> {
   let apart: Apart | undefined;
   for (let attempt = 1; attempt <= attempts; attempt++) {

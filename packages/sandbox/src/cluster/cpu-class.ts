@@ -1,15 +1,15 @@
-// The class of this machine's processor: what placement tells nodes apart by, the levels of the x86-64 psABI.
+// The class of this machine's processor, by which placement distinguishes nodes: the levels of the x86-64 psABI.
 import { readFileSync } from "node:fs";
 import { type Processor, thisProcessor } from "../runtime/cpu.ts";
 
-/** What a level has beyond the one below it, as /proc/cpuinfo spells it. */
+/** The flags that each level adds to the level below it, spelled as in /proc/cpuinfo. */
 const levels: readonly (readonly [level: string, flags: readonly string[]])[] = [
   ["x86-64-v2", ["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"]],
   ["x86-64-v3", ["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]],
   ["x86-64-v4", ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]],
 ];
 
-/** `x86-64-v3`, or the bare architecture of other processors. */
+/** Returns for example `x86-64-v3`, or the bare architecture of other processors. */
 export function cpuClassOf({ arch, flags }: Processor): string {
   if (arch !== "x64") return arch;
   let found = "x86-64";
@@ -22,7 +22,7 @@ export function cpuClassOf({ arch, flags }: Processor): string {
 
 export type Machine = { readonly cpuArchitecture: string; readonly cpuFamily: string; readonly cpuModel: string; readonly cpuModelName: string };
 
-/** The processor in words, for people. */
+/** Describes the processor for people. */
 export function machineOf(cpuinfo: string, cpuArchitecture: string): Machine {
   const read = (name: string) => new RegExp(`^${name}\\s*:\\s*(.*)$`, "m").exec(cpuinfo)?.[1]?.trim() ?? "";
   return { cpuArchitecture, cpuFamily: read("cpu family"), cpuModel: read("model"), cpuModelName: read("model name") };

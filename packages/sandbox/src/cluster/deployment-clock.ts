@@ -1,4 +1,4 @@
-// The deployment's clock as this node shows it: its own, unless that is more than two seconds from those of etcd and the other nodes.
+// The deployment's clock on this node: the node's own clock, corrected if it is more than two seconds off those of etcd and the other nodes.
 import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,11 +6,11 @@ import { type Clock, hostWallMs, systemClock } from "../records/clock.ts";
 import { type Apart, askClock, skewOf } from "./clock-skew.ts";
 
 export interface DeploymentClock extends Clock {
-  /** Ours is so many milliseconds ahead; undefined while nothing could be asked. */
+  /** How many milliseconds our clock is ahead; undefined while no other clock has answered. */
   readonly skewMs: number | undefined;
-  /** @throws CAPACITY_EXHAUSTED while it is off by more than the limit: this node is not ready for new sandboxes. */
+  /** @throws CAPACITY_EXHAUSTED while the skew exceeds the limit, since this node is then not ready for new sandboxes. */
   check(): void;
-  /** Asks once; then again and again. */
+  /** Measures once, then repeatedly in the background. */
   start(): Promise<void>;
   close(): Promise<void>;
 }
@@ -18,16 +18,16 @@ export interface DeploymentClock extends Clock {
 export type DeploymentClockParts = {
   readonly nodeID: string;
   readonly etcd: readonly string[];
-  /** Where the other nodes answer. */
+  /** The URLs of the other nodes. */
   readonly others: () => readonly string[];
   readonly log: Log;
 };
 
 const MEASURE_MS = 30_000;
 const ATTEMPTS = 8;
-/** Clocks of so many others, drawn anew each time, say as much as those of all. */
+/** The clocks of this many other nodes, chosen at random each time, are as good a sample as all of them. */
 const MAX_OTHERS = 8;
-/** Where one answer leaves it open on which side of the limit a clock is, or how far it is. */
+/** Bounds this narrow end a measurement; the first measurement may end earlier if a clock is certainly within the limit. */
 const FINE_MS = 250;
 const RETRY_AFTER_SECONDS = 30;
 
@@ -56,7 +56,7 @@ export function openDeploymentClock({ nodeID, etcd, others, log }: DeploymentClo
 
   return {
     monotonicMs: systemClock.monotonicMs,
-    // A difference that people would notice is taken out; a smaller one is as likely the measurement's.
+    // Corrects only a skew above the limit; a smaller one is as likely an error of the measurement.
     wallMs: () => systemClock.wallMs() - (isOff() ? (skewMs ?? 0) : 0),
     get skewMs() {
       return skewMs;
@@ -66,7 +66,7 @@ export function openDeploymentClock({ nodeID, etcd, others, log }: DeploymentClo
         throw new Failure("CAPACITY_EXHAUSTED", `node ${nodeID} takes no new sandboxes: ${clockReason(skewMs)}`, { retryAfterSeconds: RETRY_AFTER_SECONDS });
     },
     async start() {
-      // One answer that is surely within the limit, or surely beyond it, is enough to begin with.
+      // At the start, an answer that is certainly within the limit is enough, and so is a precise one that is certainly beyond it.
       await measure(
         ({ low, high }) => (low > -CLOCK_LIMIT_MS && high < CLOCK_LIMIT_MS) || (high - low <= FINE_MS && (low > CLOCK_LIMIT_MS || high < -CLOCK_LIMIT_MS)),
       );

@@ -1,25 +1,25 @@
-// The deployment secret: what envd's key and the key of upload addresses come from, independent of API key and token seed.
+// The deployment secret, from which envd's init key and the key of upload URLs are derived, independent of API key and token seed.
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
 import type { InitKeySeed } from "../agent/init-keys.ts";
 
-// Sources, the first that is there:
+// Sources, in order of precedence:
 //   the file that node.deployment_secret_file names
-//   etcd, where the node is part of a deployment: sealed under the API key, and kept in the home for starts without etcd
-//   $SVC_HOME/secrets/deployment-secret, generated
+//   etcd, if the node is part of a deployment: sealed under the API key, and also kept in the home for starts without etcd
+//   $SVC_HOME/secrets/deployment-secret, which is generated
 
 export type DeploymentSecret = { readonly secret: string; readonly source: string };
 
-/** The keys that a node signs with. */
+/** The keys with which a node signs. */
 export type NodeKeys = { readonly initSeed: InitKeySeed; readonly uploadKey: string };
 
 export const deploymentSecretPath = (home: string) => join(home, "secrets/deployment-secret");
 const MIN_LENGTH = 32;
 const MAX_LENGTH = 1024;
 
-/** @throws SETTING_INVALID where the file that the setting names is not there, or holds something else. */
+/** @throws SETTING_INVALID if the file that the setting names is missing or does not have a valid length. */
 export function givenSecret(path: string): DeploymentSecret | undefined {
   if (path === "") return undefined;
   const text =
@@ -42,7 +42,7 @@ function checked(secret: string, source: string): string {
   return secret;
 }
 
-/** Of a node that stands alone. */
+/** Returns the keys of a node without a deployment. */
 export function keysOfHome(home: string, settingPath: string): NodeKeys {
   const given = givenSecret(settingPath) ?? secretOfHome(home);
   if (given !== undefined) return keysFrom(given.secret);
@@ -59,7 +59,7 @@ const SALT_BYTES = 16;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** Base64 of salt, nonce, tag and cipher text: AES-256-GCM under a key from `key`, for this purpose alone. */
+/** Encrypts with AES-256-GCM under a key derived from `key` for this purpose only; returns base64 of salt, nonce, tag and cipher text. */
 export function seal(text: string, key: string, purpose: string): string {
   const salt = randomBytes(SALT_BYTES);
   const nonce = randomBytes(NONCE_BYTES);
@@ -68,7 +68,7 @@ export function seal(text: string, key: string, purpose: string): string {
   return Buffer.concat([salt, nonce, cipher.getAuthTag(), body]).toString("base64");
 }
 
-/** Undefined where it was sealed under another key or for another purpose, or was changed. */
+/** Returns undefined if the text was sealed under another key or for another purpose, or was modified. */
 export function unseal(sealed: string, key: string, purpose: string): string | undefined {
   const bytes = Buffer.from(sealed, "base64");
   if (bytes.length < SALT_BYTES + NONCE_BYTES + TAG_BYTES) return undefined;
@@ -86,5 +86,5 @@ export function unseal(sealed: string, key: string, purpose: string): string | u
   }
 }
 
-/** Keys have 128 bits and more of their own: no stretching. */
+/** The keys have at least 128 bits of entropy, so they need no stretching. */
 const sealingKey = (key: string, salt: Uint8Array, purpose: string) => Buffer.from(hkdfSync("sha256", key, salt, `svc:seal:${purpose}:v1`, 32));

@@ -1,4 +1,4 @@
-// A node enters its deployment: a slot that is its own for good, a generation above every one before, by compare-and-set.
+// A node enters its deployment by compare-and-set: it gets a slot of its own for good, and a generation above all its earlier ones.
 
 import { statSync } from "node:fs";
 import { hostname } from "node:os";
@@ -20,13 +20,13 @@ export type Entered = { readonly record: NodeRecord; readonly modRevision: bigin
 
 const ATTEMPTS = 50;
 
-/** Which home this is, on which host: what the lock of a home rules out twice. */
+/** Identifies the home and its host. The lock of a home ensures that no two processes have the same identity. */
 export function homeIdentity(home: string): string {
   const { dev, ino } = statSync(home, { bigint: true });
   return `${hostname()}:${home}:${dev}-${ino}`;
 }
 
-/** @throws SETTING_INVALID where another home bears this node's name; ETCD_UNAVAILABLE. */
+/** @throws SETTING_INVALID if another home has this node's name; ETCD_UNAVAILABLE. */
 export async function enter(parts: EnterParts): Promise<Entered> {
   // I35, I36
   const { etcd, keys, home, nodeID, deploymentID } = parts;
@@ -38,7 +38,7 @@ export async function enter(parts: EnterParts): Promise<Entered> {
     if (kept === undefined) {
       const first = await begin(parts, remembered?.slot, (known?.generation ?? 0) + 1);
       if (first === undefined) continue;
-      // It was removed: what ran here until then was given up.
+      // A home that was a member but has no record was removed, so its earlier sandboxes were given up.
       const isLost = known !== undefined;
       writeMembership(home, { version: 1, deploymentID, slot: first.record.slot, generation: first.record.generation, isLost });
       return { ...first, isLost };
@@ -46,7 +46,7 @@ export async function enter(parts: EnterParts): Promise<Entered> {
     const before = nodeRecord.parse(JSON.parse(kept.value));
     const isLost = before.state === "dead" || known?.isLost === true;
     const record: NodeRecord = { ...before, generation: before.generation + 1, state: "serving", changedAtMs: Date.now(), reason: undefined };
-    // Before the record says that it serves again: a kill in between must not make lost sandboxes look alive.
+    // Written before the record says that the node serves: a kill in between must not make lost sandboxes look alive.
     writeMembership(home, { version: 1, deploymentID, slot: record.slot, generation: record.generation, isLost });
     const modRevision = await compareAndSet(parts, kept.modRevision, record);
     if (modRevision !== undefined) return { record, modRevision, isLost };
@@ -54,20 +54,20 @@ export async function enter(parts: EnterParts): Promise<Entered> {
   return fail("ETCD_REFUSED", `the record of node ${nodeID} changed ${ATTEMPTS} times while this node tried to take it; start the node again`);
 }
 
-/** The revision it was written at; undefined where it had changed meanwhile. */
+/** Returns the revision of the write, or undefined if the record had changed meanwhile. */
 export async function compareAndSet({ etcd, keys }: Pick<EnterParts, "etcd" | "keys">, modRevision: bigint, record: NodeRecord): Promise<bigint | undefined> {
   const key = keys.node(record.nodeID);
   const { succeeded, revision } = await etcd.transact({ if: [{ key, modRevision }], do: [{ put: key, value: JSON.stringify(record) }] });
   return succeeded ? revision : undefined;
 }
 
-/** The first record of this node: over its slot of before, or the next one that nobody had. */
+/** Writes the first record of this node, with its former slot or the next unused one. */
 async function begin({ etcd, keys, nodeID }: EnterParts, ownSlot: number | undefined, generation: number): Promise<Omit<Entered, "isLost"> | undefined> {
   const used = await etcd.get(keys.slotsUsed);
   const next = Number(used?.value ?? 0);
   const owner = ownSlot === undefined ? undefined : await etcd.get(keys.slot(ownSlot));
   const isOwn = owner !== undefined && slotRecord.parse(JSON.parse(owner.value)).nodeID === nodeID;
-  // Its ids carry it, also where etcd was set up anew and knows of none.
+  // The node keeps the slot that its sandbox ids carry, even if a new etcd does not know it.
   const slot = ownSlot !== undefined && (isOwn || owner === undefined) ? ownSlot : next;
   if (slot >= MAX_SLOTS) fail("CAPACITY_EXHAUSTED", `all ${MAX_SLOTS} slots of this deployment are taken; start a new deployment with another cluster.name`);
   const record: NodeRecord = { version: 1, nodeID, slot, generation, state: "serving", isDraining: false, changedAtMs: Date.now() };
@@ -90,7 +90,7 @@ async function begin({ etcd, keys, nodeID }: EnterParts, ownSlot: number | undef
 function refuseTwin({ home, nodeID }: EnterParts, live: string | undefined): void {
   if (live === undefined) return;
   const other = liveRecord.parse(JSON.parse(live));
-  // Of the same home: that process has ended, since this one holds the home's lock.
+  // With the same home, the other process has ended, since this one has the home's lock.
   if (other.home === homeIdentity(home)) return;
   fail(
     "SETTING_INVALID",

@@ -1,4 +1,4 @@
-// GET /cluster/find: whether this node knows an id, a key of a create, or the sandbox behind a signature or token, for a gateway that does not.
+// GET /cluster/find tells a gateway whether this node knows a sandbox, template, key of a create, signature or token.
 import { FIND_PATH, type FindAnswer, type FindQuery, findQuery } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
@@ -7,7 +7,7 @@ import type { SandboxDirectory } from "../records/directory.ts";
 
 export type FindParts = {
   readonly directory: SandboxDirectory;
-  /** Owned, quarantined, or ended within the hour. */
+  /** True for a sandbox that is owned, quarantined, or ended within the last hour. */
   readonly knowsSandbox: (sandboxID: string) => boolean;
   readonly knowsTemplate: (asked: string) => boolean;
   readonly buildOf: (asked: string) => string | undefined;

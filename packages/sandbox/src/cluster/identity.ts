@@ -1,4 +1,4 @@
-// Who this node is among others: a name of its own that stays, a generation that rises, its labels, what its secrets are told by.
+// A node's identity: its permanent name, its rising generation, its labels and the fingerprints of its secrets.
 import { availableParallelism } from "node:os";
 import type { NodeIdentity } from "@svc/contract/cluster.ts";
 import { treeCommit } from "@svc/kit/commit.ts";
@@ -13,17 +13,17 @@ export type IdentityParts = {
   readonly version: string;
   readonly apiKey: string;
   readonly seedFingerprint: string;
-  /** NAME=VALUE. */
+  /** Each label is NAME=VALUE. */
   readonly labels: readonly string[];
   readonly maxSandboxes: number;
   readonly runtime: string;
-  /** Of its deployment; of a node on its own, when this process began to serve. */
+  /** The node's generation in its deployment; without a deployment, the time at which this process began to serve. */
   readonly generation: number;
   readonly fetchesFromNodes: boolean;
   readonly runsc: string;
 };
 
-/** @throws SETTING_INVALID where the file with the node's name holds something else. */
+/** @throws SETTING_INVALID if the file with the node's name has invalid content. */
 export function readIdentity({
   home,
   version,
@@ -57,7 +57,7 @@ export function readIdentity({
 }
 
 let known: string | undefined;
-/** As it was when this process started: what runs does not change with the checkout. */
+/** Read once, because a later change of the checkout does not change the running code. */
 function commit(): string {
   known ??= treeCommit();
   return known;

@@ -1,4 +1,4 @@
-// Keys that envd obeys, shared among the nodes: what was started on one may be resumed on another.
+// Shares the keys that envd accepts among the nodes, because a sandbox started on one node may be resumed on another.
 import { type clusterKeys, initKeyRecord } from "@svc/contract/cluster-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { Watch } from "@svc/kit/etcd/watch.ts";
@@ -17,7 +17,7 @@ export type RingParts = {
 
 const PURPOSE = "init-key";
 
-/** Returns when this node's keys are there for others, and theirs are known here; later ones follow. */
+/** Returns once this node's keys are in etcd and the others' keys are known here; later keys follow by a watch. */
 export async function shareInitKeys({ etcd, keys, secret, initKeys, log }: RingParts): Promise<Watch> {
   // I34
   function take({ key, value }: Pick<KeyValue, "key" | "value">): void {

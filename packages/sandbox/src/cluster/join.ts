@@ -1,4 +1,4 @@
-// A node joins a deployment: waits for etcd, agrees on secrets, takes its slot and generation, and stays visible until it stops.
+// A node joins a deployment: it waits for etcd, agrees on secrets, takes its slot and generation, and stays visible until it stops.
 import { setTimeout as sleep } from "node:timers/promises";
 import { clusterKeys } from "@svc/contract/cluster-records.ts";
 import { Failure } from "@svc/contract/failures.ts";
@@ -26,14 +26,14 @@ import { shareSecret } from "./shared-secret.ts";
 
 export type JoinParts = {
   readonly etcd: readonly string[];
-  /** cluster.name */
+  /** The setting cluster.name. */
   readonly name: string;
   readonly leaseSeconds: number;
   readonly deadAfterSeconds: number;
   readonly home: string;
   readonly apiKey: string;
   readonly seed: string;
-  /** node.deployment_secret_file */
+  /** The setting node.deployment_secret_file. */
   readonly secretFile: string;
   readonly log: Log;
 };
@@ -44,7 +44,7 @@ export type Membership = {
   readonly slot: number;
   readonly generation: number;
   readonly keys: NodeKeys;
-  /** What ran here in an earlier generation was given up: it ends before this one serves. */
+  /** An earlier generation was declared dead or removed: its sandboxes must end before this generation serves. */
   readonly isLost: boolean;
   readonly presence: Presence;
   readonly members: Members;
@@ -52,24 +52,24 @@ export type Membership = {
   readonly catalog: Catalog;
   readonly neighbours: Neighbours;
   readonly clock: DeploymentClock;
-  /** Records of sandboxes that can move, as they were when this generation had begun. */
+  /** The records of sandboxes that can move, read once this generation had begun. */
   readonly shared: ReadonlyMap<string, SharedSandbox>;
-  /** Nodes that were part of it when this generation had begun. */
+  /** The other nodes of the deployment when this generation began. */
   readonly others: readonly string[];
-  /** Others' keys of envd are known when this returns, and ours to them. */
+  /** Returns once the other nodes' keys of envd are known here, and ours to them. */
   share(initKeys: InitKeys): Promise<void>;
-  /** Nothing of an earlier generation runs any more. */
+  /** Called when nothing of an earlier generation runs any more. */
   settled(): void;
-  /** In closing order. */
+  /** Returns the parts to close, in order. */
   parts(): Part[];
 };
 
-/** A call to etcd may take this long where the machine is busy; nothing of a client's waits for it. */
+/** A call to etcd may take this long on a busy machine; no client waits for it. */
 const ATTEMPT_MS = 2_000;
 const CALL_MS = 8_000;
 const RETRY_MS = 1_000;
 
-/** Does not return before etcd has answered: what a node still owns is not known otherwise. @throws SETTING_INVALID. */
+/** Returns only after etcd has answered, since the node does not know what it still owns before. @throws SETTING_INVALID. */
 export async function joinDeployment(parts: JoinParts): Promise<Membership> {
   const { home, apiKey, seed, log } = parts;
   const etcd = openEtcd({ endpoints: parts.etcd, attemptMs: ATTEMPT_MS, callMs: CALL_MS });
@@ -87,7 +87,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       );
       return { secret: shared, entered, presence };
     });
-    // Behind the generation: from here on nobody takes anything over for which this node did not serve.
+    // Read after the generation is taken: from then on no other node takes a sandbox over on the ground that this node does not serve.
     const [shared, nodes] = await onceEtcdAnswers(log, () => Promise.all([ownership.load(), etcd.list(keys.nodes)]));
     const { slot, generation } = entered.record;
     const deadAfterMs = parts.deadAfterSeconds * 1000;
@@ -136,7 +136,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
   }
 }
 
-/** Bounded: where etcd goes away now, its own clock is all that there is. */
+/** The wait is bounded: if etcd goes away now, the node starts with its own clock. */
 async function onceRead(neighbours: Neighbours): Promise<void> {
   await Promise.race([neighbours.read, sleep(CALL_MS, undefined, { ref: false })]);
 }

@@ -1,4 +1,4 @@
-// What a node holds and has left, read off each time a gateway is told.
+// Reads a node's load and free capacity each time a gateway is notified.
 import { readFileSync, statfsSync } from "node:fs";
 import { cpus } from "node:os";
 import type { NodeLoad } from "@svc/contract/cluster.ts";
@@ -14,7 +14,7 @@ export type LoadParts = {
   readonly usage: { totals(): { readonly memoryBytes: number; readonly memoryLimitBytes: number; readonly cpuLimit: number } };
 };
 
-/** What changes slowly, or costs a system call each, is read again after this. */
+/** The interval at which values are read that change slowly or cost a system call each. */
 const FRESH_MS = 1_000;
 
 type Host = Pick<NodeLoad, "disk" | "cpuPercent"> & { readonly totalBytes: number; readonly availableBytes: number };
@@ -61,7 +61,7 @@ export function openLoad(
   };
 }
 
-/** The kernel's own word for what could be taken without swapping: pages that copies share count once. */
+/** Reads the kernel's estimate of memory available without swapping, in which pages shared by copies count once. */
 function readMemory(): { totalBytes: number; availableBytes: number } {
   const text = readFileSync("/proc/meminfo", "utf8");
   const bytesOf = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(text)?.[1] ?? 0) * 1024;

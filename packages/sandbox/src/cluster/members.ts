@@ -1,17 +1,17 @@
-// The records of a deployment's nodes as operators change them: drain, ready, remove; each a compare-and-set.
+// Operators' changes to the records of a deployment's nodes (drain, ready, remove), each by compare-and-set.
 import { type clusterKeys, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import { compareAndSet } from "./enter.ts";
 
 export interface Members {
-  /** Where a node is reached that has its lease. */
+  /** Returns the URL of a node that has its lease. */
   urlOf(nodeID: string): Promise<string | undefined>;
-  /** The node follows as soon as it sees it. @throws NODE_NOT_FOUND. */
+  /** The node applies the change when its watch reports it. @throws NODE_NOT_FOUND. */
   setDraining(nodeID: string, isDraining: boolean): Promise<void>;
   /**
-   * Takes a stopped node off the deployment. `isDead`: one that serves too, because its machine is lost: it is fenced, and what ran on
-   * it ends when it returns. @throws NODE_NOT_FOUND, INVALID_REQUEST for one that serves.
+   * Removes a stopped node from the deployment. With `isDead` also a serving one, because its machine is lost: the node is fenced, and its
+   * sandboxes end when it returns. @throws NODE_NOT_FOUND, INVALID_REQUEST for a node that serves.
    */
   remove(nodeID: string, isDead: boolean): Promise<void>;
 }
@@ -19,7 +19,7 @@ export interface Members {
 const ATTEMPTS = 20;
 
 export function openMembers(etcd: Pick<Etcd, "get" | "transact">, keys: ReturnType<typeof clusterKeys>): Members {
-  /** Tries until nobody else changed the record in between. */
+  /** Retries until the record has not changed between the read and the write. */
   async function change(nodeID: string, apply: (record: NodeRecord, modRevision: bigint) => Promise<boolean>): Promise<void> {
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
       const kept = await etcd.get(keys.node(nodeID));
@@ -45,7 +45,7 @@ export function openMembers(etcd: Pick<Etcd, "get" | "transact">, keys: ReturnTy
         if (!isDead && record.state === "serving") {
           const where = live === undefined ? record.url : liveRecord.parse(JSON.parse(live.value)).url;
           const at = where === undefined ? "" : ` at ${where}`;
-          // Until its lease is over, a process that was killed looks like one that serves.
+          // A killed process looks like a serving one until its lease expires.
           const how =
             live === undefined
               ? `node '${nodeID}'${at} ended without a word, and may return: start it again and stop it`

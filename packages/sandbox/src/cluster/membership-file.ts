@@ -1,4 +1,4 @@
-// What a node remembers of its membership at home: its slot, and whether what ran before has to end first.
+// The file in a node's home that remembers its membership: its slot, and whether sandboxes of an earlier generation have to end first.
 import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -9,14 +9,14 @@ const shape = z.object({
   deploymentID: z.string(),
   slot: z.number().int().min(0),
   generation: z.number().int().min(1),
-  /** A generation before this one was declared dead, and not everything that ran in it has ended yet. */
+  /** An earlier generation was declared dead, and some of its sandboxes have not ended yet. */
   isLost: z.boolean(),
 });
 export type Remembered = z.output<typeof shape>;
 
 const pathOf = (home: string) => join(home, "membership.json");
 
-/** @throws SETTING_INVALID where the file is there and cannot be read. */
+/** @throws SETTING_INVALID if the file exists and cannot be read. */
 export function readMembership(home: string): Remembered | undefined {
   const path = pathOf(home);
   let text: string;

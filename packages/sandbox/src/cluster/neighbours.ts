@@ -1,4 +1,4 @@
-// The other nodes of the deployment as etcd shows them, kept in memory: whoever fetches from one of them asks etcd nothing.
+// The other nodes of the deployment, mirrored from etcd in memory, so that a fetch from one of them needs no request to etcd.
 import { type clusterKeys, liveRecord } from "@svc/contract/cluster-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";

@@ -1,4 +1,4 @@
-// The node's own name among others: made once, kept in its home.
+// The node's own name, generated once and kept in its home.
 import { randomBytes } from "node:crypto";
 import { existsSync, renameSync } from "node:fs";
 import { join } from "node:path";
@@ -7,8 +7,8 @@ import { fail } from "@svc/contract/failures.ts";
 import { readOrGenerateSecretFile } from "@svc/kit/secret.ts";
 
 /**
- * A node that is alone gets a new name where the file is damaged, which stays as node-id.damaged.
- * @throws SETTING_INVALID where the file with the name of a deployment's node holds something else: its slot is under that name.
+ * Replaces a damaged name with a new one on a node without a deployment, and keeps the old file as node-id.damaged.
+ * @throws SETTING_INVALID if a member of a deployment has a damaged name, because its slot is recorded under that name.
  */
 export function nodeIDOf(home: string): string {
   const path = join(home, "node-id");

@@ -1,4 +1,4 @@
-// What a node shows to gateways: its state as a stream, and answers to what they cannot know; nothing of it runs before one comes.
+// A node's side towards gateways: its state as a stream, and answers to lookups; no part of it runs before a gateway connects.
 import type { CopiedTemplate, HeldTemplate, NameRecord } from "@svc/contract/cluster.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
@@ -21,28 +21,30 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
   Pick<LoadParts, "admission" | "pool"> & {
     readonly capacity: LoadParts["capacity"] & { readonly max: number; readonly isStopping: boolean; readonly isDraining: boolean };
     readonly seed: string;
-    /** Where it is part of a deployment that etcd keeps. */
+    /** Given if the node is part of a deployment in etcd. */
     readonly membership: Pick<Membership, "generation" | "clock"> | undefined;
-    /** Names the program that memory is checkpointed with; "" where none is needed. */
+    /** Returns the name of the program that checkpoints memory; "" if none is needed. */
     readonly program: () => string;
     readonly registry: Registry;
     readonly records: Pick<Records, "ended" | "keys" | "snapshots">;
     readonly quarantine: Pick<Quarantine, "find">;
     readonly observe: Pick<Observe, "events" | "usage">;
     readonly templates: Pick<Templates, "index" | "builder">;
-    /** Which builds of a template of its are in object storage; whether there is none, and it fetches from other nodes. */
+    /**
+     * `shared` returns the builds of a template that are in object storage; `isFedByNodes` is true if there is none, so that nodes fetch from nodes.
+     */
     readonly transfer: { readonly templates: { shared(templateID: string): readonly string[] }; readonly isFedByNodes: boolean };
     readonly directory: SandboxDirectory;
-    /** Sandboxes on their way to other nodes. */
+    /** Sandboxes that are moving to other nodes. */
     readonly claims: StreamParts["claims"];
-    /** Names no domain of its own: then the gateway's is shown to clients. */
+    /** Given if the proxy has no domain of its own; it then shows clients the gateway's domain. */
     readonly proxy: { domain: string } | undefined;
   };
 
 export interface Cluster {
-  /** For serve's `raw`. */
+  /** Adds the routes to the `raw` scope of serve(). */
   routes(scope: RawScope, self: { readonly apiKey: string; readonly version: string }): void;
-  /** Ends the streams; gateways take the node out of placement. */
+  /** Ends the streams, so that gateways take the node out of placement. */
   end(): void;
 }
 
@@ -61,7 +63,7 @@ export function openCluster(parts: ClusterParts): Cluster {
     const [name = ""] = asked.split(":");
     return templates.index.bears(name) || templates.builder.builds.template(name) !== undefined || isOwn(records.snapshots.find(asked));
   };
-  /** What the name of a template that was built here, or of a snapshot that was taken here, means now. */
+  /** Returns the current build of a template built here, or the id of a snapshot taken here, for a name. */
   const buildOf = (asked: string) => {
     const snapshot = records.snapshots.find(asked);
     return templates.builder.builds.resolve(asked)?.build.buildID ?? (isOwn(snapshot) && !templates.index.bears(asked) ? snapshot?.snapshotID : undefined);
@@ -108,7 +110,7 @@ export function openCluster(parts: ClusterParts): Cluster {
   };
 }
 
-/** As other nodes and gateways know them. */
+/** Replaces the empty node id of this node's own records by its name, as other nodes and gateways expect. */
 function namesOf({ snapshots: { names } }: Pick<ClusterParts["records"], "snapshots">, nodeID: () => string): StreamParts["names"] {
   const shown = (records: Iterable<NameRecord>) => {
     const self = nodeID();
@@ -121,10 +123,10 @@ const isOwn = (snapshot: NamedSnapshot | undefined) => snapshot !== undefined &&
 
 function heldTemplates({ templates, records, transfer }: Pick<ClusterParts, "templates" | "records" | "transfer">): HeldTemplate[] {
   const { builds } = templates.builder;
-  // What stands on files of this host's own stays here, and set-up makes its templates on each node.
+  // A template that needs bind mounts of this host's files cannot be transferred, and set-up makes its own templates on each node.
   const isBuiltForTransfer = (templateID: string) =>
     builds.of(templateID).some(({ result }) => result !== undefined && (result.chain.base?.binds ?? []).length === 0);
-  const held = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB }): HeldTemplate => {
+  const built = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB }): HeldTemplate => {
     const shared = [...transfer.templates.shared(templateID)];
     const isReady = buildStatus === "ready";
     return {
@@ -143,7 +145,7 @@ function heldTemplates({ templates, records, transfer }: Pick<ClusterParts, "tem
     const origin = originNodeID === undefined ? {} : { originNodeID };
     return { ...common, isOffered: image.binds.length === 0, createdAtMs: createdAtWallMs, ...origin };
   });
-  return [...held, ...kept];
+  return [...built, ...kept];
 }
 
 function copiedTemplates({ builder }: Pick<ClusterParts["templates"], "builder">): CopiedTemplate[] {

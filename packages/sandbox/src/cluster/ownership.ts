@@ -1,4 +1,4 @@
-// Who owns a sandbox that other nodes can resume: one record of etcd for each, changed by compare-and-set before anything of it starts.
+// The owner of each sandbox that other nodes can resume: one record in etcd per sandbox, changed by compare-and-set before anything of it starts.
 import { randomUUID } from "node:crypto";
 import { type clusterKeys, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
@@ -6,53 +6,53 @@ import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { type SharedSandbox, sandboxRecord } from "@svc/contract/shared-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 
-/** Each @throws ETCD_UNAVAILABLE; those that change one of ours SANDBOX_MOVED where another node has taken it, with `details.node`. */
+/** Every method @throws ETCD_UNAVAILABLE; those that change a record of ours @throws SANDBOX_MOVED with `details.node` if another node took it. */
 export interface Ownership {
   readonly nodeID: string;
-  /** All records, once, before this node serves: which of its sandboxes are another's by now. */
+  /** Reads all records once before this node serves, to learn which of its sandboxes other nodes have taken. */
   load(): Promise<ReadonlyMap<string, SharedSandbox>>;
-  /** What is on record as ours, as far as this process knows. */
+  /** The sandboxes recorded as ours, as far as this process knows. */
   readonly mine: ReadonlySet<string>;
-  /** It is whole in object storage under this name: others may take it once this node does not serve, and list it as `listed` says. */
+  /** The sandbox is complete in object storage under this name: other nodes may take it once this node does not serve, and lists show `listed`. */
   share(sandboxID: string, manifest: string, listed: ListedSandbox): Promise<void>;
-  /** Others may take it at once. */
+  /** Other nodes may take the sandbox at once. */
   offer(sandboxID: string): Promise<void>;
-  /** It is about to run here: nobody takes it from now on. Asks etcd only where others could. */
+  /** The sandbox is about to run here, so no other node may take it from now on. Asks etcd only if another node could take it. */
   keep(sandboxID: string): Promise<void>;
-  /** Another node has it: nothing of it is ours. */
+  /** Another node has the sandbox, so this node drops what it knows of its record. */
   left(sandboxID: string): void;
-  /** It has ended. Nodes that it was taken from find that on record when they are back. */
+  /** The sandbox has ended. The record stays while a node that it was taken from has yet to learn that. */
   forget(sandboxID: string): Promise<void>;
-  /** It was taken from this node while that did not serve, and nothing of it is here any more. */
+  /** The sandbox was taken from this node while it did not serve, and this node has removed all that it had of it. */
   gaveUp(sandboxID: string): Promise<void>;
-  /** The node that owns it; undefined where none is on record. */
+  /** Returns the node that owns the sandbox; undefined if no owner is on record. */
   ownerOf(sandboxID: string): Promise<string | undefined>;
-  /** The name by which it is imported, where this node may take it. @throws SANDBOX_NOT_FOUND, NODE_LOST while its owner may serve. */
+  /** Returns the manifest to import if this node may take the sandbox. @throws SANDBOX_NOT_FOUND, NODE_LOST while its owner may serve. */
   takeable(sandboxID: string): Promise<string>;
-  /** It is ours when this returns. @throws as `takeable`, and where it is not any more what `takeable` said. */
+  /** The sandbox is ours when this returns. @throws as `takeable`, and if the manifest is no longer the one that `takeable` returned. */
   take(sandboxID: string, manifest: string): Promise<void>;
   /**
    * Records the end of a sandbox that was not exported and whose node was declared dead or removed. That node starts nothing before it has
    * read this record, and then removes the sandbox. @throws NODE_LOST while the node may return with it, SANDBOX_CHANGING_STATE.
    */
   bury(sandboxID: string, deadNodeID: string): Promise<void>;
-  /** Nodes that serve and do not drain, but this one. */
+  /** Returns the other nodes that serve and do not drain. */
   others(): Promise<readonly NodeRecord[]>;
 }
 
-/** How often others may change a record while it is to be written. */
+/** Bounds the retries when other nodes change a record between its read and its write. */
 const ATTEMPTS = 20;
 
-/** A node that does not answer for so long is taken for away. */
+/** A node that does not answer within this time counts as down. */
 const ANSWER_MS = 2_000;
 
-/** Longer ones, for their metadata, are read from object storage where they are listed. */
+/** A longer entry, because of its metadata, is left out of the record; lists read it from object storage. */
 const MAX_LISTED_BYTES = 2048;
 
 type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> &
   Partial<Pick<SharedSandbox, "takenFrom" | "isOver">> & { readonly listed?: ListedSandbox | undefined };
 
-/** `answers`: whether a node at this URL serves, as far as can be seen from here. */
+/** `answers` returns true if a node at this URL serves, as far as this node can reach it. */
 export function openOwnership(
   etcd: Pick<Etcd, "get" | "list" | "transact">,
   keys: ReturnType<typeof clusterKeys>,
@@ -60,18 +60,18 @@ export function openOwnership(
   answers: (url: string) => Promise<boolean> = answersAt,
 ): Ownership {
   const mine = new Set<string>();
-  /** Those that others could take, by what of them is shared: the only ones for which a resume asks etcd. */
+  /** The manifests of sandboxes that other nodes could take; only their resume asks etcd. "" means that the record is not known for certain. */
   const shared = new Map<string, string>();
   const own = (manifest: string | undefined, isOffered = false): Change => ({ nodeID, manifest, isOffered });
 
-  /** Writes what `next` makes of the record, or nothing where it says undefined. */
+  /** Writes the record that `next` returns, or nothing if it returns undefined. */
   async function change(sandboxID: string, next: (known: SharedSandbox | undefined) => Promise<Change | undefined> | Change | undefined): Promise<void> {
     const key = keys.sandbox(sandboxID);
     const writeID = randomUUID();
     for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
       const kept = await etcd.get(key);
       const known = kept === undefined ? undefined : read(kept.value);
-      // An attempt whose outcome was not known had been made.
+      // An earlier attempt with unknown outcome has succeeded.
       if (known?.writeID === writeID) return;
       const changed = await next(known);
       if (changed === undefined) return;
@@ -98,7 +98,7 @@ export function openOwnership(
     if (known.nodeID === nodeID || known.isOffered) return known.manifest;
     const [owner, live] = await Promise.all([etcd.get(keys.node(known.nodeID)), etcd.get(keys.live(known.nodeID))]);
     if (owner === undefined || nodeRecord.parse(JSON.parse(owner.value)).state !== "serving") return known.manifest;
-    // It runs nowhere, and its owner asks etcd before it starts it: suspicion is enough, long before the node is declared dead.
+    // The sandbox runs nowhere, and its owner asks etcd before starting it, so a takeover is safe long before the owner is declared dead.
     const url = live === undefined ? undefined : liveRecord.parse(JSON.parse(live.value)).url;
     if (url === undefined || !(await answers(url))) return known.manifest;
     const why = `node ${known.nodeID} owns sandbox '${sandboxID}', answers, and was neither stopped nor declared dead`;
@@ -113,20 +113,20 @@ export function openOwnership(
       for (const { key, value } of (await etcd.list(keys.sandboxes)).entries) {
         const parsed = parse(value);
         if (parsed.success) records.push(parsed.data);
-        // Of a later version: whose it is is not known, so that it starts nowhere here.
+        // A record in a later format hides the owner, so the sandbox must not start here without asking etcd.
         else shared.set(key.slice(keys.sandboxes.length), "");
       }
       for (const { sandboxID, nodeID: owner, manifest, listed } of records) {
         if (owner !== nodeID) continue;
         mine.add(sandboxID);
-        // One that an earlier version wrote is written again with what lists show.
+        // A record that an earlier version wrote lacks `listed`; "" makes the next share write it again.
         if (manifest !== undefined) shared.set(sandboxID, listed === undefined ? "" : manifest);
       }
       return new Map(records.map((record) => [record.sandboxID, record]));
     },
     async share(sandboxID, manifest, listed) {
       if (shared.get(sandboxID) === manifest) return;
-      // Before it is written: from then on its outcome may be unknown.
+      // Noted before the write, because the outcome of the write may stay unknown.
       mine.add(sandboxID);
       shared.set(sandboxID, "");
       await change(sandboxID, (known) => {
@@ -145,9 +145,9 @@ export function openOwnership(
       }),
     async keep(sandboxID) {
       if (!shared.has(sandboxID)) return;
-      // From here on what is on record is not known before it is written again.
+      // From here on the record is unknown until it is written again.
       shared.set(sandboxID, "");
-      // Also where none is on record: a write that is still on its way must find that it has changed.
+      // Written even if there is no record, so that an earlier write that is still in flight fails its comparison.
       await change(sandboxID, (known) => {
         mustBeOurs(sandboxID, known);
         return own(undefined);
@@ -163,7 +163,7 @@ export function openOwnership(
       const kept = await etcd.get(keys.sandbox(sandboxID));
       const known = kept === undefined ? undefined : read(kept.value);
       if (known?.nodeID === nodeID && known.takenFrom.length > 0) {
-        // Without it, a node that returns would take the copy on its disk for one that was never taken.
+        // Without this record, a node that returns would treat the copy on its disk as never taken.
         await change(sandboxID, (current) => (current?.nodeID === nodeID ? { ...own(undefined), listed: undefined, isOver: true } : undefined));
       } else if (kept !== undefined && known?.nodeID === nodeID) {
         const { succeeded } = await etcd.transact({ if: [{ key: kept.key, modRevision: kept.modRevision }], do: [{ delete: kept.key }] });
@@ -178,7 +178,7 @@ export function openOwnership(
       if (kept === undefined || known?.takenFrom.includes(nodeID) !== true) return;
       const takenFrom = known.takenFrom.filter((each) => each !== nodeID);
       const next = { put: kept.key, value: JSON.stringify({ ...known, takenFrom }) };
-      // Where it changed meanwhile, the next start does it.
+      // If the record changed meanwhile, the next start of this node does it.
       await etcd.transact({
         if: [{ key: kept.key, modRevision: kept.modRevision }],
         do: [known.isOver && takenFrom.length === 0 ? { delete: kept.key } : next],

@@ -1,4 +1,4 @@
-// A node's presence in its deployment: a record under a lease, put back when the lease is lost, and given up for good when it is declared dead.
+// A node's presence in its deployment: a record under a lease, written again after the lease is lost, and given up once the node is declared dead.
 import { setTimeout as sleep } from "node:timers/promises";
 import {
   type clusterKeys,
@@ -25,28 +25,28 @@ export type PresenceParts = {
   readonly log: Log;
 };
 
-/** Why this generation is over. `emptied`: nobody ended it; etcd has lost the deployment's records, or another deployment took its place. */
+/** Why this generation is over. `emptied` means that etcd has lost the deployment's records, or has those of another deployment. */
 export type Fence = { readonly kind: "dead" | "removed" | "replaced" | "emptied"; readonly reason: string };
 
 export interface Presence {
   readonly record: NodeRecord;
-  /** Whether etcd knows for certain that this node is here. */
+  /** Returns true if etcd certainly has this node's lease. */
   isHeld(): boolean;
-  /** Hears at once, and whenever an operator changes it. */
+  /** Calls the listener at once, and whenever an operator changes the state. */
   onDraining(listener: (isDraining: boolean) => void): void;
-  /** Where it serves from now on; said as soon as etcd answers. */
+  /** Publishes the URL at which the node serves, as soon as etcd answers. */
   serve(url: string): void;
   /** Resolves when this generation is over. */
   readonly fenced: Promise<Fence>;
-  /** `isStopping`: it says that it stopped, so that nobody declares it dead. */
+  /** With `isStopping` the record says that the node stopped, so that it is not declared dead. */
   close(isStopping: boolean): Promise<void>;
 }
 
 const RETRY_MS = 500;
-/** A stop must not take longer because etcd is gone. */
+/** A stop must not take longer because etcd is down. */
 const LEAVE_MS = 2_000;
 
-/** @throws SETTING_INVALID where a node that was here before has another key or seed. */
+/** @throws SETTING_INVALID if a node that joined earlier has another key or seed. */
 export async function openPresence(parts: PresenceParts, entered: Entered): Promise<Presence> {
   const { etcd, keys, leaseSeconds, fingerprints, log } = parts;
   const { nodeID } = entered.record;
@@ -65,7 +65,7 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
     isFenced = true;
     fence.resolve({ kind, reason });
   }
-  /** A record that is gone was removed by somebody, or all of them are gone: what a person has to do differs. */
+  /** Distinguishes a removed record from an emptied etcd, because an operator has to react differently. */
   async function recordIsGone(): Promise<void> {
     const [own, kept] = await Promise.all([etcd.get(keys.node(nodeID)), etcd.get(keys.deployment)]);
     if (own !== undefined) return take(own.value, own.modRevision);
@@ -74,10 +74,10 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
     else if (kept === undefined) giveUp("emptied", `etcd has no record of deployment ${parts.deploymentID} any more`);
     else giveUp("emptied", `etcd has the records of another deployment, ${data?.deploymentID ?? "which cannot be read"}, in place of ${parts.deploymentID}`);
   }
-  /** Another may have changed the record: an operator that drains it, or whoever declared it dead. */
+  /** Applies a change by an operator who drains the node, or by the node that declared it dead. */
   function take(text: string | undefined, at: bigint): void {
     if (text === undefined && !isClosed && !isFenced) {
-      // An etcd that begins anew counts its revisions from one.
+      // The revisions of an emptied etcd start at one, so a deletion is not compared with the known revision.
       void untilDone(() => recordIsGone().then(() => true));
       return;
     }
@@ -104,7 +104,7 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
       log.warn({ reason }, "this node's lease in etcd expired; the node continues, and registers again as soon as etcd answers");
       void again();
     });
-    // Not over a record that says that it is dead.
+    // The comparison keeps a record that says that the node is dead.
     const { succeeded } = await etcd.transact({
       if: [{ key: keys.node(nodeID), modRevision }],
       do: [{ put: keys.live(nodeID), value: JSON.stringify(live()), leaseID: next.id }],
@@ -169,14 +169,14 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
     },
     serve(url) {
       void untilDone(async () => {
-        // A drain may come in between: it is not written over.
+        // The comparison keeps a drain that was written in between.
         if (record.url !== url) {
           const at = await compareAndSet(parts, modRevision, { ...record, url, changedAtMs: Date.now() });
           if (at === undefined) return look().then(() => false);
           record = { ...record, url };
           modRevision = at;
         }
-        // Without a lease it is said when there is one again.
+        // Without a lease, the next registration publishes the URL.
         if (lease !== undefined) await etcd.put(keys.live(nodeID), JSON.stringify(live()), lease.id);
         return true;
       });
@@ -192,13 +192,13 @@ export async function openPresence(parts: PresenceParts, entered: Entered): Prom
       try {
         await Promise.race([leave(), sleep(LEAVE_MS, undefined, { ref: false }).then(() => fail("TIMED_OUT", `etcd did not answer within ${LEAVE_MS} ms`))]);
       } catch (error) {
-        log.warn({ reason: asFailure(error).message }, "etcd could not be told that this node stopped: the node may be declared dead when its lease expires");
+        log.warn({ reason: asFailure(error).message }, "etcd could not record that this node stopped: the node may be declared dead when its lease expires");
       }
     },
   };
 }
 
-/** Of two that differ the one that came later goes. */
+/** If the secrets of two nodes differ, the node that joined later is refused. */
 async function refuseStrangers({ etcd, keys, fingerprints }: PresenceParts, nodeID: string): Promise<void> {
   const { entries } = await etcd.list(keys.lives);
   const own = entries.find(({ key }) => key === keys.live(nodeID));

@@ -1,4 +1,4 @@
-// Declares nodes dead whose lease has been over for a while: every member looks, and a compare-and-set decides.
+// Declares nodes dead whose lease expired some time ago: every member watches, and a compare-and-set decides.
 import { type clusterKeys, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
@@ -11,7 +11,7 @@ export type ReaperParts = {
   readonly keys: ReturnType<typeof clusterKeys>;
   readonly nodeID: string;
   readonly deadAfterMs: number;
-  /** Whoever etcd does not see itself judges nobody. */
+  /** A node without a lease of its own must not judge others, because its view of etcd may be stale. */
   readonly isHeld: () => boolean;
   readonly log: Log;
   readonly nowMs?: () => number;
@@ -24,7 +24,7 @@ type Known = { readonly record: NodeRecord; readonly modRevision: bigint };
 export function openReaper({ etcd, keys, nodeID, deadAfterMs, isHeld, log, nowMs = () => performance.now() }: ReaperParts): { close(): Promise<void> } {
   const nodes = new Map<string, Known>();
   const lives = new Set<string>();
-  /** Since when a node that serves has been without a lease, as far as this process saw without a break. */
+  /** Times since when a serving node has had no lease, as long as this process watched without interruption. */
   const missingSinceMs = new Map<string, number>();
 
   function takeNode({ key, value, modRevision }: KeyValue): void {

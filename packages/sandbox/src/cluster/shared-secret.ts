@@ -1,4 +1,4 @@
-// The deployment secret as the nodes of a deployment share it: made by the first, sealed under the API key in etcd, sealed anew when that changes.
+// The deployment secret as nodes share it: the first node makes it and seals it under the API key in etcd; a new API key seals it again.
 import { randomBytes } from "node:crypto";
 import { type clusterKeys, type DeploymentRecord, deploymentRecord } from "@svc/contract/cluster-records.ts";
 import { fail } from "@svc/contract/failures.ts";
@@ -12,17 +12,17 @@ export type SharedSecretParts = {
   readonly keys: ReturnType<typeof clusterKeys>;
   readonly home: string;
   readonly apiKey: string;
-  /** node.deployment_secret_file. */
+  /** The setting node.deployment_secret_file. */
   readonly settingPath: string;
 };
 
 export type Shared = { readonly deploymentID: string; readonly secret: string };
 
 const PURPOSE = "deployment-secret";
-/** Somebody else may change the record between a look and a write. */
+/** Bounds the retries when another node changes the record between a read and a write. */
 const ATTEMPTS = 20;
 
-/** @throws SETTING_INVALID where this node's secret or key is not the deployment's. */
+/** @throws SETTING_INVALID if this node's secret or API key is not the deployment's. */
 export async function shareSecret(parts: SharedSecretParts): Promise<Shared> {
   const { etcd, keys, home } = parts;
   const given = givenSecret(parts.settingPath);
@@ -78,7 +78,7 @@ function recordOf({ apiKey }: SharedSecretParts, deploymentID: string, secret: s
   };
 }
 
-/** For a start after the API key was changed: who knows the secret seals it anew. */
+/** After a change of the API key, a node that still has the secret in its home can seal it under the new key. */
 function keepInHome(home: string, shared: Shared, isGiven: boolean): Shared {
   if (!isGiven && secretOfHome(home)?.secret !== shared.secret) replaceSecretFile(deploymentSecretPath(home), shared.secret);
   return shared;

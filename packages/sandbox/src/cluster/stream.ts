@@ -1,4 +1,4 @@
-// GET /cluster/stream: the node's state for a gateway, whole first, then each change, with a beat so that silence means something.
+// GET /cluster/stream: the node's state for a gateway, complete first, then each change, with a beat so that silence shows a failure.
 import type { ServerResponse } from "node:http";
 import {
   BEAT_MS,
@@ -31,30 +31,30 @@ export type StreamParts = {
   readonly load: () => Omit<NodeLoad, "gateways">;
   readonly templates: () => readonly HeldTemplate[];
   readonly copies: () => readonly CopiedTemplate[];
-  /** What this node knows of the names of snapshots. */
+  /** The records of snapshot names that this node knows. */
   readonly names: { all(): readonly NameRecord[]; watch(onChange: (records: readonly NameRecord[]) => void): () => void };
-  /** Where clients of the gateway find sandboxes. */
+  /** Receives the domain at which clients of the gateway reach sandboxes. */
   readonly onDomain: (domain: string) => void;
 };
 
 export interface ClusterStreams {
-  /** For serve's `raw`. */
+  /** Adds the route to the `raw` scope of serve(). */
   routes(scope: RawScope): void;
-  /** Gateways that listen. */
+  /** The number of connected gateways. */
   readonly readers: number;
   end(): void;
 }
 
 const MAX_READERS = 256;
-/** A gateway that takes nothing holds up to this much, and is then let go: it comes back for the whole. */
+/** A gateway that does not read is disconnected beyond this backlog; it reconnects and gets the complete state. */
 const MAX_BEHIND_BYTES = 16 * 1024 * 1024;
-/** Templates whose change no event tells (one that was quarantined is back) are looked at this often. */
+/** The interval of a check for template changes that no event reports, such as the return of a quarantined one. */
 const TEMPLATES_MS = 30_000;
 const EVENT_PAGE = 256;
 
 export function openClusterStreams({ apiKey, registry, claims, events, identity, load, templates, copies, names, onDomain }: StreamParts): ClusterStreams {
   const readers = new Set<ServerResponse>();
-  /** Since the last change that was sent. */
+  /** Changes since the last frame. */
   let changed = new Map<string, keyof SandboxIDs>();
   let isSoon = false;
   let knownTemplates = "";
@@ -78,7 +78,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
     send({ kind: "change", sandboxes });
   }
 
-  /** All that happens in one turn of the loop goes out together. */
+  /** Sends all changes of one event-loop tick in one frame. */
   function onChange(sandboxID: string, shown: keyof SandboxIDs): void {
     changed.set(sandboxID, shown);
     if (isSoon) return;
@@ -97,7 +97,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
     send(frame);
   }
 
-  /** Most events are of sandboxes, and a list of thousands of templates is not compared for each. */
+  /** Most events concern sandboxes, and comparing thousands of templates for each of them would be expensive. */
   function onEvents(): void {
     const page = events.read(seenEvent, EVENT_PAGE);
     seenEvent = page.at(-1)?.id ?? seenEvent;
@@ -108,7 +108,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
   function start(): () => void {
     knownTemplates = JSON.stringify(templatesFrame());
     seenEvent = events.newest;
-    // It is paused on its way: gateways hold requests until it has arrived, or stays.
+    // A moving sandbox is shown as leaving, so that gateways hold requests until it has arrived or stays.
     const stopWatching = registry.watch((sandboxID, shown) => onChange(sandboxID, claims.leaving.has(sandboxID) && shown !== "gone" ? "leaving" : shown));
     const stopClaims = claims.watch((sandboxID, isLeaving) => {
       const record = registry.get(sandboxID);
@@ -116,7 +116,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
     });
     const stopEvents = events.watch(onEvents);
     const stopNames = names.watch((records) => {
-      // Whoever hears that a name means a snapshot knows the snapshot.
+      // Templates are sent before the name, so that a gateway knows the snapshot that a name means.
       if (records.some(({ snapshotID, nodeID }) => snapshotID !== "" && nodeID === identity().nodeID)) sendTemplates();
       send({ kind: "names", names: [...records] });
     });
@@ -143,7 +143,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
 
   function begin(reader: ServerResponse, version: number): void {
     stopAll ??= start();
-    // What is on its way to the others is in the state that this one gets.
+    // Pending changes go to the other readers first, since the new reader's state already contains them.
     flush();
     reader.on("close", () => remove(reader));
     reader.on("error", () => remove(reader));
@@ -168,7 +168,7 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
     routes(scope) {
       scope.get(STREAM_PATH, { exposeHeadRoute: false, config: { operation: "clusterStream", open: true } as object }, (request, reply) => {
         const given = request.headers["x-api-key"];
-        // A gateway with another key is told by what the two can be told apart, so that it can name both.
+        // A gateway with another key gets this node's fingerprint, so that its operator sees both.
         if (!sameSecret(given === undefined ? undefined : String(given), apiKey))
           fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's", { details: { fingerprint: fingerprintOf(apiKey, "api-key") } });
         if (isEnded) throw new Failure("SHUTTING_DOWN", "the node is stopping", { retryAfterSeconds: 1 });

@@ -1,27 +1,27 @@
-// Reads an exported snapshot's file as it comes in: strictly, entry by entry, holding no more than one of them.
+// Reads the file of an exported snapshot as a strict stream, with no more than one entry in memory.
 import { fail } from "@svc/contract/failures.ts";
 import { CHUNK_FOLDER, MANIFEST_ENTRY } from "./archive-write.ts";
 import { CHUNK_BYTES } from "./chunk-thread.ts";
 import { MAX_MANIFEST_BYTES } from "./manifest.ts";
 
 const BLOCK_BYTES = 512;
-/** Without a byte of it. */
+/** The longest time without a byte of the file. */
 const SILENCE_MS = 60_000;
 const CHUNK_NAME = /^[0-9a-f]{64}$/;
 
 export interface ArchiveReader {
-  /** The first entry. */
+  /** Reads the first entry. */
   manifest(): Promise<Buffer>;
-  /** Then each chunk, as its name says it; not verified. Ends where the archive does, and nothing may follow. */
+  /** Yields each chunk under its stated name without verifying it. Ends with the archive; any data after its end is an error. */
   chunks(): AsyncGenerator<{ readonly sha256: string; readonly bytes: Buffer }>;
 }
 
-/** @throws INVALID_REQUEST for what is no such file, SNAPSHOT_DAMAGED for one that is cut short, TIMED_OUT. */
+/** @throws INVALID_REQUEST for a file of another format, SNAPSHOT_DAMAGED for a truncated one, TIMED_OUT. */
 export function readArchive(body: AsyncIterable<Buffer>): ArchiveReader {
   // I46
   const incoming = body[Symbol.asyncIterator]();
-  const held: Buffer[] = [];
-  let heldBytes = 0;
+  const pending: Buffer[] = [];
+  let pendingBytes = 0;
   let readBytes = 0;
 
   async function more(): Promise<boolean> {
@@ -32,42 +32,42 @@ export function readArchive(body: AsyncIterable<Buffer>): ArchiveReader {
     const next = await Promise.race([incoming.next(), silence])
       .catch((cause: unknown) =>
         (cause as Error).message === "silence"
-          ? fail("TIMED_OUT", `no data of the file arrived for ${SILENCE_MS / 1000} s after ${readBytes + heldBytes} bytes`)
-          : fail("SNAPSHOT_DAMAGED", `the file ended early, after ${readBytes + heldBytes} bytes`, { cause }),
+          ? fail("TIMED_OUT", `no data of the file arrived for ${SILENCE_MS / 1000} s after ${readBytes + pendingBytes} bytes`)
+          : fail("SNAPSHOT_DAMAGED", `the file ended early, after ${readBytes + pendingBytes} bytes`, { cause }),
       )
       .finally(() => clearTimeout(timer));
     if (next.done === true) return false;
-    held.push(next.value);
-    heldBytes += next.value.length;
+    pending.push(next.value);
+    pendingBytes += next.value.length;
     return true;
   }
 
-  /** Exactly so many bytes, in a buffer of their own. */
+  /** Returns exactly `count` bytes in a buffer of their own. */
   async function take(count: number): Promise<Buffer> {
-    while (heldBytes < count)
-      if (!(await more())) fail("SNAPSHOT_DAMAGED", `the file ends after ${readBytes + heldBytes} bytes, in the middle: it was truncated`);
+    while (pendingBytes < count)
+      if (!(await more())) fail("SNAPSHOT_DAMAGED", `the file ends after ${readBytes + pendingBytes} bytes, in the middle: it was truncated`);
     const taken = Buffer.alloc(count);
     let done = 0;
     while (done < count) {
-      const first = held[0] as Buffer;
+      const first = pending[0] as Buffer;
       const part = first.subarray(0, count - done);
       done += part.copy(taken, done);
-      if (part.length === first.length) held.shift();
-      else held[0] = first.subarray(part.length);
+      if (part.length === first.length) pending.shift();
+      else pending[0] = first.subarray(part.length);
     }
-    heldBytes -= count;
+    pendingBytes -= count;
     readBytes += count;
     return taken;
   }
 
-  /** Behind the first of the two blocks of zeros that end an archive. */
+  /** Called after the first of the two zero blocks that end an archive. */
   async function ended(): Promise<void> {
     const second = await take(BLOCK_BYTES);
-    while (second.every((byte) => byte === 0) && heldBytes === 0) if (!(await more())) return;
+    while (second.every((byte) => byte === 0) && pendingBytes === 0) if (!(await more())) return;
     fail("SNAPSHOT_DAMAGED", `the file continues after its end, at byte ${readBytes}: something was appended; export the snapshot again`);
   }
 
-  /** Name and size; undefined at the end. */
+  /** Returns the entry's name and size; undefined at the end. */
   async function entry(): Promise<{ readonly name: string; readonly sizeBytes: number } | undefined> {
     const header = await take(BLOCK_BYTES);
     if (header.every((byte) => byte === 0)) return void (await ended());
@@ -111,7 +111,7 @@ function textAt(header: Buffer, at: number, length: number): string {
   return header.toString("latin1", at, at + (end === -1 ? length : end));
 }
 
-/** A header's checksum counts its own field as spaces. */
+/** The checksum of a tar header counts its own field as spaces. */
 function isSum(header: Buffer): boolean {
   const stated = Number.parseInt(textAt(header, 148, 8).trim(), 8);
   return stated === header.reduce((sum, byte, at) => sum + (at >= 148 && at < 156 ? 0x20 : byte), 0);

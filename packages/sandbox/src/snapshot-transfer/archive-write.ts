@@ -1,4 +1,4 @@
-// An exported snapshot as one file: a tar archive of its manifest and its chunks, each under its own name.
+// Writes an exported snapshot as one file: a tar archive of its manifest and its chunks, each an entry of its own.
 import { tarEnd, tarHeader, tarPadding } from "@svc/contract/tar.ts";
 import { type Chunk, chunksToSend, type Source } from "./describe.ts";
 
@@ -9,7 +9,7 @@ const BLOCK_BYTES = 512;
 const entryOf = (path: string, sizeBytes: number) => tarHeader({ path, kind: "file", mode: 0o600, sizeBytes, modifiedAtSeconds: 0, target: "" });
 const roundedUp = (bytes: number) => Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
 
-/** Of the whole file. */
+/** Returns the size of the complete file. */
 export function archiveBytes(manifest: Buffer, sources: readonly Source[]): number {
   let bytes = BLOCK_BYTES + roundedUp(manifest.length) + tarEnd().length;
   for (const { length } of chunksToSend(sources)) bytes += BLOCK_BYTES + roundedUp(length);

@@ -1,4 +1,4 @@
-// A build of another node's template that arrives: its files verified and in place, then on record as a copy.
+// Receives a build of another node's template: verifies its files, puts them in place, then records it as a copy.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Report } from "../observe/open-observe.ts";
@@ -20,7 +20,10 @@ export type ArriveBuildParts = {
   readonly log: Log;
 };
 
-/** `from`: in words. `mustStill`: before it is on record; where it throws, nothing of it stays. @throws what `receive`, `fetch` and `mustStill` throw. */
+/**
+ * `from` is a phrase for messages. `mustStill` runs before the copy is recorded; if it throws, nothing stays. @throws what `receive`, `fetch` and
+ * `mustStill` throw.
+ */
 export async function arriveBuild(
   parts: ArriveBuildParts,
   manifest: TemplateManifest,

@@ -1,4 +1,4 @@
-// The files of base templates in object storage: put there once, by the first node that has them, for all that stand on them.
+// The files of base templates in object storage, sent once by the first node that needs them, for all checkpoints based on them.
 import { rm } from "node:fs/promises";
 import type { ChunkStore } from "./chunk-store.ts";
 import type { ChunkThread } from "./chunk-thread.ts";
@@ -6,10 +6,10 @@ import { type BaseFile, readChunk } from "./describe.ts";
 import { type Deployment, readBase, type TransferFile, writeBase } from "./manifest.ts";
 import type { Packs } from "./packs.ts";
 
-// manifests/bases/<content>   the archive of one node: others, whose files have other times, name the same chunks
+// manifests/bases/<content>   one node's archive, used by all: archives of other nodes differ, since their files have other times
 
 export interface Bases {
-  /** Its chunks are there when this returns. */
+  /** The base's chunks are in object storage when this returns. */
   readonly file: BaseFile;
 }
 

@@ -1,4 +1,4 @@
-// Chunks and manifests in object storage: what is there is not sent again, and what is sent is bounded in rate and number at once.
+// Chunks and manifests in object storage: a stored chunk is not sent again, and transfers are bounded in rate and concurrency.
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -10,23 +10,23 @@ import { eachAtOnce, openPace } from "./pace.ts";
 import type { FromPeer } from "./peer.ts";
 import type { Placing } from "./placing.ts";
 
-// manifests/<kind>/<id>    names chunks; what no manifest and no intent names is collected
+// manifests/<kind>/<id>    names chunks; a chunk that no manifest and no intent names is collected
 // chunks/<2 hex>/<64 hex>  at most 4 MiB, named by SHA-256
-// intents/<random>         the manifest of an export under way
-// collecting/<node>        a collection under way: {"endsAtMs": …}
+// intents/<random>         the manifest of an export in progress
+// collecting/<node>        a collection in progress: {"endsAtMs": …}
 //
-// Why no chunk that a manifest names is ever collected: an export writes its intent, then looks for a collection; a collection
-// announces itself, then reads intents and manifests. So one of them sees the other. An export that sees one waits before it relies on
-// old chunks (new ones are never candidates); a collection deletes nothing past the end that it announced.
+// A chunk that a manifest names is never collected: an export writes its intent, then looks for a collection; a collection announces
+// itself, then reads intents and manifests. So at least one of them sees the other. An export that sees a collection waits before it
+// relies on old chunks (new ones are never candidates); a collection deletes nothing after the end that it announced.
 
 export const MANIFESTS = "manifests/";
 export const CHUNKS = "chunks/";
 export const INTENTS = "intents/";
 export const COLLECTING = "collecting/";
-/** An export takes no longer; an older intent was left by a kill. */
+/** The longest duration of an export; an older intent was left by a killed process. */
 export const EXPORT_MS = 6 * 3600_000;
 const LOOK_MS = 500;
-/** A collection's end is on its own clock. */
+/** The allowed clock difference, since the announced end of a collection is by its node's clock. */
 export const CLOCKS_APART_MS = 60_000;
 
 export type Sent = { readonly sentBytes: number; readonly sentChunks: number; readonly keptBytes: number; readonly keptChunks: number };
@@ -35,17 +35,17 @@ export type ChunkStoreOptions = {
   readonly objects: Objects;
   readonly concurrency: number;
   readonly bytesPerSecond: number;
-  /** Chunks and manifests that went through, each way. */
+  /** Counts a chunk by direction. */
   readonly count: (direction: "sent" | "kept" | "fetched" | "peer", bytes: number) => void;
 };
 
 export interface ChunkStore {
-  /** All chunks, then the manifest, are there when this returns. `read` gives a chunk's bytes. @throws TIMED_OUT past EXPORT_MS. */
+  /** All chunks, then the manifest, are stored when this returns. `read` returns a chunk's bytes. @throws TIMED_OUT past EXPORT_MS. */
   send(key: string, manifest: Buffer, sources: readonly Source[], read: (chunk: Chunk) => Promise<Buffer>): Promise<Sent>;
   manifest(key: string): Promise<Buffer | undefined>;
-  /** Fetches all that is wanted, from another node first where it has it. @throws SNAPSHOT_DAMAGED where a chunk is missing or is another. */
+  /** Fetches all wanted chunks, first from another node that has them. @throws SNAPSHOT_DAMAGED if a chunk is missing or has other content. */
   fetch(placing: Placing, fromPeer?: FromPeer): Promise<void>;
-  /** Its chunks go with the next collection. */
+  /** Removes the manifest; the next collection removes its chunks. */
   drop(key: string): Promise<void>;
 }
 
@@ -60,7 +60,7 @@ function isRefused(error: unknown): false {
 export function openChunkStore({ objects, concurrency, bytesPerSecond, count }: ChunkStoreOptions): ChunkStore {
   const pace = openPace(bytesPerSecond, concurrency);
 
-  /** Until no collection is under way. */
+  /** Waits until no collection is in progress. */
   async function uncollected(): Promise<void> {
     for (;;) {
       let isUnderWay = false;
@@ -98,7 +98,7 @@ export function openChunkStore({ objects, concurrency, bytesPerSecond, count }: 
         await objects.put(`${MANIFESTS}${key}`, manifest);
         return sent;
       } finally {
-        // What fails here, or a kill prevents, a collection does later.
+        // If the delete fails or a kill prevents it, a later collection removes the intent.
         await objects.delete(intent).catch(() => undefined);
       }
     },
@@ -107,7 +107,7 @@ export function openChunkStore({ objects, concurrency, bytesPerSecond, count }: 
       await eachAtOnce([...placing.wanted], concurrency, async ([sha256, length]) => {
         await pace(length, async () => {
           const given = await fromPeer?.(sha256);
-          // What is not what was written there may be whole in object storage.
+          // A chunk that arrived damaged from the other node may be intact in object storage.
           if (given !== undefined && (await placing.place(sha256, given).then(isPlaced, isRefused))) return count("peer", length);
           const bytes = await objects.get(chunkKey(sha256), CHUNK_BYTES);
           if (bytes === undefined) fail("SNAPSHOT_DAMAGED", `chunk ${sha256} is not in ${objects.url}`);

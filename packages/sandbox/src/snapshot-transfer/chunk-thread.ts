@@ -1,19 +1,19 @@
-// Files in chunks of 4 MiB, each named by its SHA-256: read and written by a thread that is started when there is work.
+// Reads and writes files in chunks of 4 MiB, each named by its SHA-256, on a thread that is started when there is work.
 import { Worker } from "node:worker_threads";
 import { fail } from "@svc/contract/failures.ts";
-import type { FromChunks, Place, ToChunks } from "./chunk-worker.ts";
+import type { FromChunks, Location, ToChunks } from "./chunk-worker.ts";
 
 export const CHUNK_BYTES = 4 * 2 ** 20;
-/** Started in some 50 ms; it holds memory while it lives. */
+/** The thread starts in about 50 ms, but takes memory while it lives, so it ends after this idle time. */
 const IDLE_MS = 30_000;
 const MAX_HEAP_MB = 64;
 
 export interface ChunkThread {
-  /** The chunk's name; undefined where all of it is zero. */
+  /** Returns the chunk's name; undefined if it contains only zeros. */
   hash(path: string, at: number, length: number): Promise<string | undefined>;
   read(path: string, at: number, length: number): Promise<{ readonly sha256: string; readonly bytes: Buffer } | undefined>;
-  /** False, and nothing written, when `bytes` are not what they should be. They are the thread's from here on. @throws DISK_FULL as the system says it. */
-  place(places: readonly Place[], bytes: Buffer, sha256: string): Promise<boolean>;
+  /** Returns false, and writes nothing, if the hash of `bytes` differs. Transfers `bytes` to the thread. @throws DISK_FULL with the system's code. */
+  place(locations: readonly Location[], bytes: Buffer, sha256: string): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -36,7 +36,7 @@ export function openChunkThread(): ChunkThread {
     mine.on("message", (answer: FromChunks) => {
       waiting.get(answer.id)?.(answer);
       waiting.delete(answer.id);
-      if (waiting.size === 0) rest();
+      if (waiting.size === 0) endWhenIdle();
     });
     const lost = (why: string) => {
       if (worker !== mine) return;
@@ -49,13 +49,13 @@ export function openChunkThread(): ChunkThread {
     return mine;
   }
 
-  function rest(): void {
+  function endWhenIdle(): void {
     worker?.unref();
     clearTimeout(idle);
     idle = setTimeout(() => {
-      const resting = worker;
+      const idleWorker = worker;
       worker = undefined;
-      void resting?.terminate();
+      void idleWorker?.terminate();
     }, IDLE_MS);
     idle.unref();
   }
@@ -80,10 +80,10 @@ export function openChunkThread(): ChunkThread {
       if (sha256 === undefined) return undefined;
       return { sha256, bytes: Buffer.from((bytes ?? fail("INTERNAL", "a chunk arrived without its bytes")).buffer) };
     },
-    async place(places, bytes, sha256) {
-      // A small buffer is a part of one that others share.
+    async place(locations, bytes, sha256) {
+      // A small buffer is a slice of a shared pool, which must not be transferred, so it is copied.
       const own = bytes.byteLength === bytes.buffer.byteLength && bytes.buffer instanceof ArrayBuffer ? bytes.buffer : new Uint8Array(bytes).buffer;
-      return (await ask((id) => ({ id, verb: "place", places, bytes: new Uint8Array(own), sha256 }), [own])).sha256 !== undefined;
+      return (await ask((id) => ({ id, verb: "place", locations, bytes: new Uint8Array(own), sha256 }), [own])).sha256 !== undefined;
     },
     async close() {
       clearTimeout(idle);

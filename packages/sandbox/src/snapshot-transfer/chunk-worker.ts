@@ -1,14 +1,16 @@
-// The thread that reads, hashes, verifies and writes chunks of files, so that no sandbox's request waits for a hash.
+// The thread that reads, hashes, verifies and writes chunks of files, so that requests to sandboxes never wait for a hash.
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { parentPort } from "node:worker_threads";
 
 export type ToChunks =
   | { readonly id: number; readonly verb: "read"; readonly path: string; readonly at: number; readonly length: number; readonly withBytes: boolean }
-  | { readonly id: number; readonly verb: "place"; readonly places: readonly Place[]; readonly bytes: Uint8Array; readonly sha256: string };
-export type Place = { readonly path: string; readonly at: number };
+  | { readonly id: number; readonly verb: "place"; readonly locations: readonly Location[]; readonly bytes: Uint8Array; readonly sha256: string };
+export type Location = { readonly path: string; readonly at: number };
 
-/** `sha256` of a read is undefined where all is zero, of a placing where it is not the one that was expected: then nothing was written. */
+/**
+ * A read's `sha256` is undefined for zeros only; a placing's is undefined if the hash differs from the expected one, and then nothing was written.
+ */
 export type FromChunks = {
   readonly id: number;
   readonly sha256?: string;
@@ -16,7 +18,7 @@ export type FromChunks = {
   readonly error?: { readonly code?: string; readonly message: string };
 };
 
-/** Zeros within a chunk are holes, too, so that a file takes the disk that its source took. */
+/** Zeros of this size within a chunk become holes, so that a file takes no more disk than its source. */
 const HOLE_BYTES = 64 * 1024;
 const zeros = Buffer.alloc(HOLE_BYTES);
 
@@ -46,9 +48,9 @@ function read({ path, at, length, withBytes }: ToChunks & { verb: "read" }): Omi
   return withBytes ? { sha256: sha256(bytes), bytes } : { sha256: sha256(bytes) };
 }
 
-function place({ places, bytes, sha256: expected }: ToChunks & { verb: "place" }): Omit<FromChunks, "id"> {
+function place({ locations, bytes, sha256: expected }: ToChunks & { verb: "place" }): Omit<FromChunks, "id"> {
   if (sha256(bytes) !== expected) return {};
-  for (const { path, at } of places) {
+  for (const { path, at } of locations) {
     const file = openSync(path, "r+");
     try {
       for (let done = 0; done < bytes.length; done += HOLE_BYTES) {
@@ -68,8 +70,8 @@ parentPort?.on("message", (message: ToChunks) => {
   try {
     answer = { id: message.id, ...(message.verb === "read" ? read(message) : place(message)) };
   } catch (error) {
-    const { code, message: words } = error as NodeJS.ErrnoException;
-    answer = { id: message.id, error: { ...(code === undefined ? {} : { code }), message: words } };
+    const { code, message: text } = error as NodeJS.ErrnoException;
+    answer = { id: message.id, error: { ...(code === undefined ? {} : { code }), message: text } };
   }
   parentPort?.postMessage(answer, answer.bytes === undefined ? [] : [answer.bytes.buffer as ArrayBuffer]);
 });

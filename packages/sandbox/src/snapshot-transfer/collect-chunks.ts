@@ -1,11 +1,11 @@
-// Takes away the chunks that no manifest names any more, and what exports and collections that were killed left.
+// Deletes the chunks that no manifest names any more, and what killed exports and collections left.
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { CHUNKS, CLOCKS_APART_MS, COLLECTING, EXPORT_MS, INTENTS, MANIFESTS } from "./chunk-store.ts";
 import { chunkNamesIn, MAX_MANIFEST_BYTES } from "./manifest.ts";
 
-/** A collection announces its end, and deletes nothing past it. */
+/** The announced duration of a collection, after which it deletes nothing. */
 const COLLECTION_MS = 10 * 60_000;
-/** The last call may take this long. */
+/** Deletions stop this long before the end, since the last call may take that long. */
 const CALL_MS = 3 * 60_000;
 
 export type CollectedChunks = {
@@ -17,21 +17,21 @@ export type CollectedChunks = {
 };
 
 export type CollectOptions = {
-  /** One collection of it at a time. */
+  /** Identifies the node; it runs at most one collection at a time. */
   readonly nodeID: string;
-  /** Younger chunks stay in any case. */
+  /** Younger chunks are never collected. */
   readonly graceMs: number;
   readonly nowMs?: () => number;
 };
 
-/** @throws SNAPSHOT_DAMAGED, deleting nothing, when a manifest cannot be read: what it names is not known. */
+/** @throws SNAPSHOT_DAMAGED, and deletes nothing, if a manifest cannot be read, since the chunks that it names are unknown then. */
 export async function collectChunks(objects: Objects, { nodeID, graceMs, nowMs = Date.now }: CollectOptions): Promise<CollectedChunks> {
   // I39
   const announced = `${COLLECTING}${nodeID}`;
   const begin = performance.now();
   await objects.put(announced, Buffer.from(JSON.stringify({ endsAtMs: nowMs() + COLLECTION_MS })));
   try {
-    // In this order: a chunk that comes after its listing is no candidate, one that was listed is named by what is read now.
+    // The order matters: a chunk that is sent after this listing is not a candidate, and a listed chunk in use is named by a manifest read afterwards.
     const candidates: { readonly key: string; readonly sizeBytes: number }[] = [];
     const all = { chunks: 0, bytes: 0 };
     for await (const { key, sizeBytes, modifiedAtMs } of objects.list(CHUNKS)) {
@@ -55,14 +55,14 @@ export async function collectChunks(objects: Objects, { nodeID, graceMs, nowMs =
   }
 }
 
-/** What a collection of this node's left that was killed: it deletes nothing any more, and exports need not wait for its end. */
+/** Removes the announcement of this node's killed collection: it deletes nothing any more, so exports need not wait for its end. */
 export const endCollection = (objects: Objects, nodeID: string) => objects.delete(`${COLLECTING}${nodeID}`);
 
 async function namedChunks(objects: Objects, nowMs: number): Promise<{ named: Set<string>; manifests: number }> {
   const named = new Set<string>();
   let manifests = 0;
   for await (const { key, modifiedAtMs } of objects.list(COLLECTING)) if (modifiedAtMs < nowMs - EXPORT_MS) await objects.delete(key);
-  // Intents first: an export that ends between the two listings has its manifest by then.
+  // Intents are listed first: an export that ends between the two listings has written its manifest by then.
   for (const prefix of [INTENTS, MANIFESTS]) {
     for await (const { key, modifiedAtMs } of objects.list(prefix)) {
       if (prefix === INTENTS && modifiedAtMs < nowMs - EXPORT_MS) {

@@ -1,11 +1,11 @@
-// What seals manifests, and by what name a home is known in object storage.
+// Derives the key that seals manifests, and names a home in object storage.
 import { createHmac, type KeyObject, randomBytes } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { InitKeys } from "../agent/init-keys.ts";
 import type { Deployment } from "./manifest.ts";
 
-/** The nodes of a deployment share the seeds that envd's keys come from; what seals manifests is no key that envd knows. */
+/** The nodes of a deployment share the seeds of envd's keys; the sealing key is derived from a seed and unknown to envd. */
 export const deploymentOf = (initKeys: InitKeys): Deployment => ({
   key: codeKeyOf(seedOf(initKeys.signer(initKeys.current))),
   keys: () => initKeys.seeds().map(codeKeyOf),
@@ -13,7 +13,7 @@ export const deploymentOf = (initKeys: InitKeys): Deployment => ({
 });
 
 const codeKeyOf = (seed: string) => createHmac("sha256", seed).update("svc:transfer:v1").digest("hex");
-/** An Ed25519 key's own 32 bytes stand last. */
+/** The last 32 bytes of an exported Ed25519 key are its seed. */
 const seedOf = (key: KeyObject) => key.export({ format: "der", type: "pkcs8" }).subarray(-32).toString("hex");
 
 export async function storageIDOf(folder: string): Promise<string> {

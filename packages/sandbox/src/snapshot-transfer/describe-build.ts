@@ -1,4 +1,4 @@
-// A build of a template as it leaves a node: with the memory that its start command left, or the files alone.
+// Describes a build of a template for a transfer: with the memory that its start command left, or its files only.
 import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Copy } from "../template/copies.ts";
 import type { Images } from "../template/images.ts";
@@ -11,7 +11,7 @@ export type DescribeBuildParts = {
   readonly images: Pick<Images, "of">;
 };
 
-/** What was described stays while `work` runs. `baseFile`: absent where set-up's files do not transfer along. @throws what `describe` throws. */
+/** The described files are kept while `work` runs. Without `baseFile` the base's files are not transferred. @throws what `describe` throws. */
 export async function withBuild<T>(
   { describing, checkpoints, images }: DescribeBuildParts,
   { result }: Copy,

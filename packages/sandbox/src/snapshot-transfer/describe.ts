@@ -1,4 +1,4 @@
-// What is to transfer: the files of a checkpoint and all that it stands on, each with its chunks' names, and where its bytes are.
+// Describes a transfer: the files of a checkpoint and all that it is based on, each with its chunks' names and the location of its bytes.
 import { access, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -15,7 +15,7 @@ import { describeFile, type Packs } from "./packs.ts";
 
 export type Source = {
   readonly file: TransferFile;
-  /** Where its bytes are; an archive of a folder is made when it is first asked for. */
+  /** Returns the path of the bytes; the archive of a folder is made on the first call. */
   readonly path: () => Promise<string>;
 };
 
@@ -31,7 +31,7 @@ export type Subject = Pick<Manifest, "kind" | "runtime" | "limits" | "snapshot" 
 
 export type DescribeParts = {
   readonly home: string;
-  /** The key that the envd of a checkpoint obeys which names none. */
+  /** The init key of a checkpoint that does not name one. */
   readonly unnamedKey: string;
   readonly checkpoints: Pick<Checkpoints, "find" | "verify">;
   readonly images: Pick<Images, "chainOf">;
@@ -41,14 +41,14 @@ export type DescribeParts = {
   readonly packs: Packs;
 };
 
-/** The files of a template of set-up's, by the name of their content, as they transfer along. */
+/** Describes the files of a setup template, identified by their content, for the transfer. */
 export type BaseFile = (content: string, rootfs: string) => Promise<TransferFile>;
 
-/** `baseFile`: absent where they do not. The caller holds the checkpoint. @throws SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE. */
+/** Without `baseFile` the base's files are not transferred. The caller holds the checkpoint. @throws SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE. */
 export async function describe(parts: DescribeParts, subject: Subject, baseFile: BaseFile | undefined): Promise<Described> {
   const { checkpoints, thread, packs, home } = parts;
   const { checkpointID, image, envd, envdVersion, ...rest } = subject;
-  // This machine's processor may lack what another's has.
+  // The processor is not checked here, because the snapshot may be used on another machine.
   await checkpoints.verify(checkpointID, false);
   const { directory, sizeBytes, initKey, processor } = await checkpoints.find(checkpointID);
   const { sources, add, packed, undo } = openSources(parts.packs);
@@ -61,7 +61,7 @@ export async function describe(parts: DescribeParts, subject: Subject, baseFile:
     const envdFile = await describeFile(thread, "envd", envdPath(home, envd));
     add(envdFile, async () => envdPath(home, envd));
     const program = rest.kind === "memory" ? await readFile(join(directory, "runsc"), "utf8").catch(() => undefined) : undefined;
-    // A plain file is small, for nodes of one version; all else must start wherever it comes to.
+    // An export as a plain file leaves the program out to stay small, for nodes of one version; any other transfer must start everywhere.
     const itsPath = program === undefined || baseFile === undefined ? undefined : await pathOfProgram(home, program);
     const programFile = itsPath === undefined ? undefined : await packs.describeNamed(program ?? "", itsPath);
     if (programFile !== undefined) add(programFile, async () => itsPath ?? "");
@@ -85,7 +85,7 @@ export async function describe(parts: DescribeParts, subject: Subject, baseFile:
   }
 }
 
-/** Undefined where it is gone: then its memory starts on nodes alone that have it. */
+/** Returns undefined if the program is gone; the memory then starts only on nodes that have it. */
 async function pathOfProgram(home: string, program: string): Promise<string | undefined> {
   const path = programPath(home, program);
   return access(path).then(
@@ -94,7 +94,7 @@ async function pathOfProgram(home: string, program: string): Promise<string | un
   );
 }
 
-/** What sandboxes start from, where nothing of their memory is kept. */
+/** Describes the image only, for sandboxes that start without stored memory. */
 export async function describeAlone(parts: DescribeParts, image: RootImage, baseFile: BaseFile | undefined): Promise<DescribedImage> {
   const { sources, packed, undo } = openSources(parts.packs);
   try {
@@ -163,7 +163,7 @@ function templateOf(setUp: Pick<TemplateSource, "list">, base: RootImage): Templ
 
 export type Chunk = ChunkPlace & { readonly source: Source };
 
-/** Each chunk that is transferred, once. */
+/** Yields each chunk to transfer once. */
 export function* chunksToSend(sources: readonly Source[]): Generator<Chunk> {
   const seen = new Set<string>();
   for (const source of sources) {
@@ -175,7 +175,7 @@ export function* chunksToSend(sources: readonly Source[]): Generator<Chunk> {
   }
 }
 
-/** @throws SNAPSHOT_DAMAGED when it is not what was described. */
+/** @throws SNAPSHOT_DAMAGED if the content has changed since it was described. */
 export async function readChunk(thread: ChunkThread, { source, sha256, at, length }: Chunk): Promise<Buffer> {
   const path = await source.path();
   const found = await thread.read(path, at, length);

@@ -1,4 +1,4 @@
-// Drops what other nodes made: copies here, and, where the node that made it left the deployment, what object storage has of it.
+// Deletes what other nodes made: copies on this node and, if the node that made it has left the deployment, its data in object storage.
 import type { Snapshots } from "../records/snapshots.ts";
 import type { Copies } from "../template/copies.ts";
 import type { Catalog, Exports } from "./exports.ts";
@@ -18,9 +18,12 @@ export type DropsParts = {
 };
 
 export interface Drops {
-  /** Copies of a template, by its id or name, or of a snapshot, by its id; and what object storage has of it, where `isOrphan`. Whether there was any. */
+  /**
+   * Deletes copies of a template (by id or name) or a snapshot (by id), and with `isOrphan` its data in object storage. Returns true if there was
+   * any.
+   */
   drop(asked: string, isOrphan: boolean): Promise<boolean>;
-  /** One copy, by the id of a snapshot or build. */
+  /** Deletes one copy by the id of its snapshot or build. */
   dropOne(id: string): Promise<boolean>;
 }
 
@@ -30,7 +33,7 @@ export function openDrops({ copies, snapshots, dropCopy, deleteSnapshot, exports
     const isCopy = copies.get(id) !== undefined;
     if (isCopy) await dropCopy(id);
     if (snapshots.find(id)?.originNodeID === undefined) return isCopy;
-    // The note first: what object storage has of it is the other node's to take away.
+    // The note is removed first, so that the data in object storage, which is the other node's, is not deleted.
     await exports?.forget(id);
     return deleteSnapshot(id);
   }
@@ -44,7 +47,7 @@ export function openDrops({ copies, snapshots, dropCopy, deleteSnapshot, exports
       if (!isOrphan || stored === undefined || storedTemplates === undefined) return isDropped;
       const id = here[0]?.buildID ?? (await stored.anyOf(asked));
       if (id === undefined) return isDropped;
-      // What is listed first: by what is left after a kill it can be deleted again.
+      // The catalog entry is deleted first, because the remaining data is enough to repeat the delete after a kill.
       if (!BUILD_ID.test(id)) {
         await catalog?.drop("snapshots", id);
         return (await stored.dropSnapshot(id)) || isDropped;

@@ -1,4 +1,4 @@
-// Exports in the background: what is paused or kept here and is not yet in object storage, one after the other, until it is there.
+// Exports in the background: paused sandboxes and snapshots that are not in object storage yet, a few at a time, with retries.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,30 +12,33 @@ import { type Snapshots, shownSnapshot } from "../records/snapshots.ts";
 import type { Stored } from "./stored.ts";
 import { keptAs } from "./subjects.ts";
 
-// snapshot-transfer/exported/<sandboxID>.<checkpointID>   it is, or may be, in object storage: a resume or an end takes it away there
+// snapshot-transfer/exported/<sandboxID>.<checkpointID>   it is, or may be, in object storage; a resume or an end deletes it there
 // snapshot-transfer/exported/<snapshotID>
 
-/** With the program that its memory needs; what an earlier version exported without is exported again, and only that is sent. */
+/**
+ * The note of a complete export with the program for its memory. Exports of an earlier version lack the program and are exported again, which sends
+ * only the program.
+ */
 const WHOLE = "whole with its program";
 const AT_ONCE = 2;
-/** What is under way goes on from its beginning after the next start; what it sent by then is not sent again. */
+/** The bound for the close; an interrupted export is repeated after the next start without sending its stored chunks again. */
 const CLOSE_MS = 2_000;
 const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 60_000;
-/** It was resumed, has ended or was deleted meanwhile. */
+/** Failures after which there is nothing to export: it was resumed, has ended or was deleted meanwhile. */
 const over = new Set<string>(["SANDBOX_RUNNING", "SANDBOX_NOT_FOUND", "SNAPSHOT_NOT_FOUND", "SANDBOX_MOVED"]);
-/** What another attempt may change. */
+/** Failures that a retry may resolve. */
 const passing = new Set<string>(["OBJECTS_UNAVAILABLE", "DISK_FULL", "TIMED_OUT", "TOO_MANY_REQUESTS", "ETCD_UNAVAILABLE", "INTERNAL"]);
 export const isPassing = (name: string): boolean => passing.has(name);
 
 export interface Sharing {
-  /** It is whole there under this name. @throws ETCD_UNAVAILABLE, SANDBOX_MOVED. */
+  /** The sandbox is complete in object storage under this manifest. @throws ETCD_UNAVAILABLE, SANDBOX_MOVED. */
   share(sandboxID: string, manifest: string): Promise<void>;
-  /** It has ended. @throws ETCD_UNAVAILABLE. */
+  /** The sandbox has ended. @throws ETCD_UNAVAILABLE. */
   forget(sandboxID: string): Promise<void>;
 }
 
-/** What lists show of it while no node that has it answers. Each @throws ETCD_UNAVAILABLE. */
+/** The entries that lists show while no node that has the snapshot or template answers. Every method @throws ETCD_UNAVAILABLE. */
 export interface Catalog {
   put(kind: "snapshots", id: string, listed: SnapshotInfo): Promise<void>;
   put(kind: "templates", id: string, listed: ListedTemplate): Promise<void>;
@@ -55,23 +58,23 @@ export type ExportsParts = {
 
 export interface Exports {
   readonly waiting: number;
-  /** Exports it soon; again and again while object storage does not answer. By id; what is gone by then is left out. */
+  /** Exports soon, by id, with retries while object storage does not answer; an id that is gone by then is skipped. */
   soon(id: string): void;
-  /** What its record says is about to change: what is there will not do, and nothing here takes it for whole any more. */
+  /** Marks the export as outdated before the record changes, so that nothing here treats it as complete any more. */
   outdate(id: string): Promise<void>;
-  /** Whether something of it may be there that nobody has taken away yet. */
+  /** Returns true if object storage may still have something of it. */
   has(id: string): Promise<boolean>;
-  /** When it is there, and others may take it over. @throws what the one attempt throws; then it is tried on in the background. */
+  /** Returns once it is stored and other nodes may take it over. @throws the failure of this one attempt; retries then follow in the background. */
   now(id: string): Promise<void>;
-  /** It was resumed, has ended or was deleted: takes it away there, soon. */
+  /** The sandbox was resumed or has ended, or the snapshot was deleted: deletes the export soon. */
   drop(id: string): void;
-  /** It came from there, or is there for another node to go on with. */
+  /** Notes that it is in object storage: it was imported from there, or another node may resume it from there. */
   note(id: string): Promise<void>;
-  /** It was another node's, which this one took it from to end it. @throws ETCD_UNAVAILABLE; then it is tried on in the background. */
+  /** Ends another node's sandbox that this node took over to end it. @throws ETCD_UNAVAILABLE; retries then follow in the background. */
   end(paused: { readonly sandboxID: string; readonly checkpointID: string }): Promise<void>;
-  /** What is there of it is another node's now. */
+  /** Forgets the export, since it belongs to another node now. */
   forget(id: string): Promise<void>;
-  /** After a start: exports what is missing, takes away what is over. */
+  /** Called after a start: exports what is missing and deletes what is over. */
   start(): Promise<void>;
   close(): Promise<void>;
 }
@@ -81,7 +84,7 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
   await mkdir(notes, { recursive: true, mode: 0o700 });
   const pending = new Set<string>();
   const underWay = new Map<string, Promise<void>>();
-  /** Snapshots that etcd lists, by the names that they had. */
+  /** Snapshots listed in etcd, with the names that they had. */
   const listed = new Map<string, readonly string[]>();
   const closing = new AbortController();
   let workers = 0;
@@ -92,19 +95,19 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     const checkpointID = keptAs(registry.get(id));
     return checkpointID === undefined ? undefined : `${id}.${checkpointID}`;
   };
-  /** Nothing is known of what its record says: what is there of it may be all that is left. */
+  /** True if the record is quarantined: the export is then kept, because it may be the only copy. */
   const isQuarantined = (id: string) => quarantine.find(isSnapshot(id) ? "snapshot" : "sandbox", id) !== undefined;
 
   const isWhole = async (note: string) => (await readFile(join(notes, note), "utf8").catch(() => "")) === WHOLE;
 
   async function send(id: string, note: string): Promise<void> {
     if (await isWhole(note)) return;
-    // Before it is there: a kill between the two leaves a note of nothing, never an export that nobody takes away.
+    // The empty note is written first: a kill before the export leaves a note without an export, never an export that nothing deletes.
     await writeFile(join(notes, note), "");
     await (isSnapshot(id) ? stored.exportSnapshot(id) : stored.exportSandbox(id));
     await writeFile(join(notes, note), WHOLE);
   }
-  /** One at a time for each moment that it was kept at. */
+  /** Runs one export at a time per checkpoint. */
   function once(id: string): Promise<void> {
     const note = noteOf(id);
     if (note === undefined) return Promise.resolve();
@@ -113,7 +116,7 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     return work;
   }
 
-  /** As `once`, and others may take over what is there. */
+  /** Exports, then lets other nodes take the sandbox over, or lists the snapshot. */
   async function complete(id: string): Promise<void> {
     const note = noteOf(id);
     await once(id);
@@ -122,9 +125,9 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     else await sharing?.share(id, `sandboxes/${note.replace(".", "/")}`);
   }
 
-  /** As lists show it, and those of this node's whose name it may have taken. */
+  /** Lists the snapshot in the catalog, and lists again this node's other snapshots whose name it took. */
   async function list(snapshotID: string): Promise<void> {
-    // One that was fetched is its own node's to list.
+    // A fetched snapshot is listed by its origin node.
     if (catalog === undefined || snapshots.find(snapshotID)?.originNodeID !== undefined) return;
     const taken = snapshots.find(snapshotID)?.names ?? [];
     for (const each of listed.keys()) {
@@ -134,18 +137,18 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
       listed.set(each, current.names);
     }
     const current = snapshots.find(snapshotID);
-    // It was deleted meanwhile, which takes it away there.
+    // A deleted snapshot is removed from object storage by its own drop.
     if (current === undefined) return;
     await catalog.put("snapshots", snapshotID, shownSnapshot(current));
     listed.set(snapshotID, current.names);
     if (snapshots.find(snapshotID) === undefined) await catalog.drop("snapshots", snapshotID);
   }
 
-  /** Takes away what is there of an id, but what is paused now. */
+  /** Deletes all exports of an id except that of the current checkpoint. */
   async function dropOver(id: string): Promise<void> {
     if (isQuarantined(id)) return;
     const current = noteOf(id);
-    // First: what another node takes over must be there.
+    // The ownership record goes first: another node may take over only what is still stored.
     if (!isSnapshot(id) && !isOwned(registry.get(id))) await sharing?.forget(id);
     for (const note of (await readdir(notes)).filter((name) => name === id || name.startsWith(`${id}.`))) {
       if (note === current) continue;
@@ -169,12 +172,12 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
           await complete(id).catch((error: unknown) => {
             if (!over.has(asFailure(error).name)) throw error;
           });
-          // Last: there is always one there of what is paused.
+          // The old export is deleted after the new one is complete, so that a paused sandbox always has one.
           await dropOver(id);
           waitMs = FIRST_WAIT_MS;
         } catch (error) {
           const failure = asFailure(error);
-          // What the stop cut off is the next start's.
+          // An export interrupted by the stop is repeated after the next start.
           if (closing.signal.aborted) return;
           log.error({ err: error, id, isTriedAgain: isPassing(failure.name) }, "a snapshot or paused sandbox could not be exported to object storage");
           if (!isPassing(failure.name)) continue;
@@ -209,7 +212,7 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
       try {
         if (isSnapshot(id)) await once(id);
         else await complete(id);
-        // What etcd lists of it may follow.
+        // The entry in etcd may follow in the background.
         if (isSnapshot(id)) soon(id);
       } catch (error) {
         soon(id);
@@ -235,7 +238,7 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
         if (note === noteOf(id) && (await isWhole(note))) whole.add(id);
         else soon(id);
       }
-      // Of those that are whole, others may not know.
+      // Complete exports are repeated as well if there are other nodes, since those may not know of them.
       for (const record of registry.all()) if (isPaused(record) && (sharing !== undefined || !whole.has(record.sandboxID))) soon(record.sandboxID);
       for (const { snapshotID, originNodeID } of snapshots.list({}))
         if (originNodeID === undefined && (catalog !== undefined || !whole.has(snapshotID))) soon(snapshotID);

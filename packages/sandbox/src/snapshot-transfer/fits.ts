@@ -1,4 +1,4 @@
-// Whether a checkpoint that was transferred can go on here; where not, why, and what to do.
+// Checks whether a transferred checkpoint can start on this node; if not, the failure says why and what to do.
 import { access } from "node:fs/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { missingHere, thisProcessor } from "../runtime/cpu.ts";
@@ -8,10 +8,10 @@ import type { Deployment, ReadManifest } from "./manifest.ts";
 
 export type Here = {
   readonly home: string;
-  /** Whether this node holds the key that an envd obeys. */
+  /** Returns true if this node has the private half of an envd's key. */
   readonly isOurs: Deployment["isOurs"];
   readonly runtimes: ReadonlySet<RuntimeName>;
-  /** The program of new sandboxes, where memory needs the one that wrote it. */
+  /** Returns the program of new sandboxes if memory needs the very program that wrote it. */
   readonly program: (runtime: RuntimeName) => Promise<string | undefined>;
 };
 
@@ -21,7 +21,7 @@ export async function mustFit({ manifest, isOwn }: ReadManifest, here: Here): Pr
   const { runtime, kind, program, programFile, processor, deployment } = manifest;
   if (!here.runtimes.has(runtime)) unsuitable(`it needs the ${runtime} driver, and this node has ${[...here.runtimes].join(", ")}`);
   if (kind === "filesystem") {
-    // Its files are unpacked by root, and only gVisor does so inside the sandbox.
+    // Root unpacks these files, and only gVisor does so inside the sandbox.
     if (!isOwn && runtime !== "gvisor")
       unsuitable(`it is of another deployment, and files of the ${runtime} driver are taken from nodes of the same one alone`);
     return;

@@ -1,4 +1,4 @@
-// Snapshots and builds of templates straight from the node that has them, in a deployment without object storage.
+// Fetches snapshots and builds of templates directly from the node that has them, in a deployment without object storage.
 
 import { isLater, type NameRecord, type OfferAnswer } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
@@ -6,7 +6,7 @@ import type { Log } from "@svc/kit/log.ts";
 import { type Snapshots, withTag } from "../records/snapshots.ts";
 import type { Copies } from "../template/copies.ts";
 import { type ArriveBuildParts, arriveBuild } from "./arrive-build.ts";
-import type { HeldChunks } from "./held-chunks.ts";
+import type { LocalChunks } from "./local-chunks.ts";
 import { type Deployment, othersSecrets, readManifest } from "./manifest.ts";
 import { askOffer, type Neighbour, type Neighbours, type Offered, openOffered } from "./neighbour.ts";
 import { eachAtOnce, openPace } from "./pace.ts";
@@ -23,25 +23,25 @@ export type FromNodesParts = ArriveBuildParts & {
   readonly snapshots: Pick<Snapshots, "find" | "list" | "names">;
   readonly copies: Copies;
   readonly files: Pick<SnapshotFiles, "keep">;
-  readonly held: HeldChunks;
+  readonly localChunks: LocalChunks;
   readonly deployment: Deployment;
   readonly concurrency: number;
   readonly bytesPerSecond: number;
   readonly metrics: TransferMetrics;
-  /** Copies of what was deleted where it was made. */
+  /** Deletes a copy whose original was deleted. */
   readonly drop: (id: string) => Promise<unknown>;
   readonly log: Log;
 };
 
 export interface FromNodes {
   /**
-   * The id of what another node has under this id, name or NAME:TAG; it is here when this returns. Undefined where no node has it and
-   * all answered. @throws TEMPLATE_NOT_FOUND where some did not; TOO_MANY_REQUESTS, SERVER_UNREACHABLE, and what `receive` throws.
+   * Returns the id of what another node has under this id, name or NAME:TAG; it is on this node when this returns. Returns undefined if all nodes
+   * answered and none has it. @throws TEMPLATE_NOT_FOUND if some did not answer; TOO_MANY_REQUESTS, SERVER_UNREACHABLE, and what `receive` throws.
    */
   fetch(asked: string): Promise<string | undefined>;
-  /** Looks now, and from time to time, which copies were deleted where they were made. */
+  /** Looks now and then periodically for copies whose originals were deleted. */
   start(): void;
-  /** Drops copies of what its own node says that it deleted; where that node does not answer, or does not know, they stay. */
+  /** Deletes copies whose origin node says that it deleted the original; copies stay if that node does not answer or does not know. */
   dropOver(): Promise<void>;
   close(): Promise<void>;
 }
@@ -49,19 +49,19 @@ export interface FromNodes {
 type Offer = NonNullable<OfferAnswer["offer"]>;
 type Found = { readonly at: Neighbour; readonly offer: Offer };
 
-/** What is fetched at once, each with up to `concurrency` chunks in memory. */
+/** Bounds the concurrent fetches, each with up to `concurrency` chunks in memory. */
 const MAX_AT_ONCE = 4;
-/** Searches on all nodes, for names that this one does not know. */
+/** Bounds the concurrent searches on all nodes for ids and names that are unknown here. */
 const MAX_FINDING = 64;
 const FETCH_MS = 14 * 60_000;
 const FIRST_READ_MS = 5_000;
 const LOOK_MS = 10 * 60_000;
-/** Another node that has it may do better. */
+/** Failures after which another node that has it may succeed. */
 const nodesOwn = new Set<FailureName>(["SERVER_UNREACHABLE", "SNAPSHOT_NOT_FOUND", "SNAPSHOT_DAMAGED", "TOO_MANY_REQUESTS", "SHUTTING_DOWN", "INTERNAL"]);
 
 export function openFromNodes(parts: FromNodesParts): FromNodes {
   // I56
-  const { apiKey, neighbours, snapshots, copies, held, deployment, metrics, log } = parts;
+  const { apiKey, neighbours, snapshots, copies, localChunks, deployment, metrics, log } = parts;
   const pace = openPace(parts.bytesPerSecond, parts.concurrency);
   const arriving = new Map<string, Promise<string>>();
   let finding = 0;
@@ -71,7 +71,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
 
   const isHere = (id: string) => snapshots.find(id) !== undefined || copies.get(id) !== undefined;
 
-  /** All that have it, those that made it first; and the names of nodes that did not say. */
+  /** Returns all nodes that have it, the origin first, and the names of nodes that did not answer. */
   async function find(asked: string): Promise<{ readonly found: readonly Found[]; readonly silent: readonly string[] }> {
     await Promise.race([neighbours.read, new Promise((done) => setTimeout(done, FIRST_READ_MS).unref())]);
     const silent = [...neighbours.away];
@@ -91,7 +91,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       }
     });
     const isID = SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked);
-    // A snapshot that another one, or a delete, took the name from does not bear it, though its node may not have heard that.
+    // A snapshot that lost the name to another one or by a delete does not count, although its node may not know yet.
     const bears = ({ offer }: Found) => offer.isOwn && (!SNAPSHOT_ID.test(offer.id) || named === undefined || offer.id === named.snapshotID);
     const newest = found.filter(bears).sort((a, b) => b.offer.createdAtMs - a.offer.createdAtMs)[0];
     const id = isID ? asked : newest?.offer.id;
@@ -99,13 +99,13 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     return { found: found.filter(isMeant).sort((a, b) => Number(b.offer.isOwn) - Number(a.offer.isOwn)), silent };
   }
 
-  /** Chunks that are here already come from here. */
+  /** Reads chunks that this node already has locally. */
   async function placeAll(placing: Placing, offered: Offered, moved: { bytes: number }, signal: AbortSignal): Promise<void> {
-    const here = await held.all();
+    const here = await localChunks.all();
     await eachAtOnce([...placing.wanted], parts.concurrency, async ([sha256, length]) => {
       if (signal.aborted) fail("TIMED_OUT", `it was not here after ${FETCH_MS / 1000} s; see objects.bandwidth_mb_per_second`);
-      const place = here.get(sha256);
-      const own = place?.length === length ? await held.read(place, sha256) : undefined;
+      const location = here.get(sha256);
+      const own = location?.length === length ? await localChunks.read(location, sha256) : undefined;
       if (own !== undefined) {
         await placing.place(sha256, own);
         return metrics.count("kept", length);
@@ -126,7 +126,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
     const begin = performance.now();
     log.debug({ stage: "fetch-manifest", id }, "stage begins");
     const fetch = (placing: Placing) => placeAll(placing, offered, moved, signal);
-    /** Deleted while it was on its way: where its node says so it is not kept. */
+    /** Discards the fetched data if the origin node says that the original was deleted meanwhile. */
     const mustStill = async () => {
       log.debug({ stage: "fetch-record", id }, "stage begins");
       const still = await askOffer(at, apiKey, id, signal).catch(() => undefined);
@@ -159,7 +159,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
         throw error;
       });
       await parts.files.keep(snapshot, { ...received, movedBytes: moved.bytes }, "node");
-      await held.note(received.checkpointID, snapshot.manifest.files);
+      await localChunks.note(received.checkpointID, snapshot.manifest.files);
     }
     log.debug({ stage: "fetched", id }, "stage begins");
     log.info({ id, node: at.nodeID, movedBytes: moved.bytes, manifestMs, ms: Math.round(performance.now() - begin) }, "fetched from another node");
@@ -197,7 +197,7 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       const origin = neighbours.live.find(({ nodeID }) => nodeID === originNodeID);
       if (origin === undefined) continue;
       const answer = await askOffer(origin, apiKey, id, closing.signal).catch(() => undefined);
-      // A build can be had again; of a snapshot, its node may have lost its memory, and this be all that is left.
+      // A build can be made again, but a copied snapshot may be the only one left if its origin node has only lost its records.
       if (answer === undefined || answer.offer !== undefined || !(answer.wasDeleted || BUILD_ID.test(id))) continue;
       await parts.drop(id);
       log.info({ id, node: origin.nodeID }, "a copy was dropped: it was deleted on the node that made it");
@@ -227,16 +227,16 @@ export function openFromNodes(parts: FromNodesParts): FromNodes {
       }
       const { id } = first.offer;
       if (isHere(id)) return id;
-      // A burst of creates fetches once.
+      // Concurrent creates share one fetch.
       const known = arriving.get(id);
       if (known !== undefined) return known;
       if (arriving.size >= MAX_AT_ONCE)
         throw new Failure("TOO_MANY_REQUESTS", `${arriving.size} snapshots and templates are on their way to this node, the maximum; try again`, {
           retryAfterSeconds: 1,
         });
-      const coming = fetchAny(found).finally(() => arriving.delete(id));
-      arriving.set(id, coming);
-      return coming;
+      const fetching = fetchAny(found).finally(() => arriving.delete(id));
+      arriving.set(id, fetching);
+      return fetching;
     },
     start() {
       look();

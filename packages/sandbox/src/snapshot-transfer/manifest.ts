@@ -1,4 +1,5 @@
-// What a checkpoint that is transferred is: its files as chunks, what it stands on, and what it needs of a node, sealed by a code of its deployment.
+// The manifest of a transferred checkpoint: its files as chunks, what it is based on and what it needs of a node, with the deployment's
+// authentication code.
 import { createHash, createHmac } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
@@ -7,21 +8,21 @@ import { processorShape } from "../runtime/cpu.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
 import { CHUNK_BYTES } from "./chunk-thread.ts";
 
-// svc-transfer-1 SHA256 HMAC    of all that follows this line; the second with a key that a deployment's nodes share
+// svc-transfer-1 SHA256 HMAC    both over all that follows this line; the HMAC uses a key that the nodes of a deployment share
 // {"kind":"snapshot",…}
 
 const MARK = "svc-transfer-1";
-/** A few tens of thousand chunks, and so some hundred GiB that are not zero. */
+/** Allows some ten thousand chunk names, which is some hundred GiB of non-zero data. */
 export const MAX_MANIFEST_BYTES = 4 * 2 ** 20;
 const MAX_FILES = 1000;
 const MAX_LAYERS = 200;
-/** Sparse files look far larger than they are. */
+/** The bound is high because sparse files look far larger than they are. */
 const MAX_FILE_BYTES = 2 ** 43;
 const HEAD = /^svc-transfer-1 ([0-9a-f]{64}) ([0-9a-f]{64})$/;
 
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/, "expected a SHA-256 in hex");
 
-/** `chunks`: names in order; a number stands for so many chunks of zeros. */
+/** `chunks` has the names in order; a number stands for that many chunks of zeros. */
 export const fileShape = z
   .object({
     name: z.string().regex(/^[A-Za-z0-9][\w.-]{0,99}$/, "a file's name is letters, digits, -, _ and ."),
@@ -48,9 +49,9 @@ const count = z.number().int().min(0);
 const limits = z.object({ cpuCount: z.number().positive(), memoryMB: count, diskSizeMB: count, pids: count });
 
 export const imageShape = z.object({
-  /** Of set-up's making: `content` names what is in its files. `packed`: they transfer along. */
+  /** A setup template; `content` identifies the content of its files, `packed` is given if they are transferred too. */
   base: z.object({ name: text(200), templateID: text(200), recipe: text(200), content: sha256, packed: fileShape.optional() }).optional(),
-  /** The lowest first. */
+  /** The layers, lowest first. */
   layers: z.array(z.object({ note: text(2000), packed: fileShape })).max(MAX_LAYERS),
 });
 export type TransferImage = z.output<typeof imageShape>;
@@ -65,10 +66,10 @@ const snapshotShape = z.object({
   strictFiles: z.boolean().optional(),
   env: z.record(text(256), z.string()),
   createdAtWallMs: z.number(),
-  /** The node that took it; absent in files, and where a node of an earlier version wrote it. */
+  /** The node that took it; absent in files, and in manifests of an earlier version. */
   originNodeID: text(63).optional(),
 });
-/** Its claim is what its record says, network rules among it; only a node of its own deployment takes it. */
+/** The claim is the sandbox's record including network rules, so only nodes of its own deployment accept it. */
 const sandboxShape = z.object({
   sandboxID: z.string().regex(/^i[a-z0-9]{19,62}$/),
   templateID: text(200),
@@ -79,18 +80,18 @@ const sandboxShape = z.object({
 
 export const manifestShape = z.object({
   exportedAt: text(64),
-  /** The public half of the key that its envd obeys: its memory goes on only on nodes that hold the other half. */
+  /** The public key that its envd accepts: its memory can only be resumed on nodes that have the private key. */
   deployment: text(100),
   runtime: z.enum(runtimeNames),
   kind: z.enum(["memory", "filesystem"]),
   /** The checkpoint's id. */
   captureID: z.string().regex(/^c[0-9a-f]{24}$/),
-  /** By content; what its memory was written by. */
+  /** The program that wrote the memory, named by its content. */
   program: text(100).optional(),
-  /** The same, to be run on a node that has another version; absent in files without their base, and where an earlier version wrote them. */
+  /** The program itself, for nodes with another version; absent in files without their base, and in manifests of an earlier version. */
   programFile: fileShape.optional(),
   envd: z.object({ name: z.string().regex(/^envd-[0-9a-f]{16}$/), version: text(64), file: fileShape }),
-  /** That its memory was taken on. */
+  /** The processor on which the memory was written. */
   processor: processorShape.optional(),
   limits,
   heldBytes: count,
@@ -106,15 +107,15 @@ export const manifestShape = z.object({
 export type Manifest = z.output<typeof manifestShape>;
 
 export type Deployment = {
-  /** Seals what is written. */
+  /** The key that seals written manifests. */
   readonly key: string;
-  /** All that what is read may be sealed by: a deployment's secret may have been another one before. */
+  /** All keys that may have sealed a manifest, since the deployment's secret may have changed. */
   readonly keys: () => readonly string[];
-  /** Whether a key that envd obeys is held here. */
+  /** Returns true if this node has the private half of a key that envd accepts. */
   readonly isOurs: (publicKeyBase64: string) => boolean;
 };
 
-/** `isOwn`: written by a node that has our deployment's key. */
+/** `isOwn` means that a node with our deployment's key wrote it. */
 export type ReadManifest = { readonly manifest: Manifest; readonly isOwn: boolean };
 
 export const writeManifest = (manifest: Manifest, key: string): Buffer => writeSealed(manifest, key);
@@ -126,7 +127,7 @@ export function writeSealed(value: object, key: string): Buffer {
   return fail("PAYLOAD_TOO_LARGE", `its manifest takes ${written.length} bytes; the maximum is ${MAX_MANIFEST_BYTES}: it has too many chunks to export`);
 }
 
-/** `keys`: by which a manifest may be our own. @throws INVALID_REQUEST for what is none; SNAPSHOT_DAMAGED for one that is not what was written. */
+/** A manifest sealed with one of `keys` is our own. @throws INVALID_REQUEST for another format; SNAPSHOT_DAMAGED for a modified manifest. */
 export function readManifest(written: Buffer, { keys, isOurs }: Deployment): ReadManifest {
   const { body, isOwn } = unsealed(written, keys);
   const manifest = parsed(manifestShape, body);
@@ -135,10 +136,10 @@ export function readManifest(written: Buffer, { keys, isOurs }: Deployment): Rea
   return { manifest, isOwn };
 }
 
-/** A base template's files, kept once for all that stand on them. */
+/** Serializes a base template's files, which are stored once for all checkpoints based on them. */
 export const writeBase = (file: TransferFile, key: string): Buffer => sealed(JSON.stringify(file), key);
 
-/** Undefined for one that another deployment wrote. */
+/** Returns undefined if another deployment wrote it. */
 export function readBase(written: Buffer, { keys }: Deployment): TransferFile | undefined {
   const { body, isOwn } = unsealed(written, keys);
   return isOwn ? fileShape.parse(JSON.parse(body)) : undefined;
@@ -148,7 +149,9 @@ function sealed(body: string, key: string): Buffer {
   return Buffer.from(`${MARK} ${digestOf(body)} ${codeOf(body, key)}\n${body}\n`);
 }
 
-/** One that only nodes of this deployment can have written. @throws SNAPSHOT_UNSUITABLE where another did; INVALID_REQUEST, SNAPSHOT_DAMAGED. */
+/**
+ * Reads data that only nodes of this deployment can have written. @throws SNAPSHOT_UNSUITABLE if another one did; INVALID_REQUEST, SNAPSHOT_DAMAGED.
+ */
 export function readSealed<T extends z.ZodType>(shape: T, written: Buffer, { keys }: Deployment, where: string): z.output<T> {
   const { body, isOwn } = unsealed(written, keys);
   return isOwn ? parsed(shape, body) : othersSecrets(where);
@@ -183,13 +186,13 @@ function parsed<T extends z.ZodType>(shape: T, body: string): z.output<T> {
 const digestOf = (body: string) => createHash("sha256").update(body).digest("hex");
 const codeOf = (body: string, key: string) => createHmac("sha256", key).update(body).digest("hex");
 
-/** All that is transferred, each file once. */
+/** Returns all transferred files, each once. */
 export function filesOf({ files, envd, programFile, image }: Manifest): readonly TransferFile[] {
   const program = programFile === undefined ? [] : [programFile];
   return [...files, envd.file, ...program, ...(image.base?.packed === undefined ? [] : [image.base.packed]), ...image.layers.map(({ packed }) => packed)];
 }
 
-/** For a collection, of whichever deployment or version it is: too many names keep too much, too few would lose something. */
+/** Finds chunk names for a collection, in manifests of any deployment or version: a false name only keeps a chunk, a missed one would lose data. */
 export function chunkNamesIn(written: Buffer): Iterable<string> {
   if (!written.subarray(0, MARK.length).equals(Buffer.from(MARK)))
     fail("SNAPSHOT_DAMAGED", "a manifest in object storage cannot be read; nothing is collected");

@@ -1,4 +1,4 @@
-// The other nodes of the deployment, and how one of them is asked for what it offers.
+// The other nodes of the deployment, and the client for what one of them offers.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { failureOf, noAnswer } from "@svc/contract/call.ts";
@@ -8,20 +8,20 @@ import { MAX_MANIFEST_BYTES } from "./manifest.ts";
 
 export type Neighbour = { readonly nodeID: string; readonly url: string };
 
-/** As etcd says, or said last. */
+/** The state of other nodes according to etcd, or as last known from it. */
 export interface Neighbours {
-  /** Resolves once etcd has been read; at once from then on. */
+  /** Resolves once etcd has been read, and immediately afterwards. */
   readonly read: Promise<void>;
-  /** Those that serve. */
+  /** The nodes that serve. */
   readonly live: readonly Neighbour[];
-  /** Names of those that are part of the deployment and do not serve now. */
+  /** The names of members that do not serve now. */
   readonly away: readonly string[];
 }
 
 const FIND_MS = 2_000;
-/** A snapshot's checksums are verified, and its layers packed, before its manifest is answered. */
+/** The bound is long because the other node verifies checksums and packs layers before it answers. */
 const MANIFEST_MS = 10 * 60_000;
-/** Of one chunk, which may wait at the other node for the bandwidth that this one allows. */
+/** The bound for one chunk, which may wait on the other node for the bandwidth that it allows. */
 const CHUNK_MS = 60_000;
 const MAX_ANSWER_BYTES = 64 * 1024;
 
@@ -30,17 +30,17 @@ export interface Offered {
   chunk(sha256: string, length: number): Promise<Buffer>;
 }
 
-/** What `asked` means there. @throws SERVER_UNREACHABLE, and what the node answers. */
+/** Asks what `asked` means on that node. @throws SERVER_UNREACHABLE, and what the node answers. */
 export async function askOffer(at: Neighbour, apiKey: string, asked: string, signal: AbortSignal): Promise<OfferAnswer> {
-  const words = new URLSearchParams({ asked });
-  const bytes = await get(at, apiKey, `${OFFERS_PATH}?${words}`, MAX_ANSWER_BYTES, AbortSignal.any([signal, AbortSignal.timeout(FIND_MS)]));
+  const query = new URLSearchParams({ asked });
+  const bytes = await get(at, apiKey, `${OFFERS_PATH}?${query}`, MAX_ANSWER_BYTES, AbortSignal.any([signal, AbortSignal.timeout(FIND_MS)]));
   return offerAnswer.parse(JSON.parse(bytes.toString("utf8")));
 }
 
-/** Each waits while the node is busy, until `signal` says that it took too long. @throws as `askOffer`. */
+/** Every request retries while the node is busy, until `signal` aborts. @throws as `askOffer`. */
 export function openOffered(at: Neighbour, apiKey: string, id: string, signal: AbortSignal): Offered {
   let isWithBase = false;
-  const patiently = async (path: string, maxBytes: number, timeoutMs: number): Promise<Buffer> => {
+  const withRetries = async (path: string, maxBytes: number, timeoutMs: number): Promise<Buffer> => {
     for (;;) {
       try {
         return await get(at, apiKey, `${OFFERS_PATH}/${path}?base=${isWithBase}`, maxBytes, AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]));
@@ -56,9 +56,9 @@ export function openOffered(at: Neighbour, apiKey: string, id: string, signal: A
   return {
     manifest(withBase) {
       isWithBase = withBase;
-      return patiently(id, MAX_MANIFEST_BYTES, MANIFEST_MS);
+      return withRetries(id, MAX_MANIFEST_BYTES, MANIFEST_MS);
     },
-    chunk: (sha256, length) => patiently(`${id}/${sha256}`, length, CHUNK_MS),
+    chunk: (sha256, length) => withRetries(`${id}/${sha256}`, length, CHUNK_MS),
   };
 }
 

@@ -1,4 +1,4 @@
-// GET /cluster/offers: what this node has for others, its manifest and its chunks; for nodes that have the API key.
+// GET /cluster/offers: what this node offers to other nodes, with its manifest and chunks, for nodes that have the API key.
 import { OFFERS_PATH, type OfferAnswer } from "@svc/contract/cluster.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
@@ -9,7 +9,7 @@ import { BUILD_ID } from "./template-manifest.ts";
 const MAX_NAME_CHARS = 200;
 const SHA256 = /^[0-9a-f]{64}$/;
 
-/** For serve's `raw`. */
+/** Adds the routes to the `raw` scope of serve(). */
 export function offerRoutes(offers: Offers): (scope: RawScope) => void {
   const idOf = (id: string) => (SNAPSHOT_ID.test(id) || BUILD_ID.test(id) ? id : fail("INVALID_REQUEST", "expected the id of a snapshot or of a build"));
   const baseOf = ({ base = "false" }: { base?: string }) =>

@@ -1,4 +1,4 @@
-// What other nodes fetch from this one: its snapshots and builds of templates, described when they are asked for, and their chunks.
+// Offers this node's snapshots and builds to other nodes: each is described when it is first requested, then its chunks are served.
 
 import type { NameRecord, OfferAnswer } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -8,41 +8,40 @@ import type { Builds } from "../template/builds.ts";
 import type { Copies, Copy } from "../template/copies.ts";
 import { type Chunk, chunksToSend, describe, readChunk, type Source } from "./describe.ts";
 import { type DescribeBuildParts, withBuild } from "./describe-build.ts";
-import type { HeldChunks } from "./held-chunks.ts";
+import type { LocalChunks } from "./local-chunks.ts";
 import { type Deployment, writeManifest } from "./manifest.ts";
 import { openPace } from "./pace.ts";
 import { snapshotSubject } from "./subjects.ts";
 import { BUILD_ID, writeTemplate } from "./template-manifest.ts";
 
-/** Each holds archives of its layers, and what it consists of against removal. */
+/** Bounds the open offers: each has archives of its layers on disk, and prevents the removal of its parts. */
 const MAX_OPEN = 8;
-/** Chunks that are read at once, each in memory; who comes beside them asks again. */
+/** Bounds the concurrent reads, each with a chunk in memory; further requests have to retry. */
 const MAX_READS = 16;
-/** An offer that nobody reads is closed; who comes later opens it again. */
+/** An unread offer is closed after this time; a later request opens it again. */
 const IDLE_MS = 30_000;
 
 export type OffersParts = DescribeBuildParts & {
-  /** Of this node. */
   readonly nodeID: () => string;
   readonly snapshots: Pick<Snapshots, "find" | "unreadable" | "wasRemoved" | "names">;
   readonly builds: Pick<Builds, "resolve">;
   readonly copies: Pick<Copies, "get">;
   readonly quarantine: Pick<Quarantine, "find">;
   readonly deployment: Pick<Deployment, "key">;
-  readonly held: Pick<HeldChunks, "note">;
+  readonly localChunks: Pick<LocalChunks, "note">;
   readonly bytesPerSecond: number;
 };
 
 export interface Offers {
-  /** By a name only what was made here: what other nodes' names mean they say themselves. @throws QUARANTINED. */
+  /** Finds by id, and by name only what was made here, since other nodes resolve their own names. @throws QUARANTINED. */
   find(asked: string): NonNullable<OfferAnswer["offer"]> | undefined;
-  /** What is known here of a snapshot's name. */
+  /** Returns what this node knows of a snapshot's name. */
   named(asked: string): NameRecord | undefined;
-  /** It was taken here and deleted. */
+  /** Returns true if the snapshot was taken here and deleted. */
   wasDeleted(asked: string): boolean;
-  /** Its manifest, sealed. @throws SNAPSHOT_NOT_FOUND, TOO_MANY_REQUESTS, and what `describe` throws. */
+  /** Returns the sealed manifest. @throws SNAPSHOT_NOT_FOUND, TOO_MANY_REQUESTS, and what `describe` throws. */
   manifest(id: string, withBase: boolean): Promise<Buffer>;
-  /** @throws as `manifest`; SNAPSHOT_NOT_FOUND, too, for a chunk that is none of its. */
+  /** @throws as `manifest`, and SNAPSHOT_NOT_FOUND for a chunk that is not part of it. */
   chunk(id: string, withBase: boolean, sha256: string): Promise<Buffer>;
   close(): Promise<void>;
 }
@@ -50,7 +49,7 @@ export interface Offers {
 type Opened = { readonly written: Buffer; readonly chunks: ReadonlyMap<string, Chunk>; reads: number; timer: NodeJS.Timeout; close(): void };
 
 export function openOffers(parts: OffersParts): Offers {
-  const { snapshots, builds, copies, quarantine, checkpoints, describing, deployment, held } = parts;
+  const { snapshots, builds, copies, quarantine, checkpoints, describing, deployment, localChunks } = parts;
   const open = new Map<string, Promise<Opened>>();
   const closing = new Set<Promise<unknown>>();
   const pace = openPace(parts.bytesPerSecond, MAX_READS);
@@ -74,7 +73,7 @@ export function openOffers(parts: OffersParts): Offers {
     return reason === undefined ? undefined : fail("QUARANTINED", `'${asked}' is quarantined on node ${parts.nodeID()}: ${reason}`);
   }
 
-  /** Runs `work` while all of it stays. */
+  /** Runs `work` while its files are protected against removal. */
   async function described(id: string, withBase: boolean, work: (written: Buffer, sources: readonly Source[]) => Promise<void>): Promise<void> {
     const baseFile = withBase ? describing.packs.describeBase : undefined;
     const gone = () => fail("SNAPSHOT_NOT_FOUND", `'${id}' is not on node ${parts.nodeID()} any more`);
@@ -85,13 +84,13 @@ export function openOffers(parts: OffersParts): Offers {
     const snapshot = snapshots.find(id) ?? gone();
     await checkpoints.holding(snapshot.checkpointID, async () => {
       await using its = await describe(describing, snapshotSubject(snapshot, parts.nodeID()), baseFile);
-      await held.note(snapshot.checkpointID, its.manifest.files);
+      await localChunks.note(snapshot.checkpointID, its.manifest.files);
       await work(writeManifest(its.manifest, deployment.key), its.sources);
     });
   }
 
-  /** Of those that nobody reads, the one that was opened first. */
-  async function makeRoom(): Promise<void> {
+  /** Closes the oldest offer that is not being read, to stay within the bound. */
+  async function closeUnread(): Promise<void> {
     if (open.size < MAX_OPEN) return;
     for (const opening of open.values()) {
       const opened = await Promise.race([opening, undefined]);
@@ -132,7 +131,7 @@ export function openOffers(parts: OffersParts): Offers {
 
   async function opened(id: string, withBase: boolean): Promise<Opened> {
     const key = `${id} ${withBase}`;
-    if (!open.has(key)) await makeRoom();
+    if (!open.has(key)) await closeUnread();
     const opening = open.get(key) ?? begin(key, id, withBase);
     open.set(key, opening);
     const its = await opening;
@@ -146,7 +145,7 @@ export function openOffers(parts: OffersParts): Offers {
     wasDeleted: snapshots.wasRemoved,
     manifest: async (id, withBase) => (await opened(id, withBase)).written,
     async chunk(id, withBase, sha256) {
-      // Deleted meanwhile: whoever fetches it does not get it any more.
+      // A snapshot deleted meanwhile is not transferred any further.
       if (find(id) === undefined) fail("SNAPSHOT_NOT_FOUND", `'${id}' was deleted on node ${parts.nodeID()}`);
       if (reads >= MAX_READS) throw new Failure("TOO_MANY_REQUESTS", `${reads} chunks are being read from this node, the maximum`, { retryAfterSeconds: 1 });
       reads++;

@@ -1,5 +1,5 @@
-// Opens all by which snapshots and paused sandboxes leave a node and come to it: files, and object storage where a setting names one.
-// Longer than 300 lines: the composition of this room reads top to bottom in one place.
+// Opens everything by which snapshots and paused sandboxes leave and reach a node: files, object storage if configured, and other nodes.
+// Longer than 300 lines: the composition of this folder reads top to bottom in one place.
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -29,7 +29,7 @@ import { deploymentOf, storageIDOf } from "./deployment-key.ts";
 import { openDrops } from "./drops.ts";
 import { type Catalog, type Exports, openExports, type Sharing } from "./exports.ts";
 import { openFromNodes } from "./from-nodes.ts";
-import { openHeldChunks } from "./held-chunks.ts";
+import { openLocalChunks } from "./local-chunks.ts";
 import type { Neighbours } from "./neighbour.ts";
 import { offerRoutes } from "./offer-routes.ts";
 import { openOffers } from "./offers.ts";
@@ -44,16 +44,16 @@ import { BUILD_ID } from "./template-manifest.ts";
 import { openTransferMetrics } from "./transfer-metrics.ts";
 
 // $SVC_HOME/snapshot-transfer/node-id        names this home in object storage
-//                  known/         what was found of folders that do not change (packs.ts)
-//                  exported/      what is in object storage of this home's (exports.ts)
-//                  templates/     the same of its templates (template-exports.ts)
-//                  in-*, pack-*   under way; the next start removes them
+//                            known/         cached descriptions of folders that do not change (packs.ts)
+//                            exported/      what this home has in object storage (exports.ts)
+//                            templates/     the same for its templates (template-exports.ts)
+//                            in-*, pack-*   in progress; the next start removes them
 
 export type TransferOptions = {
   readonly home: string;
   readonly settings: { readonly snapshots: SnapshotsSettings; readonly objects: ObjectsSettings; readonly durability: Durability };
   readonly env: NodeJS.ProcessEnv;
-  /** By which envds know their nodes; the nodes of a deployment share the current one. */
+  /** The keys by which envds authenticate their nodes; the nodes of a deployment share the current one. */
   readonly initKeys: InitKeys;
   readonly bootID: string;
   readonly spawner: Spawner;
@@ -64,14 +64,13 @@ export type TransferOptions = {
   readonly templates: Pick<Templates, "builder" | "images" | "index" | "dropCopy" | "envdVersion" | "snapshots">;
   readonly setUp: TemplateSource;
   readonly runtimes: ReadonlyMap<RuntimeName, Pick<Runtime, "program">>;
-  /** Where others may take over what is exported here: is told what is, and what has ended. */
+  /** Given if other nodes may take over exported sandboxes; it is notified of exports and ends. */
   readonly sharing: Sharing | undefined;
-  /** Where a deployment lists what is there of snapshots and templates. */
+  /** Given in a deployment, which lists stored snapshots and templates there. */
   readonly catalog: Catalog | undefined;
-  /** Of this node. */
   readonly nodeID: () => string;
   readonly apiKey: string;
-  /** Undefined where the node knows of no others. */
+  /** Undefined if the node knows no other nodes. */
   readonly neighbours: Neighbours | undefined;
   readonly metrics: Metrics;
   readonly report: Report;
@@ -80,48 +79,50 @@ export type TransferOptions = {
 
 export interface SnapshotTransfer {
   readonly files: SnapshotFiles;
-  /** Absent without object storage, as `exports`. */
+  /** Undefined without object storage, and so is `exports`. */
   readonly stored: Pick<Stored, "exportSandbox" | "exportSnapshot" | "dropSnapshot"> | undefined;
   readonly templates: TemplateTransfer;
   readonly exports: Exports | undefined;
-  /** `fetch` asks the other nodes: there is no object storage. */
+  /** True if there is no object storage, so that `fetch` asks the other nodes. */
   readonly isFedByNodes: boolean;
-  /** What an export or a collection that failed need not be asked about again: it goes on in the background. */
+  /** Reacts to events of sandboxes and snapshots with exports and deletions in the background. */
   readonly follow: Report;
-  /** After a snapshot or a pause, where settings want it in object storage before the answer. */
+  /** Called after a snapshot or pause; waits for object storage if settings require that before the answer. */
   untilDurable(id: string): Promise<void>;
   /**
-   * A paused sandbox of another node, by the manifest that was exported there; on record here, paused, when this returns. `own` is
-   * called when all of it is here, and makes sure that the other node resumes it no more. `peer`: that node, where it may be up.
+   * Imports another node's paused sandbox by its exported manifest; it is recorded here as paused when this returns. `own` is called once all its data
+   * is here, and ensures that the other node does not resume it. `peer` is that node if it may be up.
    * @throws SNAPSHOT_UNSUITABLE, SNAPSHOT_DAMAGED, SNAPSHOT_NOT_FOUND, …
    */
   importSandbox(manifest: string, own: () => Promise<void>, peer?: Peer): Promise<SandboxRecord>;
-  /** What the details of a paused sandbox of another node are told by. @throws as `importSandbox`. */
+  /** Reads the details of another node's paused sandbox. @throws as `importSandbox`. */
   readonly readSandbox: Stored["readSandbox"];
-  /** Ends what this node has taken on record, and not fetched. */
+  /** Ends a sandbox that this node has taken over in etcd without fetching it. */
   endSandbox(manifest: string): Promise<void>;
-  /** Forgets a paused sandbox that this other node has taken over; what is in object storage is that node's. */
+  /** Forgets a paused sandbox that this other node has taken over; its data in object storage belongs to that node. */
   releaseSandbox(sandboxID: string, nodeID: string): Promise<void>;
   /**
-   * A snapshot or a build of a template, by id, name or NAME:TAG, where object storage, or without it another node, has it: the id by
-   * which it is found here when this returns. @throws what `receive` and `FromNodes.fetch` throw.
+   * Fetches a snapshot or a build of a template, by id, name or NAME:TAG, from object storage, or without it from another node; returns the id or name
+   * by which it is found here, or undefined. @throws what `receive` and `FromNodes.fetch` throw.
    */
   fetch(asked: string): Promise<string | undefined>;
   collect(): Promise<CollectedChunks | undefined>;
-  /** Looks now which copies were deleted on the nodes that made them. */
+  /** Looks now for copies whose originals were deleted on their origin nodes. */
   dropOver(): Promise<void>;
-  /** For serve's `raw`: what other nodes read here. */
+  /** Adds the routes for other nodes to the `raw` scope of serve(). */
   routes(scope: RawScope): void;
-  /** When sandboxes can be paused and resumed. */
+  /** Called once sandboxes can be paused and resumed. */
   start(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** This node's templates in object storage, and those of others here. */
+/** Transfers this node's templates to object storage, and manages copies of other nodes' templates. */
 export type TemplateTransfer = Pick<TemplateExports, "soon" | "shared" | "keep"> & {
-  /** After a change of its tags, where settings want it in object storage before the answer. @throws OBJECTS_UNAVAILABLE; it is changed here all the same. */
+  /**
+   * Called after a change of tags; waits for object storage if settings require that. @throws OBJECTS_UNAVAILABLE; the change stays in effect here.
+   */
   untilDurable(templateID: string): Promise<void>;
-  /** Copies of it; and what object storage has of it, where `isOrphan`. Whether there was any. */
+  /** Deletes copies of a template and, with `isOrphan`, its data in object storage. Returns true if there was any. */
   drop(asked: string, isOrphan: boolean): Promise<boolean>;
 };
 
@@ -186,11 +187,11 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
   const storageID = await storageIDOf(folder);
   const remove = templates.snapshots.remove;
   const drops = openDrops({ copies, snapshots, dropCopy, deleteSnapshot: remove, exports, stored, storedTemplates, catalog });
-  const held = await openHeldChunks(folder, checkpoints, thread);
-  const between = { ...common, images: templates.images, copies, snapshots, held, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6 };
+  const localChunks = await openLocalChunks(folder, checkpoints, thread);
+  const between = { ...common, images: templates.images, copies, snapshots, localChunks, concurrency, bytesPerSecond: bandwidth_mb_per_second * 1e6 };
   const offers = openOffers({ ...between, builds, quarantine: options.quarantine });
   const hasStored = async (id: string) => BUILD_ID.test(id) || (await stored?.hasSnapshot(id)) === true;
-  /** What object storage has has not been deleted, whatever the node that made it says. */
+  /** Keeps a copy whose data is in object storage, whatever the origin node says, since it has not been deleted there. */
   const drop = async (id: string) => (stored !== undefined && (await hasStored(id)) ? false : drops.dropOne(id));
   const fromNodes = neighbours && openFromNodes({ ...between, apiKey: options.apiKey, neighbours, files, drop });
   let timer: NodeJS.Timeout | undefined;
@@ -206,7 +207,7 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
     return collecting;
   }
 
-  /** Before the first pause waits for them. */
+  /** Sends the bases early, so that the first pause does not wait for them. */
   async function sendBases(): Promise<void> {
     const newest = new Map<string, Template>();
     for (const each of setUp.list())
@@ -249,7 +250,7 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
     readSandbox: async (manifest) => (stored ?? withoutStorage()).readSandbox(manifest),
     endSandbox: async (manifest) => (exports ?? withoutStorage()).end(partsOf(manifest)),
     async releaseSandbox(sandboxID, nodeID) {
-      // The note first: without it nothing here takes away what the other node goes on with.
+      // The note goes first, so that nothing here deletes data that the other node now uses.
       await exports?.forget(sandboxID);
       await (stored ?? withoutStorage()).releaseSandbox(sandboxID, nodeID);
     },

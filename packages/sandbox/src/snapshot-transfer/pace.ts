@@ -1,7 +1,7 @@
-// Bounds what is transferred: so many at once, and so many bytes a second.
+// Bounds transfers in concurrency and bytes per second.
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Ends with the first failure, once what was begun by then is over. */
+/** Runs `work` for each item. After the first failure no further item is started; it is thrown once the started ones have ended. */
 export async function eachAtOnce<T>(items: Iterable<T>, atOnce: number, work: (item: T) => Promise<void>): Promise<void> {
   const iterator = items[Symbol.iterator]();
   let failure: { readonly error: unknown } | undefined;
@@ -18,13 +18,13 @@ export async function eachAtOnce<T>(items: Iterable<T>, atOnce: number, work: (i
   if (failure !== undefined) throw failure.error;
 }
 
-/** Runs `work` when its bytes are due, beside at most `atOnce - 1` others, whoever asked for them. `bytesPerSecond` 0: as fast as it goes. */
+/** Runs `work` when the byte rate allows it, with at most `atOnce` running over all callers. `bytesPerSecond` 0 means unlimited. */
 export function openPace(bytesPerSecond: number, atOnce: number): <T>(bytes: number, work: () => Promise<T>) => Promise<T> {
   let running = 0;
   let freeAtMs = 0;
   const waiting: (() => void)[] = [];
   return async (bytes, work) => {
-    if (running >= atOnce) await new Promise<void>((turn) => waiting.push(turn));
+    if (running >= atOnce) await new Promise<void>((grant) => waiting.push(grant));
     else running++;
     try {
       if (bytesPerSecond > 0) {

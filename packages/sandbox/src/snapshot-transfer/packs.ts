@@ -1,4 +1,4 @@
-// Folders that checkpoints stand on, as archives that transfer: what is in a template of set-up's, and layers, each packed when it is needed.
+// Packs the folders that checkpoints are based on (setup templates and layers) as archives for a transfer, each when it is needed.
 import { createHash, randomBytes } from "node:crypto";
 import { mkdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,42 +7,42 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { CHUNK_BYTES, type ChunkThread } from "./chunk-thread.ts";
 import { fileShape, type TransferFile } from "./manifest.ts";
 
-// snapshot-transfer/known/<key>     what was found of a folder that does not change: its content's name, or its archive's chunks
-// snapshot-transfer/pack-<random>   an archive while it is transferred
+// snapshot-transfer/known/<key>     the cached description of a folder that does not change: its content hash, or its archive's chunks
+// snapshot-transfer/pack-<random>   an archive during its transfer
 
 const SCAN_TIMEOUT_MS = 10 * 60_000;
 
-/** Kinds, modes, owners, sizes, links, paths and times: looked at alone, a second time is a matter of milliseconds. */
+/** Hashes kinds, modes, owners, sizes, links, paths and times only, so that the check of an unchanged folder takes milliseconds. */
 const dated = `set -o pipefail; find . -xdev ! -type d -printf '%y %m %U:%G %s %l %p %T@\\0' -o -printf '%y %m %U:%G %p\\0' | LC_ALL=C sort -z | sha256sum`;
-/** The same without times, and with what each file holds: alike where set-up made the same template on two machines. */
+/** Hashes the same without times but with file contents, so that one template set up on two machines has one hash. */
 const content = `set -e -o pipefail
 { find . -xdev ! -type d -printf '%y %m %U:%G %s %l %p\\0' -o -printf '%y %m %U:%G %p\\0' | LC_ALL=C sort -z
   find . -xdev -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum -b --zero --
 } | sha256sum`;
-/** $1: the archive to be; the same bytes for the same folder, each time. */
+/** $1 is the archive to create; the same folder always gives the same bytes. */
 const pack = `tar --create --file="$1" --sort=name --numeric-owner --format=posix --pax-option=exthdr.name=%d/x/%f,delete=atime,delete=ctime \
   --xattrs --xattrs-include=trusted.overlay.opaque --one-file-system .`;
-/** $1: an archive. What it names lies below, whatever it says: tar refuses "..", and follows no link that it brought. */
+/** $1 is an archive. Its entries stay below the folder: tar refuses "..", and does not follow links from the archive. */
 const unpack = `tar --extract --file="$1" --numeric-owner --preserve-permissions --same-owner --xattrs --xattrs-include=trusted.overlay.opaque`;
-/** A device that names one of the host's must be in no sandbox's files; a deleted file is a device 0,0. */
+/** A sandbox's files must not contain a device that names one of the host's; only a deleted file is a device, 0,0. */
 const strange = `find . -xdev '(' -type b -o -type c -o -type p -o -type s ')' -printf '%y %p\\n' | while read -r kind path; do
   [ "$kind" = c ] && [ "$(stat -c %t:%T -- "$path")" = 0:0 ] || { echo "$path"; break; }; done`;
 
 export interface Packs {
-  /** The name of what is in a folder that set-up made. */
+  /** Returns the content hash of a folder that set-up made. */
   contentOf(rootfs: string): Promise<string>;
-  /** An archive's chunks; `key` names the folder's content. */
+  /** Describes the archive of a folder; `key` identifies the folder's content. */
   describe(key: string, name: string, folder: string): Promise<TransferFile>;
-  /** Those of one file whose name says what is in it. */
+  /** Describes one file whose name identifies its content. */
   describeNamed(name: string, path: string): Promise<TransferFile>;
-  /** A base template's. */
+  /** Describes a base template's archive. */
   describeBase(content: string, rootfs: string): Promise<TransferFile>;
-  /** The layer that was made of this archive here, as far as is known. */
+  /** Returns the layer made from this archive on this node, if known. */
   layerOf(file: TransferFile): Promise<string | undefined>;
   noteLayer(file: TransferFile, layerID: string): Promise<void>;
-  /** The path of the archive; whoever gets it removes it. */
+  /** Returns the path of a new archive; the caller removes it. */
   make(folder: string): Promise<string>;
-  /** Into a folder that is empty. @throws SNAPSHOT_DAMAGED when it is no archive of ours. */
+  /** Unpacks into an empty folder. @throws SNAPSHOT_DAMAGED if it is not an archive of this format. */
   unpack(archive: string, into: string): Promise<void>;
 }
 
@@ -55,15 +55,15 @@ export async function openPacks(folder: string, spawner: Spawner, thread: ChunkT
     const said = await spawner.check(["bash", "-c", script], { cwd, timeoutMs: SCAN_TIMEOUT_MS, repeatable: true });
     return /^[0-9a-f]{64}/.exec(said)?.[0] ?? fail("INTERNAL", `the files of ${cwd} could not be listed: ${said.slice(0, 200)}`);
   };
-  /** What `find` finds, kept by its key; one look at a time. */
+  /** Caches the result of `find` by key; concurrent calls share one run. */
   function remembered(key: string, find: () => Promise<string>): Promise<string> {
-    const place = join(known, createHash("sha256").update(key).digest("hex"));
+    const path = join(known, createHash("sha256").update(key).digest("hex"));
     const look = async () => {
-      const kept = await readFile(place, "utf8").catch(() => undefined);
+      const kept = await readFile(path, "utf8").catch(() => undefined);
       if (kept !== undefined) return kept;
       const found = await find();
-      await writeFile(`${place}.${process.pid}`, found);
-      await rename(`${place}.${process.pid}`, place);
+      await writeFile(`${path}.${process.pid}`, found);
+      await rename(`${path}.${process.pid}`, path);
       return found;
     };
     const looking = underWay.get(key) ?? look().finally(() => underWay.delete(key));
@@ -128,7 +128,7 @@ export async function openPacks(folder: string, spawner: Spawner, thread: ChunkT
   };
 }
 
-/** All chunks of a file, hashed; zeros by their number alone. */
+/** Hashes all chunks of a file; runs of zeros are only counted. */
 export async function describeFile(thread: ChunkThread, name: string, path: string): Promise<TransferFile> {
   const { size: sizeBytes } = await stat(path);
   const chunks: (string | number)[] = [];

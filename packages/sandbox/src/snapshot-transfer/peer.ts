@@ -1,4 +1,4 @@
-// Chunks of a paused sandbox straight from the node that has it, while that one is up; object storage has them all, too.
+// Fetches chunks of a paused sandbox directly from its node while that node is up; object storage has all of them as well.
 import { createReadStream } from "node:fs";
 import { join } from "node:path";
 import { CHECKPOINT_CHUNKS_PATH } from "@svc/contract/cluster.ts";
@@ -9,7 +9,7 @@ import type { Checkpoints } from "../records/checkpoints.ts";
 import { CHUNK_BYTES } from "./chunk-thread.ts";
 import { chunksOf, type Manifest } from "./manifest.ts";
 
-/** Reads for other nodes at once; who comes beside them takes the chunk from object storage. */
+/** Bounds the concurrent reads by other nodes; beyond it they take the chunk from object storage. */
 const MAX_AT_ONCE = 8;
 const TIMEOUT_MS = 10_000;
 
@@ -20,26 +20,26 @@ const query = z.object({
 });
 
 export type Peer = { readonly url: string; readonly apiKey: string };
-/** Undefined where it has to come from object storage. What it gives is still to be verified. */
+/** Returns undefined if the chunk has to come from object storage. The caller verifies the bytes. */
 export type FromPeer = (sha256: string) => Promise<Buffer | undefined>;
 
-/** Of the files of a checkpoint; after the first question that is not answered none is asked any more. */
+/** Reads from the files of a checkpoint; after the first request that fails, no further one is sent. */
 export function openPeer({ url, apiKey }: Peer, { captureID: checkpointID, files }: Manifest): FromPeer {
-  const places = new Map<string, { readonly file: string; readonly at: number; readonly length: number }>();
-  for (const file of files) for (const { sha256, at, length } of chunksOf(file)) places.set(sha256, { file: file.name, at, length });
+  const locations = new Map<string, { readonly file: string; readonly at: number; readonly length: number }>();
+  for (const file of files) for (const { sha256, at, length } of chunksOf(file)) locations.set(sha256, { file: file.name, at, length });
   let isLost = false;
   return async (sha256) => {
-    const place = places.get(sha256);
-    if (place === undefined || isLost) return undefined;
+    const location = locations.get(sha256);
+    if (location === undefined || isLost) return undefined;
     try {
-      const words = new URLSearchParams({ file: place.file, at: String(place.at), length: String(place.length) });
-      const response = await fetch(`${url}${CHECKPOINT_CHUNKS_PATH}/${checkpointID}?${words}`, {
+      const parameters = new URLSearchParams({ file: location.file, at: String(location.at), length: String(location.length) });
+      const response = await fetch(`${url}${CHECKPOINT_CHUNKS_PATH}/${checkpointID}?${parameters}`, {
         headers: { "x-api-key": apiKey },
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
-      if (!response.ok || Number(response.headers.get("content-length")) !== place.length) {
+      if (!response.ok || Number(response.headers.get("content-length")) !== location.length) {
         await response.body?.cancel();
-        // It is only busy.
+        // A busy node is asked again for later chunks.
         isLost ||= response.status !== 429;
         return undefined;
       }
@@ -51,7 +51,7 @@ export function openPeer({ url, apiKey }: Peer, { captureID: checkpointID, files
   };
 }
 
-/** For serve's `raw`: parts of files of checkpoints, for nodes that have the API key. */
+/** Adds the route for parts of checkpoint files to the `raw` scope of serve(), for nodes that have the API key. */
 export function peerRoutes(checkpoints: Pick<Checkpoints, "find" | "holding">): (scope: RawScope) => void {
   let underWay = 0;
   return (scope) => {

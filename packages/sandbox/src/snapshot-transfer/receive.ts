@@ -1,4 +1,4 @@
-// Takes in a checkpoint that was transferred: its files, its envd and what it stands on, each verified, and nothing left of it when that fails.
+// Receives a transferred checkpoint: its files, its envd and what it is based on, each verified; after a failure nothing of it is left.
 import { access, chmod, mkdtemp, rename, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -22,13 +22,13 @@ import { openPlacing, type Placing, type Target } from "./placing.ts";
 export type ReceiveParts = {
   readonly folder: string;
   readonly here: Here;
-  /** That new sandboxes obey. */
+  /** The init key of new sandboxes. */
   readonly currentKey: string;
   readonly maxBytes: number;
   readonly checkpoints: Pick<Checkpoints, "newID" | "take" | "remove">;
   readonly images: Pick<Images, "of">;
   readonly layers: Pick<Layers, "folder" | "add" | "info" | "remove">;
-  /** Layers that no record names yet. */
+  /** Layers that no record references yet. */
   readonly layersInHand: Map<string, number>;
   readonly setUp: Pick<TemplateSource, "list">;
   readonly packs: Packs;
@@ -40,7 +40,7 @@ export type Received = { readonly checkpointID: string; readonly sizeBytes: numb
 
 type Fetch = (placing: Placing) => Promise<void>;
 
-/** Has `fetch` place all that is wanted. @throws SNAPSHOT_UNSUITABLE, SNAPSHOT_DAMAGED, PAYLOAD_TOO_LARGE, DISK_FULL, and what `fetch` throws. */
+/** Calls `fetch` to place all wanted chunks. @throws SNAPSHOT_UNSUITABLE, SNAPSHOT_DAMAGED, PAYLOAD_TOO_LARGE, DISK_FULL, and what `fetch` throws. */
 export async function receive(
   parts: ReceiveParts,
   read: ReadManifest,
@@ -53,7 +53,7 @@ export async function receive(
   await mustFit(read, parts.here);
   const work = await mkdtemp(join(parts.folder, "in-"));
   try {
-    const ground = await findGround(parts, manifest.image);
+    const basis = await findBasis(parts, manifest.image);
     const targets: Target[] = [];
     const envd = envdPath(parts.here.home, manifest.envd.name);
     const newEnvd = (await isThere(envd)) ? undefined : join(work, "envd");
@@ -61,9 +61,9 @@ export async function receive(
     const program = await missingProgram(parts, manifest);
     const newProgram = program === undefined ? undefined : join(work, "runsc");
     if (program !== undefined && newProgram !== undefined) targets.push({ file: program.file, path: newProgram });
-    targets.push(...archivesOf(ground, work));
+    targets.push(...archivesOf(basis, work));
     const files = manifest.files.map((file) => ({ file, path: file.name }));
-    await mustHaveRoom(parts, [...targets, ...files]);
+    await mustFitOnDisk(parts, [...targets, ...files]);
     let movedBytes = 0;
     const write = async (directory: string) => {
       const placing = await openPlacing(thread, [...targets, ...files.map(({ file, path }) => ({ file, path: join(directory, path) }))]);
@@ -78,11 +78,11 @@ export async function receive(
       envd: manifest.envd.name,
       envdVersion: manifest.envd.version,
       initKey: initKeyOf(parts, manifest),
-      rootfs: ground.base?.rootfs,
+      rootfs: basis.base?.rootfs,
       processor: manifest.processor,
     });
     try {
-      return { checkpointID, sizeBytes, image: await stand(parts, manifest.image, ground, work), movedBytes };
+      return { checkpointID, sizeBytes, image: await assemble(parts, manifest.image, basis, work), movedBytes };
     } catch (error) {
       await checkpoints.remove(checkpointID);
       throw error;
@@ -92,37 +92,37 @@ export async function receive(
   }
 }
 
-/** As `receive`, for what sandboxes start from where nothing of their memory is kept. */
+/** Like `receive`, but only for the image of sandboxes that start without stored memory. */
 export async function receiveImage(parts: ReceiveParts, image: TransferImage, fetch: Fetch): Promise<Pick<Received, "image" | "movedBytes">> {
   // I38
   const work = await mkdtemp(join(parts.folder, "in-"));
   try {
-    const ground = await findGround(parts, image);
-    const targets = archivesOf(ground, work);
-    await mustHaveRoom(parts, targets);
+    const basis = await findBasis(parts, image);
+    const targets = archivesOf(basis, work);
+    await mustFitOnDisk(parts, targets);
     const placing = await openPlacing(parts.thread, targets);
     const movedBytes = placing.wantedBytes;
     await fetch(placing);
     placing.mustBeWhole();
-    return { image: await stand(parts, image, ground, work), movedBytes };
+    return { image: await assemble(parts, image, basis, work), movedBytes };
   } finally {
     await rm(work, { recursive: true, force: true });
   }
 }
 
-/** Files of another deployment start under the key of new sandboxes. */
+/** A sandbox from another deployment's files starts under the init key of new sandboxes. */
 export function initKeyOf({ here, currentKey }: Pick<ReceiveParts, "here" | "currentKey">, { deployment }: Manifest): string {
   return here.isOurs(deployment) ? deployment : currentKey;
 }
 
 type Missing = { readonly file: TransferFile; readonly note: string };
-/** `known`: layers that are here, by their archive. */
-type Ground = { readonly base: RootImage | undefined; readonly known: ReadonlyMap<TransferFile, string>; readonly missing: readonly Missing[] };
+/** `known` maps archives to layers that this node has. */
+type Basis = { readonly base: RootImage | undefined; readonly known: ReadonlyMap<TransferFile, string>; readonly missing: readonly Missing[] };
 
-const archivesOf = ({ missing }: Ground, work: string): Target[] => missing.map(({ file }, at) => ({ file, path: join(work, `layer-${at}.tar`) }));
+const archivesOf = ({ missing }: Basis, work: string): Target[] => missing.map(({ file }, at) => ({ file, path: join(work, `layer-${at}.tar`) }));
 
-/** What of it is here already; @throws SNAPSHOT_UNSUITABLE where a template of set-up's is neither here nor is transferred along. */
-async function findGround({ packs, layers, setUp }: ReceiveParts, image: TransferImage): Promise<Ground> {
+/** Finds which parts are already here. @throws SNAPSHOT_UNSUITABLE if a setup template is neither here nor transferred with it. */
+async function findBasis({ packs, layers, setUp }: ReceiveParts, image: TransferImage): Promise<Basis> {
   const known = new Map<TransferFile, string>();
   const missing: Missing[] = [];
   const look = async (file: TransferFile, note: string) => {
@@ -143,21 +143,21 @@ async function findGround({ packs, layers, setUp }: ReceiveParts, image: Transfe
   return { base, known, missing };
 }
 
-/** Whether what it is based on is here, or is transferred along. */
+/** Returns true if the base template is here or is transferred with it. */
 export async function hasBase({ packs, setUp }: Pick<ReceiveParts, "packs" | "setUp">, { base }: TransferImage): Promise<boolean> {
   return base === undefined || base.packed !== undefined || (await findBase(packs, setUp, base)) !== undefined;
 }
 
 async function findBase(packs: Packs, setUp: Pick<TemplateSource, "list">, wanted: NonNullable<TransferImage["base"]>): Promise<RootImage | undefined> {
   const plain = setUp.list().filter(({ image }) => image.binds.length === 0);
-  // Those of its name first: each other one costs a look at all its files, once.
+  // Templates of the same recipe come first, because each other one costs one scan of all its files.
   const ordered = [...plain.filter(({ recipe }) => recipe === wanted.recipe), ...plain.filter(({ recipe }) => recipe !== wanted.recipe)];
   for (const { image } of ordered) if ((await packs.contentOf(image.rootfs)) === wanted.content) return image;
   return undefined;
 }
 
-/** Makes the layers that were missing, and the image of them all. */
-async function stand(parts: ReceiveParts, image: TransferImage, { base, known, missing }: Ground, work: string): Promise<RootImage> {
+/** Creates the missing layers and returns the image of all layers. */
+async function assemble(parts: ReceiveParts, image: TransferImage, { base, known, missing }: Basis, work: string): Promise<RootImage> {
   const { layers, layersInHand, packs } = parts;
   const found = new Map(known);
   for (const [at, { file, note }] of missing.entries()) {
@@ -183,7 +183,7 @@ async function stand(parts: ReceiveParts, image: TransferImage, { base, known, m
   return parts.images.of(chain);
 }
 
-/** Its name is its hash, so that one of another deployment cannot take the place of ours. */
+/** The name is the hash of its content, so an envd from another deployment cannot replace ours. */
 async function keepEnvd({ spawner }: ReceiveParts, manifest: Manifest, path: string, envd: string): Promise<void> {
   const found = await spawner.check(["sha256sum", "--", path], { repeatable: true });
   if (`envd-${found.slice(0, 16)}` !== manifest.envd.name) fail("SNAPSHOT_DAMAGED", `its envd is not ${manifest.envd.name}`);
@@ -191,7 +191,7 @@ async function keepEnvd({ spawner }: ReceiveParts, manifest: Manifest, path: str
   await rename(path, envd);
 }
 
-/** The program that wrote its memory, where this node has it not. */
+/** Returns the program that wrote the memory if this node does not have it. */
 async function missingProgram(
   { here: { home } }: ReceiveParts,
   { kind, program, programFile }: Manifest,
@@ -201,7 +201,7 @@ async function missingProgram(
   return (await isThere(programPath(home, program))) ? undefined : { name: program, file: programFile };
 }
 
-/** It runs as root here: only a manifest of this deployment, which each chunk was verified against, brings one. */
+/** The program runs as root here, so only a manifest of this deployment, against which each chunk was verified, may bring one. */
 async function keepProgram({ spawner, here: { home } }: ReceiveParts, name: string, path: string): Promise<void> {
   const found = await spawner.check(["xxh128sum", "--", path], { repeatable: true });
   if (`runsc-${found.slice(0, 16)}` !== name) fail("SNAPSHOT_DAMAGED", `its runsc is not ${name}`);
@@ -211,13 +211,13 @@ async function keepProgram({ spawner, here: { home } }: ReceiveParts, name: stri
   await syncAll([join(home, "bin")]);
 }
 
-/** Before a byte of it is written. */
-async function mustHaveRoom({ folder, maxBytes }: ReceiveParts, targets: readonly Target[]): Promise<void> {
+/** Checks the space before the first byte is written. */
+async function mustFitOnDisk({ folder, maxBytes }: ReceiveParts, targets: readonly Target[]): Promise<void> {
   let bytes = 0;
   for (const { file } of targets) {
     let written = 0;
     for (const { length } of chunksOf(file)) written += length;
-    // Checksums are computed over all of a file, its holes too; sealed ones have none.
+    // Sparse files are counted in full, because their checksums are computed over their holes too; sealed files have no checksums.
     bytes += file.name.startsWith(SEALED) ? written : file.sizeBytes;
   }
   if (bytes > maxBytes) fail("PAYLOAD_TOO_LARGE", `it takes ${bytes} bytes here; snapshots.import_mb allows ${maxBytes}`);

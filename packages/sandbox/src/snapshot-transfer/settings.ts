@@ -1,4 +1,4 @@
-// The settings of what is kept of sandboxes, and where; config/default.toml explains them.
+// The settings for snapshots; config/default.toml explains them.
 import { z } from "zod";
 
 export const snapshotsSettings = z.object({

@@ -1,4 +1,4 @@
-// A snapshot as one file, out of a node and into one, of the same deployment or another.
+// Exports a snapshot as one file and imports it, on a node of the same or another deployment.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Report } from "../observe/open-observe.ts";
@@ -15,34 +15,39 @@ import { type Received, type ReceiveParts, receive } from "./receive.ts";
 import { snapshotOf, snapshotSubject } from "./subjects.ts";
 import type { TransferMetrics } from "./transfer-metrics.ts";
 
-/** Each holds a connection, a few chunks and a place on the disk. */
+/** Bounds the concurrent files, since each uses a connection, a few chunks of memory and disk space. */
 const FILES_AT_ONCE = 4;
 
 export type SnapshotFile = {
   readonly snapshotID: string;
   readonly bytes: number;
   readonly body: AsyncGenerator<Buffer>;
-  /** When a part of it was last taken, by performance.now(). */
+  /** When the last part was read, by performance.now(). */
   takenAtMs(): number;
-  /** Its files may go; also of one whose body was never begun. */
+  /** Releases the snapshot's files; also required if the body was never read. */
   close(): void;
 };
 export type Imported = { readonly snapshot: NamedSnapshot; readonly isNew: boolean };
 
 export interface SnapshotFiles {
-  /** Its files stay until it is closed, also when the snapshot is deleted. @throws SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE, TOO_MANY_REQUESTS. */
+  /**
+   * The snapshot's files are kept until close(), even if it is deleted. @throws SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE,
+   * TOO_MANY_REQUESTS.
+   */
   export(asked: string, withBase: boolean): Promise<SnapshotFile>;
-  /** `name`: instead of its own. One that is here already stays as it is. @throws what `receive` and `readArchive` throw; then nothing is left. */
+  /**
+   * `name` replaces its own name. A snapshot that is already here is left unchanged. @throws what `receive` and `readArchive` throw; nothing is left
+   * then.
+   */
   import(body: AsyncIterable<Buffer>, name: string | undefined): Promise<Imported>;
   /**
-   * Keeps what was received under its id. From a file, and where this node took it, also under `name` or the first of its names that is
-   * free; names of another node's stay that node's, where they may move.
+   * Records what was received under its id. A snapshot from a file, or one that this node took, also gets `name` or the first of its names that is
+   * free; a snapshot of another node gets no name here, since that node decides about its names.
    */
   keep(read: ReadManifest, received: Received, from: "file" | "storage" | "node", name?: string): Promise<NamedSnapshot>;
 }
 
 export type SnapshotFilesParts = {
-  /** Of this node. */
   readonly nodeID: () => string;
   readonly snapshots: Pick<Snapshots, "find" | "add" | "names">;
   readonly templateIndex: Pick<TemplateSource, "bears">;
@@ -73,7 +78,7 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     }
   }
 
-  /** The one that bears it here, or, as far as this node knows, on another one. */
+  /** Returns the snapshot that has the name here or, as far as this node knows, on another node. */
   const bearerOf = (name: string) => snapshots.find(name)?.snapshotID ?? (snapshots.names.get(withTag(name))?.snapshotID || undefined);
 
   async function keep({ manifest, isOwn }: ReadManifest, received: Received, from: "file" | "storage" | "node", name?: string): Promise<NamedSnapshot> {
@@ -81,7 +86,7 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
     const snapshot = { ...snapshotOf(manifest, received), originNodeID };
     const known = snapshots.find(snapshot.snapshotID);
     if (known !== undefined) {
-      // It came by another way meanwhile.
+      // The same snapshot arrived by another path meanwhile.
       await checkpoints.remove(received.checkpointID);
       return known;
     }
@@ -142,13 +147,13 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
           for (const file of filesOf(manifest)) for (const { sha256 } of chunksOf(file)) named.add(sha256);
           const take = async (place: (sha256: string, bytes: Buffer) => Promise<void>) => {
             for await (const { sha256, bytes } of archive.chunks()) {
-              // What is here already comes along all the same; anything else is no part of it.
+              // The file contains all chunks, including those that are already here; a chunk outside the manifest is an error.
               if (!named.delete(sha256)) fail("INVALID_REQUEST", `the file holds chunk ${sha256}, which its manifest does not name, or names once`);
               await place(sha256, bytes);
             }
           };
           if (known !== undefined) {
-            // Whoever keeps the file has to hear what is wrong with it, though nothing of it is needed here.
+            // The file is verified although its snapshot is already here, so that its owner learns if it is damaged.
             await take((sha256, bytes) => verify(thread, sha256, bytes));
             const [missing] = named;
             if (missing !== undefined)

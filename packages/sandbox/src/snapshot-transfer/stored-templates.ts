@@ -1,4 +1,4 @@
-// Built templates in object storage: put there by the node that built them, taken from there by any of the deployment.
+// Built templates in object storage: exported by the node that built them, imported by any node of the deployment.
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
@@ -19,27 +19,26 @@ import { BUILD_ID, readTemplate, type TemplateManifest, type TransferParts, writ
 import type { TransferMetrics } from "./transfer-metrics.ts";
 
 // manifests/templates/<buildID>      a build never changes
-// names/<name>/<tag>                 the id of the build that it means (of a snapshot: stored.ts)
+// names/<name>/<tag>                 the id of the build that the tag means (of a snapshot: stored.ts)
 // names/<templateID>/<tag>           the same
 
 export interface StoredTemplates {
-  /** All that a start of it needs on another node is there when this returns. @throws OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE. */
+  /** All that a start on another node needs is stored when this returns. @throws OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE. */
   exportBuild(build: Copy): Promise<void>;
   hasBuild(buildID: string): Promise<boolean>;
   dropBuild(buildID: string): Promise<void>;
   putName(key: string, buildID: string): Promise<void>;
-  /** Where it means one of these still. */
+  /** Deletes the name if it still means one of these builds. */
   dropName(key: string, builds: readonly string[]): Promise<void>;
-  /** Whether there is such a build; it is here then. A burst of creates fetches once. @throws what `receive` throws. */
+  /** Returns true if the build exists; it is on this node then. Concurrent calls share one fetch. @throws what `receive` throws. */
   importBuild(buildID: string): Promise<boolean>;
-  /** As `importBuild`, of what is asked for by a name that means this build, or by NAME:BUILD_ID; what it is found by here. */
+  /** Like `importBuild`, for a name that means this build, or for NAME:BUILD_ID; returns the id or name by which it is found here. */
   importNamed(asked: string, buildID: string | undefined): Promise<string | undefined>;
-  /** All builds and names of the template that this build is of; false where it is not there. `first` hears of its id. */
+  /** Deletes all builds and names of the template of this build; returns false if it is not stored. Calls `first` with the template's id before. */
   dropTemplateOf(buildID: string, first: (templateID: string) => Promise<void>): Promise<boolean>;
 }
 
 export type StoredTemplatesParts = {
-  /** Of this node. */
   readonly nodeID: () => string;
   readonly objects: Objects;
   readonly store: ChunkStore;
@@ -113,7 +112,7 @@ export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplate
     importBuild,
     async importNamed(asked, buildID) {
       if (buildID !== undefined) return (await importBuild(buildID)) ? buildID : undefined;
-      // A lookup by all of what was asked for also says whether the build is of that name.
+      // The caller's lookup by the full reference also checks that the build belongs to that name.
       return (await importBuild(splitReference(asked).tag ?? "")) ? asked : undefined;
     },
     async dropTemplateOf(buildID, first) {
@@ -125,7 +124,7 @@ export function openStoredTemplates(parts: StoredTemplatesParts): StoredTemplate
         const named = (await objects.get(key, MAX_ID_BYTES))?.toString("utf8") ?? "";
         await dropName(templateNameKey(manifest.name, key.slice(prefix.length)), [named]);
         if (BUILD_ID.test(named)) await store.drop(buildKey(named));
-        // Last: by it what a kill left is found again.
+        // The template's own name is deleted last, so that a repeated delete after a kill still finds the rest.
         await objects.delete(key);
       }
       await store.drop(buildKey(buildID));

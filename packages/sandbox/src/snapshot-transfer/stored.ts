@@ -1,4 +1,4 @@
-// Snapshots and paused sandboxes in object storage: put there by the node that has them, taken from there by any of the deployment.
+// Snapshots and paused sandboxes in object storage: exported by the node that has them, imported by any node of the deployment.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
@@ -20,45 +20,44 @@ import { BUILD_ID } from "./template-manifest.ts";
 import type { TransferMetrics } from "./transfer-metrics.ts";
 
 // manifests/snapshots/<snapshotID>
-// manifests/sandboxes/<sandboxID>/<checkpointID>    another for each pause: what names it names one moment
-// names/<name>/<tag>                             the id of the snapshot, or the build of a template, that bears it
+// manifests/sandboxes/<sandboxID>/<checkpointID>    a new one for each pause, so that a name always means one state
+// names/<name>/<tag>                             the id of the snapshot or template build that has the name
 
-/** `manifest`: what another node imports it by. */
+/** `manifest` is the key by which another node imports it. */
 export type Exported = Sent & { readonly manifest: string };
 
 export interface Stored {
-  /** All that a start of it needs on another node is there when this returns. @throws SNAPSHOT_NOT_FOUND, OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED. */
+  /** All that a start on another node needs is stored when this returns. @throws SNAPSHOT_NOT_FOUND, OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED. */
   exportSnapshot(asked: string): Promise<Exported>;
-  /** What an id, a name or NAME:TAG leads to: a snapshot's id, or that of a template's build. */
+  /** Resolves an id, a name or NAME:TAG to the id of a snapshot or of a template's build. */
   idOf(asked: string): Promise<string | undefined>;
-  /** As `idOf`; also some build of a template, by its name or id, that has other tags alone. */
+  /** Like `idOf`, and also returns any build of a template, by its name or id, that has only other tags. */
   anyOf(asked: string): Promise<string | undefined>;
-  /** Undefined where it is neither here nor there. @throws what `receive` throws. */
+  /** Returns undefined if it is neither here nor in object storage. @throws what `receive` throws. */
   importSnapshot(snapshotID: string): Promise<NamedSnapshot | undefined>;
   hasSnapshot(snapshotID: string): Promise<boolean>;
-  /** With the names that lead to it; whether it was there. */
+  /** Deletes the snapshot with its names; returns true if it was stored. */
   dropSnapshot(snapshotID: string): Promise<boolean>;
   /**
-   * A sandbox that is paused, as it was paused last. It may be resumed meanwhile: then what was exported is dropped again.
+   * Exports a paused sandbox in its latest state. If it is resumed meanwhile, the export is deleted again.
    * @throws SANDBOX_NOT_FOUND, SANDBOX_RUNNING, OBJECTS_UNAVAILABLE, SNAPSHOT_DAMAGED, CHECKPOINT_UNAVAILABLE.
    */
   exportSandbox(sandboxID: string): Promise<Exported>;
   /**
-   * A paused sandbox of another node, by what `exportSandbox` answered there; on record here when this returns. `own` is called when all
-   * of it is here, and makes sure that the other node resumes it no more; where it throws, nothing of it stays.
-   * @throws what `receive` and `own` throw, SANDBOX_RUNNING where it is here.
+   * Imports another node's paused sandbox by the manifest that `exportSandbox` returned there; it is recorded here when this returns. `own` is called
+   * once all its data is here, and ensures that the other node does not resume it; if it throws, nothing stays here.
+   * @throws what `receive` and `own` throw, SANDBOX_RUNNING if the sandbox is already here.
    */
   importSandbox(manifest: string, own: () => Promise<void>, peer?: Peer): Promise<SandboxRecord>;
-  /** What its details are told by; nothing of it comes here. @throws SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, SNAPSHOT_UNSUITABLE. */
+  /** Reads the sandbox's details without importing it. @throws SNAPSHOT_NOT_FOUND, SNAPSHOT_DAMAGED, SNAPSHOT_UNSUITABLE. */
   readSandbox(manifest: string): Promise<ReturnType<typeof shownOf>>;
   dropSandbox(sandboxID: string, checkpointID: string): Promise<void>;
-  /** Forgets a paused sandbox that another node has taken over; nothing in object storage is touched. @throws SANDBOX_NOT_FOUND, SANDBOX_RUNNING. */
+  /** Forgets a paused sandbox that another node has taken over; object storage is left unchanged. @throws SANDBOX_NOT_FOUND, SANDBOX_RUNNING. */
   releaseSandbox(sandboxID: string, nodeID: string): Promise<void>;
 }
 
 export type StoredParts = {
   readonly home: string;
-  /** Of this node. */
   readonly nodeID: () => string;
   readonly bootID: string;
   readonly objects: Objects;
@@ -118,7 +117,7 @@ export function openStored(parts: StoredParts): Stored {
   async function idOf(asked: string): Promise<string | undefined> {
     if (SNAPSHOT_ID.test(asked) || BUILD_ID.test(asked)) return asked;
     const id = await idUnder(asked);
-    // A name there may be behind: it leads to the snapshot that was exported last, also by a node that had not heard of a newer one.
+    // A name in object storage may be outdated: a node that did not know the newer snapshot may have exported an older one last.
     const named = id !== undefined && SNAPSHOT_ID.test(id) ? snapshots.names.get(withTag(asked)) : undefined;
     return named === undefined ? id : named.snapshotID || undefined;
   }
@@ -175,7 +174,7 @@ export function openStored(parts: StoredParts): Stored {
     async exportSnapshot(asked) {
       const snapshot = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
       const exported = await send(snapshotKey(snapshot.snapshotID), snapshotSubject(snapshot, parts.nodeID()));
-      // A name moves to the newest here, too; whoever finds it finds a whole snapshot.
+      // The name moves to the newest snapshot only after its export is complete, so that a name never leads to an incomplete snapshot.
       for (const name of snapshots.find(snapshot.snapshotID)?.names ?? []) await objects.put(nameKey(name), Buffer.from(snapshot.snapshotID));
       if (snapshots.find(snapshot.snapshotID) === undefined) await dropSnapshot(snapshot.snapshotID);
       report("snapshot.exported", { templateID: snapshot.snapshotID }, { sentBytes: exported.sentBytes, keptBytes: exported.keptBytes });
@@ -186,7 +185,7 @@ export function openStored(parts: StoredParts): Stored {
     hasSnapshot: async (snapshotID) => (await objects.head(`${MANIFESTS}${snapshotKey(snapshotID)}`)) !== undefined,
     async importSnapshot(snapshotID) {
       if (!SNAPSHOT_ID.test(snapshotID)) return undefined;
-      // A burst of creates fetches once.
+      // Concurrent creates share one fetch.
       const underWay = receiving.get(snapshotID) ?? importSnapshot(snapshotID).finally(() => receiving.delete(snapshotID));
       receiving.set(snapshotID, underWay);
       return underWay;
@@ -211,7 +210,7 @@ export function openStored(parts: StoredParts): Stored {
       const read = await readPaused(manifest);
       if (arriving.has(sandboxID)) fail("SANDBOX_CHANGING_STATE", `sandbox '${sandboxID}' is already moving to this node`);
       arriving.add(sandboxID);
-      // By the name that it has in object storage, so that it need not be sent there again.
+      // The checkpoint keeps the id that it has in object storage, so that it need not be exported again.
       const received = await take(read, checkpointID, peer && openPeer(peer, read.manifest)).finally(() => arriving.delete(sandboxID));
       try {
         const record = pausedRecordOf(read.manifest, received, { home, bootID, initKey: initKeyOf(parts.receiving, read.manifest) });

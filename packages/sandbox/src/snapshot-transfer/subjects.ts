@@ -1,4 +1,4 @@
-// Snapshots and paused sandboxes as what is transferred, and as records of the node that they came to.
+// Converts snapshots and paused sandboxes to transfer subjects, and manifests to records of the receiving node.
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { PausedRecord } from "../records/registry.ts";
@@ -10,7 +10,7 @@ import type { Received } from "./receive.ts";
 
 export const SNAPSHOT_ID = /^snap[0-9a-f]{20}$/;
 
-/** `nodeID`: of this node; absent for a file, whoever imports which has a snapshot of its own. */
+/** `nodeID` is this node's name; it is absent for a file, since the node that imports the file becomes its origin. */
 export function snapshotSubject(snapshot: NamedSnapshot, nodeID?: string): Subject {
   const { checkpointID, kind, runtime, image, limits, envd, envdVersion } = snapshot;
   const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, createdAtWallMs } = snapshot;
@@ -26,7 +26,7 @@ export function sandboxSubject({ sandboxID, templateID, guestBootID, image, limi
   return { checkpointID: kept.checkpointID, kind: kept.kind, runtime: kept.runtime, image, limits, envd, envdVersion, sandbox };
 }
 
-/** The checkpoint that a sandbox is, which does not run; also while a resume may still fail. */
+/** Returns the checkpoint of a sandbox that does not run, also while its resume may still fail. */
 export function keptAs(record: SandboxRecord | undefined): string | undefined {
   const status = record?.status;
   return status?.state === "paused" || status?.state === "resuming" ? status.kept.checkpointID : undefined;
@@ -37,7 +37,7 @@ export function snapshotOf({ snapshot, runtime, kind, limits, envd }: Manifest, 
   return { ...rest, strictFiles: rest.strictFiles, checkpointID, kind, runtime, image, limits, envd: envd.name, envdVersion: envd.version, sizeBytes };
 }
 
-/** What its details are told by. */
+/** Returns the data from which the sandbox's details are shown. */
 export function shownOf({ sandbox, runtime, kind, limits, envd, captureID: checkpointID }: Manifest) {
   const { sandboxID, templateID, pausedAtWallMs, claim } = sandbox ?? fail("INVALID_REQUEST", "it is not a paused sandbox's");
   const status = { state: "paused" as const, claim: claim as unknown as Claim, kept: { checkpointID, kind, runtime }, pausedAtWallMs };

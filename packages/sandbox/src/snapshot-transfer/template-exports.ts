@@ -1,4 +1,4 @@
-// Keeps object storage at what this node's templates are: each tagged build is sent, each name leads to its build, what is gone is taken away.
+// Keeps object storage in step with this node's templates: sends each tagged build and its names, and deletes what is gone.
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -14,23 +14,23 @@ import type { Copies, Copy } from "../template/copies.ts";
 import { type Catalog, isPassing } from "./exports.ts";
 import { type StoredTemplates, templateNameKey } from "./stored-templates.ts";
 
-// snapshot-transfer/templates/<templateID>   what is, or may be, in object storage of a template: written before it is there, and after it is gone
+// snapshot-transfer/templates/<templateID>   what object storage has or may have of a template; written before a change there, removed after the last
 
 const noteShape = z.object({
-  /** May be there. */
+  /** Builds that may be stored. */
   builds: z.array(z.string()),
-  /** Are there. */
+  /** Builds that are completely stored. */
   whole: z.array(z.string()),
   names: z.record(z.string(), z.string()),
 });
 type Note = z.output<typeof noteShape>;
 
 const TEMPLATE_ID = /^[a-z0-9]{20}$/;
-/** Builds of one template that wait for each other here. */
+/** Bounds the calls that wait for the lock of one template. */
 const MAX_WAITING = 64;
 const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 60_000;
-/** Copies of templates that were deleted meanwhile go after this, where no gateway said so at once. */
+/** The interval at which copies of deleted templates are removed if no gateway requested that at once. */
 const LOOK_MS = 10 * 60_000;
 
 export type TemplateExportsParts = {
@@ -40,7 +40,7 @@ export type TemplateExportsParts = {
   readonly copies: Copies;
   readonly dropCopy: (buildID: string) => Promise<void>;
   readonly catalog: Pick<Catalog, "put" | "drop"> | undefined;
-  /** As lists show it; undefined for one that is gone. */
+  /** Returns the entry for lists; undefined for a deleted template. */
   readonly listed: (templateID: string) => ListedTemplate | undefined;
   readonly report: Report;
   readonly log: Log;
@@ -48,23 +48,23 @@ export type TemplateExportsParts = {
 
 export interface TemplateExports {
   readonly waiting: number;
-  /** Its builds or tags changed, or it is gone. */
+  /** Called when the template's builds or tags changed, or it was deleted. */
   soon(templateID: string): void;
-  /** Its builds that other nodes can fetch. */
+  /** Returns its builds that other nodes can fetch. */
   shared(templateID: string): readonly string[];
   /**
-   * Runs `publish` once other nodes find the build by `tags` in object storage, before this node says that it is ready. After a kill in
-   * between, the next start takes it away there. @throws what kept it from there, or `publish`; then it is taken away.
+   * Runs `publish` once other nodes can find the build by `tags` in object storage, before this node reports it as ready. After a kill in between, the
+   * next start deletes it there. @throws what prevented the export, or `publish`; the build is then deleted there.
    */
   readonly keep: KeepBuild;
-  /** All that should be there of it is there when this returns. @throws OBJECTS_UNAVAILABLE, …; it is tried on in the background. */
+  /** All of the template that should be stored is stored when this returns. @throws OBJECTS_UNAVAILABLE, …; retries then follow in the background. */
   now(templateID: string): Promise<void>;
-  /** After a start: sends what is missing, takes away what is over, and looks for copies that are over from now on. */
+  /** Called after a start: sends what is missing, deletes what is over, and from then on looks for outdated copies. */
   start(): void;
   close(): Promise<void>;
 }
 
-type Coming = { readonly build: Copy; readonly tags: readonly string[] };
+type Unpublished = { readonly build: Copy; readonly tags: readonly string[] };
 
 export async function openTemplateExports(parts: TemplateExportsParts): Promise<TemplateExports> {
   // I53
@@ -77,21 +77,21 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       await rm(join(folder, name), { force: true });
       continue;
     }
-    // One that a power cut emptied: what it named stays there until its template is exported anew, or deleted.
+    // A note emptied by a power loss is ignored; what it named stays stored until its template is exported again or deleted.
     const note = await readNote(join(folder, name));
     if (note !== undefined) notes.set(name, note);
   }
   const pending = new Set<string>();
   const seen = new Set<string>();
-  /** Builds that are ready once they are there, by id. */
-  const coming = new Map<string, Coming>();
+  /** Builds that become ready once they are stored, by id. */
+  const unpublished = new Map<string, Unpublished>();
   const lock = openKeyedLock("template", MAX_WAITING);
   const closing = new AbortController();
   let working: Promise<void> | undefined;
   let looking: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
-  /** What should be there: a build that stands on the host's own files cannot transfer. */
+  /** Returns what should be stored; a build that uses the host's own files cannot be transferred. */
   function wantedOf(templateID: string): { readonly builds: Map<string, Copy>; readonly names: Record<string, string> } {
     const wanted = { builds: new Map<string, Copy>(), names: {} as Record<string, string> };
     const template = builds.template(templateID);
@@ -102,8 +102,8 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       wanted.builds.set(buildID, { buildID, templateID, name: template.name, createdAtMs: build.createdAtMs, result: build.result });
       for (const name of [template.name, templateID]) wanted.names[templateNameKey(name, tag)] = buildID;
     }
-    const bornLater = (a: Coming, b: Coming) => a.build.createdAtMs - b.build.createdAtMs;
-    for (const { build, tags } of [...coming.values()].filter((each) => each.build.templateID === templateID).sort(bornLater)) {
+    const bornLater = (a: Unpublished, b: Unpublished) => a.build.createdAtMs - b.build.createdAtMs;
+    for (const { build, tags } of [...unpublished.values()].filter((each) => each.build.templateID === templateID).sort(bornLater)) {
       wanted.builds.set(build.buildID, build);
       for (const tag of tags) for (const name of [build.name, templateID]) wanted.names[templateNameKey(name, tag)] = build.buildID;
     }
@@ -124,7 +124,7 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
     const change = (next: Partial<Note>) => keep(templateID, (note = { ...note, ...next }));
     const wanted = wantedOf(templateID);
     if (!seen.has(templateID)) {
-      // Once after a start: what somebody else deleted there is sent anew.
+      // Once after a start: sends again what another process deleted there.
       const whole: string[] = [];
       for (const buildID of note.whole) if (await stored.hasBuild(buildID)) whole.push(buildID);
       if (whole.length < note.whole.length)
@@ -137,8 +137,8 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       try {
         await stored.exportBuild(build);
       } catch (error) {
-        // Another attempt would be the same: the template's other builds go on.
-        if (pending.has(templateID) || coming.has(buildID) || isPassing(asFailure(error).name)) throw error;
+        // A retry would fail the same way, so the template's other builds continue.
+        if (pending.has(templateID) || unpublished.has(buildID) || isPassing(asFailure(error).name)) throw error;
         log.error({ err: error, templateID, buildID }, "a build of a template cannot be exported to object storage; it can be used on this node only");
         for (const [key, each] of Object.entries(wanted.names)) if (each === buildID) delete wanted.names[key];
         continue;
@@ -157,7 +157,7 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
       const { [key]: _, ...names } = note.names;
       await change({ names });
     }
-    // Last: while a name leads to a build, it is there.
+    // Builds are deleted last, so that a name never leads to a missing build.
     for (const buildID of note.builds) {
       if (wanted.builds.has(buildID)) continue;
       await change({ whole: note.whole.filter((each) => each !== buildID) });
@@ -181,7 +181,7 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
         waitMs = FIRST_WAIT_MS;
       } catch (error) {
         if (closing.signal.aborted) return;
-        // Its template was deleted while it was sent: that change waits already.
+        // The template was deleted during the export, and that change is already pending.
         if (pending.has(templateID)) continue;
         log.error({ err: error, templateID }, "a template could not be exported to object storage; retrying");
         pending.add(templateID);
@@ -199,7 +199,7 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
     });
   }
 
-  /** Copies whose build is there no more; where that cannot be said they stay. */
+  /** Drops copies whose build is no longer stored; a copy stays if that cannot be determined. */
   async function dropOver(): Promise<void> {
     for (const { buildID, templateID } of copies.all()) {
       if (closing.signal.aborted) return;
@@ -224,16 +224,16 @@ export async function openTemplateExports(parts: TemplateExportsParts): Promise<
     soon,
     async keep(build, tags, publish) {
       const { buildID, templateID } = build;
-      coming.set(buildID, { build, tags });
+      unpublished.set(buildID, { build, tags });
       try {
-        // What comes last is for lists, and may follow.
+        // A failure after the build and its names are stored concerns only the catalog, which may follow later.
         const error = await now(templateID).catch((each: unknown) => each);
         const note = notes.get(templateID);
         const isNamed = () => Object.entries(wantedOf(templateID).names).every(([key, id]) => note?.names[key] === id);
         if (error !== undefined && !(note?.whole.includes(buildID) === true && isNamed())) throw notKept(error);
         publish();
       } finally {
-        coming.delete(buildID);
+        unpublished.delete(buildID);
         soon(templateID);
       }
     },

@@ -1,4 +1,4 @@
-// A build of a template as it is transferred: what its sandboxes get, the files that they stand on, and the memory that its start command left.
+// The manifest of a transferred template build: its settings, the files that it is based on, and the memory that its start command left.
 import { z } from "zod";
 import type { BuildResult } from "../template/build-record.ts";
 import type { Copy } from "../template/copies.ts";
@@ -16,7 +16,7 @@ const templateManifest = z
     name: text(200),
     buildID: z.string().regex(BUILD_ID),
     createdAtMs: z.number(),
-    /** The node that built it; absent where a node of an earlier version wrote it. */
+    /** The node that built it; absent in manifests of an earlier version. */
     originNodeID: text(63).optional(),
     result: z.object({
       env: z.record(text(256), z.string()),
@@ -30,7 +30,7 @@ const templateManifest = z
       startup: z.object({ startCmd: z.string(), readyCmd: z.string().optional() }).optional(),
     }),
     image: imageShape.optional(),
-    /** Its image is the template's. */
+    /** A memory manifest contains the template's image. */
     memory: manifestShape.optional(),
   })
   .refine(({ image, memory }) => (image === undefined) !== (memory === undefined), "it has either files alone or memory with its files");
@@ -38,7 +38,7 @@ export type TemplateManifest = z.output<typeof templateManifest>;
 
 export type TransferParts = Pick<TemplateManifest, "image"> | Pick<TemplateManifest, "memory">;
 
-/** `nodeID`: of this node. */
+/** `nodeID` is this node's name. */
 export function writeTemplate(
   { buildID, templateID, name, createdAtMs, result, originNodeID }: Copy,
   parts: TransferParts,
@@ -58,7 +58,7 @@ export const readTemplate = (written: Buffer, deployment: Deployment, where: str
 
 export type Arrived = Pick<BuildResult, "chain"> & Partial<Pick<BuildResult, "checkpointID">>;
 
-/** What it is on the node that it came to. */
+/** Converts the manifest to the record of a copy on the receiving node. */
 export function copyOf({ buildID, templateID, name, createdAtMs, originNodeID, result, memory }: TemplateManifest, { chain, checkpointID }: Arrived): Copy {
   const { startup, ...shown } = result;
   const kept = memory === undefined ? {} : { limits: memory.limits, runtime: memory.runtime };

@@ -1,9 +1,9 @@
-// What transferred costs: bytes and chunks each way, how long it takes, and what waits to be exported.
+// Metrics of transfers: bytes and chunks by direction, durations, failures, and pending exports.
 import type { Metrics } from "@svc/kit/metrics.ts";
 
 export type TransferMetrics = {
   readonly count: (direction: "sent" | "kept" | "fetched" | "peer", bytes: number) => void;
-  /** Times `work`, and counts it where it fails. */
+  /** Measures the duration of `work` and counts its failures. */
   readonly timed: <T>(verb: "export" | "import" | "collect", work: () => Promise<T>) => Promise<T>;
 };
 

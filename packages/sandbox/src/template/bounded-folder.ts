@@ -1,11 +1,12 @@
-// A program that fills a folder, ended when that holds more than it may: an image says nothing binding of its size.
+// Runs a program that fills a folder and stops it when the folder exceeds a bound, since an image's stated size is not reliable.
 import type { RunResult, Spawner } from "@svc/kit/spawn.ts";
 
 const TOO_MUCH = 77;
 
 /**
- * Arguments: folder, bound in MB, bound in seconds, program... What the file system has less is cheap to ask and counts others' files
- * too, so what the folder holds is asked only then. The program has its own bound in time: a shell that is killed would leave it. timeout passes a TERM on.
+ * Arguments: folder, bound in MB, bound in seconds, program... The file system's free space is cheap to read but also counts other files, so the
+ * folder is measured only when the free space has shrunk by the bound. `timeout` bounds the program itself, because a killed shell would leave it
+ * running; it passes a TERM on.
  */
 const script = `folder=$1 most=$2 seconds=$3; shift 3
 free() { df -Pm -- "$folder" | awk 'NR == 2 { print $4 }'; }
@@ -19,7 +20,7 @@ done
 wait "$program" || exit $?
 if full; then exit ${TOO_MUCH}; fi`;
 
-/** Resolves to undefined when the folder held more than `mostMB`; the program was ended then. */
+/** Resolves to undefined if the folder exceeded `mostMB`, which ends the program. */
 export async function runInto(spawner: Spawner, folder: string, mostMB: number, argv: readonly string[], timeoutMs: number): Promise<RunResult | undefined> {
   const seconds = String(Math.max(1, Math.ceil(timeoutMs / 1000)));
   const result = await spawner.run(["/bin/sh", "-c", script, "sh", folder, String(mostMB), seconds, ...argv], { timeoutMs });

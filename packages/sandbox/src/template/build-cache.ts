@@ -1,16 +1,16 @@
-// The build cache: what a step, a fetched image or a preparation left behind, by a key of all that it was made of.
+// The build cache: the result of a step, a fetched image or a preparation, under a key derived from all its inputs.
 import type { Database } from "./database.ts";
 
-/** `layerID` null: it changed nothing. */
+/** `layerID` null means that it changed nothing. */
 export type Outcome = { readonly layerID: string | null; readonly madeAtMs?: number };
 
 export interface BuildCache {
   find(key: string): Outcome | undefined;
-  /** `layerID` undefined: it changed nothing. */
+  /** `layerID` undefined means that it changed nothing. */
   keep(key: string, layerID: string | undefined): void;
-  /** It was used just now; what was used last stays longest. */
+  /** Marks the entry as used; a collection removes the least recently used entries first. */
   touch(key: string): void;
-  /** Those used last before the others. */
+  /** Returns the entries, the most recently used first. */
   all(): Iterable<Outcome & { readonly key: string }>;
   drop(key: string): void;
 }

@@ -1,10 +1,10 @@
-// What builds said: numbered entries per build, written before anybody is told of them, and bounded.
+// The logs of builds: numbered entries per build, bounded, and written before any reader gets them.
 import type { BuildLogEntry } from "@svc/contract/template-build.ts";
 import type { Database } from "./database.ts";
 
 export type Level = BuildLogEntry["level"];
 
-/** Per build; what comes after is left out, and the last entry says so. */
+/** The bound per build; further entries are dropped, and the last entry says so. */
 const MAX_ENTRIES = 50_000;
 const MAX_MESSAGE_CHARS = 4_096;
 const levels: readonly Level[] = ["debug", "info", "warn", "error"];
@@ -13,10 +13,10 @@ export type Line = { readonly level: Level; readonly message: string };
 
 export interface BuildLog {
   write(buildID: string, step: string | undefined, lines: readonly Line[]): void;
-  /** Entries of this level and above it, counted from `offset` on. */
+  /** Returns entries of this level and above, starting at the `offset`-th of them. */
   page(buildID: string, offset: number, limit: number, level?: Level): BuildLogEntry[];
   since(buildID: string, cursorMs: number | undefined, limit: number, direction: "forward" | "backward", level?: Level): BuildLogEntry[];
-  /** The last words of a step. */
+  /** Returns the last entries of a step. */
   tail(buildID: string, step: string, limit: number): BuildLogEntry[];
 }
 

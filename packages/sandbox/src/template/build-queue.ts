@@ -1,4 +1,4 @@
-// Builds in line: a few at once, a bounded line behind them; each ends by itself, a client's word, a newer build, its time or the node's stop.
+// Queued builds: a few run at once, and a bounded number waits. A build ends by itself, by a cancel, a newer build, its time bound or the node's stop.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { type Build, type BuildResult, type BuildSpec, defaultSizes } from "./build-record.ts";
@@ -10,34 +10,34 @@ export type ReportBuild = (event: BuildEvent, templateID: string, details: Reado
 
 export interface BuildQueue {
   /**
-   * Ends older builds of the template whose tags it will bear all. @throws BUILD_CONFLICT when it was started before,
-   * TOO_MANY_REQUESTS when the line is full.
+   * Cancels older builds of the template whose tags all move to this one. @throws BUILD_CONFLICT if the build was already started,
+   * TOO_MANY_REQUESTS if the queue is full.
    */
   start(build: Build, spec: BuildSpec, credentials: RegistryCredentials | undefined): void;
-  /** Its start was refused: it failed, unless it is started once more with what was missing. */
+  /** Records that its start was refused: the build has failed, unless it is started again with a valid request. */
   refuse(build: Build, failure: Failure): void;
-  /** Ends one build that is not over; what runs of it is aborted. One that was never started leaves nothing. @throws BUILD_CONFLICT when it is over. */
+  /** Cancels a build that has not ended and aborts its work. A build that was never started is removed. @throws BUILD_CONFLICT if it has ended. */
   cancel(build: Build): void;
-  /** Ends what a template has under way and in line; returns when nothing of it runs. */
+  /** Cancels all builds of a template; returns when none of them runs any more. */
   drop(templateID: string): Promise<void>;
-  /** Whether `drop` ended it, a while ago. */
+  /** Returns true if `drop` cancelled the build recently. */
   wasDropped(buildID: string): boolean;
-  /** After a start of the node: what a kill cut off is settled, what was in line is put there again. */
+  /** Called after a start of the node: fails builds that a kill interrupted, and queues those again that were waiting. */
   recover(): void;
   readonly running: number;
   readonly waiting: number;
-  /** Ends builds under way; they go on from their cached steps at the next start. */
+  /** Ends running builds; they continue from their cached steps at the next start. */
   close(): Promise<void>;
 }
 
 type Running = { readonly build: Build; readonly abort: AbortController; done: Promise<void> };
 type Waiting = { readonly build: Build; readonly spec: BuildSpec; ahead: number };
 
-/** Builds farther back in line hear of their place once; each word is a row in a database. */
-const TOLD_PLACES = 100;
-/** Builds that ended with their template: who follows one shall learn why it is gone. */
+/** Builds further back in the queue log their position only once, since each message is a row in the database. */
+const MAX_LOGGED_POSITIONS = 100;
+/** Bounds the remembered builds of deleted templates, so that a client following one learns why it is gone. */
 const REMEMBERED_DROPS = 256;
-/** Of the ten seconds that a node's stop may take. */
+/** The share of the ten seconds that a node's stop may take. */
 const CLOSE_BOUND_MS = 4_000;
 
 export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueue {
@@ -46,7 +46,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
   const running = new Map<string, Running>();
   const credentials = new Map<string, RegistryCredentials>();
   let closed = false;
-  /** Builds whose rows are settled while something of theirs still runs: nothing of theirs is written any more. */
+  /** Builds whose rows are final while some of their work still runs; nothing is written for them any more. */
   const abandoned = new Set<string>();
   const drops = new Set<string>();
 
@@ -58,7 +58,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       const entry: Running = { build: first.build, abort, done: Promise.resolve() };
       running.set(first.build.buildID, entry);
       entry.done = carryOut(first.build, first.spec, abort)
-        // Its end could not be recorded: the next start of the node finds it cut off.
+        // A build whose end could not be recorded is found and failed by the next start of the node.
         .catch((error: unknown) => builder.log.error({ err: error, buildID: first.build.buildID }, "a build's end could not be recorded"))
         .finally(() => {
           running.delete(first.build.buildID);
@@ -66,13 +66,13 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
           next();
         });
     }
-    tellPlaces();
+    logPositions();
   }
 
-  /** Whoever follows a build that waits learns what for. */
-  function tellPlaces(): void {
+  /** Logs each waiting build's position, so that its client learns why it waits. */
+  function logPositions(): void {
     line.forEach((each, ahead) => {
-      if (each.ahead === ahead || (each.ahead !== -1 && ahead >= TOLD_PLACES)) return;
+      if (each.ahead === ahead || (each.ahead !== -1 && ahead >= MAX_LOGGED_POSITIONS)) return;
       each.ahead = ahead;
       const others = ahead === 0 ? "it is next" : `${ahead} more ${ahead === 1 ? "is" : "are"} ahead of it`;
       const message = `waiting: ${running.size} builds run, as many as template.build_concurrency allows; ${others}`;
@@ -80,7 +80,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     });
   }
 
-  /** Its row is settled at once, whatever still runs of it. */
+  /** Makes the build's row final at once, even if some of its work still runs. */
   function end(buildID: string, reason: Failure): void {
     const at = line.findIndex(({ build }) => build.buildID === buildID);
     if (at !== -1) line.splice(at, 1);
@@ -90,14 +90,14 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     refuse(buildID, step, reason.message);
     report("template.build_failed", templateID ?? "", { buildID, step: step ?? "" });
     const entry = running.get(buildID);
-    if (entry === undefined) tellPlaces();
+    if (entry === undefined) logPositions();
     else {
       abandoned.add(buildID);
       entry.abort.abort(reason);
     }
   }
 
-  /** Builds of the same template that would give their tags up to this one. */
+  /** Returns builds of the same template whose tags would all move to this one. */
   function superseded({ buildID, templateID, tags }: Build): string[] {
     return [...line, ...running.values()]
       .map(({ build }) => build)
@@ -150,7 +150,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     }
   }
 
-  /** Whoever hears that it is ready can rely on it; what ends it ends the wait, too. */
+  /** The build is ready only after it is stored as settings require; an abort also ends that wait. */
   async function publish({ buildID, templateID, createdAtMs }: Build, result: BuildResult, signal: AbortSignal): Promise<void> {
     const { name } = builds.template(templateID) ?? fail("TEMPLATE_NOT_FOUND", "the template was deleted while it was built");
     const aborted = new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason), { once: true }));
@@ -161,13 +161,13 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     await Promise.race([keeping, aborted]);
   }
 
-  /** A failed build says why; one that the node's stop cut off waits for the next start. */
+  /** Records why a build failed; a build that the node's stop interrupted waits for the next start. */
   function settle(job: Job, error: unknown): void {
     const { buildID, templateID } = job.build;
     const failure = asFailure(error);
     if (abandoned.has(buildID) || builds.build(buildID) === undefined) return;
     if (failure.name === "SHUTTING_DOWN" && job.credentials === undefined) {
-      buildLog.write(buildID, job.step, [{ level: "warn", message: "the node stops; the build goes on from its cached steps when it is up again" }]);
+      buildLog.write(buildID, job.step, [{ level: "warn", message: "the node stops; the build continues from its cached steps when it is up again" }]);
       builds.update(buildID, { status: "waiting", step: undefined });
       return;
     }
@@ -180,7 +180,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     try {
       buildLog.write(buildID, step, [{ level: "error", message }]);
     } catch (error) {
-      // A full disk: the reason stands in the build's own record, which has room.
+      // On a full disk the reason is still kept in the build's record, which may use the reserve.
       builder.log.warn({ err: error, buildID, message }, "a build's log could not be written");
     }
     builds.update(buildID, { status: "error", step: undefined, reason: { message, step }, finishedAtMs: builder.nowMs() });
@@ -224,7 +224,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     wasDropped: (buildID) => drops.has(buildID),
     recover() {
       for (const { buildID, step } of builds.withStatus("building")) {
-        refuse(buildID, step, `the node ended while this build was at ${placeOf(step)}; start it again, its finished steps come from the cache`);
+        refuse(buildID, step, `the node ended while this build was at ${describeStage(step)}; start it again, its finished steps come from the cache`);
       }
       for (const build of builds.withStatus("waiting")) {
         if (build.spec === undefined) continue;
@@ -244,7 +244,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       closed = true;
       const all = [...running.values()];
       for (const { abort } of all) abort.abort(new Failure("SHUTTING_DOWN", "the node is stopping"));
-      // An export, or an image on its way, cannot be called off; what it leaves is swept at the next start.
+      // An export or a fetch of an image cannot be cancelled; the next start removes what it leaves.
       await Promise.race([Promise.all(all.map(({ done }) => done)), sleep(CLOSE_BOUND_MS, undefined, { ref: false })]);
       for (const { build } of running.values()) {
         if (abandoned.has(build.buildID)) continue;
@@ -257,7 +257,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
   };
 }
 
-function placeOf(step: string | undefined): string {
+function describeStage(step: string | undefined): string {
   if (step === undefined || step === "base") return "its base";
   return step === "finalize" ? "its end (start command and checkpoint)" : `step ${step}`;
 }

@@ -1,14 +1,14 @@
-// A build as it is kept: what was asked, how far it is, what came of it.
+// The record of a build: its request, its progress and its result.
 import type { BuildStep } from "@svc/contract/template-build.ts";
 import type { Limits, RootImage, RuntimeName } from "../runtime/runtime.ts";
 
-/** A root file system as a stack: a directory that others made (set-up's templates), and layers over it, the lowest first. */
+/** A root file system as a stack: a directory that was not built here (a setup template), and layers over it, lowest first. */
 export type Chain = {
   readonly base: RootImage | undefined;
   readonly layers: readonly string[];
 };
 
-/** What a build is told to do; a registry's credentials are no part of it and are never written. */
+/** The request of a build; registry credentials are not part of it and are never written. */
 export type BuildSpec = {
   readonly fromImage: string | undefined;
   readonly fromTemplate: string | undefined;
@@ -17,21 +17,21 @@ export type BuildSpec = {
   readonly startCmd: string | undefined;
   readonly readyCmd: string | undefined;
   readonly force: boolean;
-  /** Steps begin as in a Dockerfile: as root in /, where the source names neither. */
+  /** Without a user and workdir in the source, steps start as in a Dockerfile: as root in /. */
   readonly dockerfile: boolean;
-  /** Absent: as the source has it. */
+  /** If absent, the source's value applies. */
   readonly strictFiles?: boolean | undefined;
 };
 
-/** A command that runs when a template starts, and the one whose exit 0 says that it is up. */
+/** A command that runs when a template starts, and a command whose exit code 0 means that it is ready. */
 export type Startup = { readonly startCmd: string; readonly readyCmd: string | undefined };
 
-/** What every process of a template gets. */
+/** The environment of every process of a template. */
 export type Surroundings = {
   readonly env: Readonly<Record<string, string>>;
   readonly user: string;
   readonly workdir: string;
-  /** The file API reaches files with its user's rights alone. */
+  /** The file API accesses files with its user's rights only. */
   readonly strictFiles?: boolean | undefined;
 };
 
@@ -41,16 +41,19 @@ export type BuildResult = Surroundings & {
   readonly memoryMB: number;
   readonly diskSizeMB: number;
   readonly startup: Startup | undefined;
-  /** Taken when the start command was up; sandboxes go on from it. Absent where the driver cannot: then each start runs it. */
+  /**
+   * The checkpoint taken once the start command was ready, from which sandboxes resume. Absent if the driver cannot keep memory; each start runs the command
+   * then.
+   */
   readonly checkpointID: string | undefined;
   readonly envd: string | undefined;
   readonly envdVersion: string;
-  /** The driver and the limits that the checkpoint needs. */
+  /** The driver and limits with which the checkpoint was taken. */
   readonly runtime?: RuntimeName | undefined;
   readonly limits?: Limits | undefined;
 };
 
-/** Of a build that names none and is not over. */
+/** Shown for a build that names no sizes and has not ended. */
 export const defaultSizes = { cpuCount: 2, memoryMB: 1024, diskSizeMB: 4096 };
 
 export type BuildReason = { readonly message: string; readonly step: string | undefined };
@@ -65,14 +68,14 @@ export type Build = {
   readonly cpuCount: number | undefined;
   readonly memoryMB: number | undefined;
   readonly diskSizeMB: number | undefined;
-  /** Absent until the client has started it. */
+  /** Absent until the client has started the build. */
   readonly spec: BuildSpec | undefined;
-  /** Of a build under way: "base", "finalize" or a step's number; says after a kill where it was. */
+  /** The current step of a running build: "base", "finalize" or a number; after a kill it says where the build was. */
   readonly step: string | undefined;
   readonly reason: BuildReason | undefined;
   readonly result: BuildResult | undefined;
   readonly createdAtMs: number;
-  /** Absent until the client has started it. */
+  /** Absent until the client has started the build. */
   readonly startedAtMs?: number | undefined;
   readonly updatedAtMs: number;
   readonly finishedAtMs: number | undefined;

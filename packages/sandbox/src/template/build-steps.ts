@@ -1,11 +1,11 @@
-// What the steps of a build mean: metadata folded into what later steps see, and the work that changes files.
+// The meaning of build steps: settings are folded into the environment of later steps, the others become actions that change files.
 import { createHash } from "node:crypto";
 import { posix } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { BuildStep } from "@svc/contract/template-build.ts";
 import type { Chain, Surroundings } from "./build-record.ts";
 
-/** What changes files. `folders`: WORKDIRs named since the last work; they are made before it, for the user of that moment. */
+/** A change of files. `folders` are WORKDIRs set since the last action; they are created before it, owned by the user at that time. */
 export type Action = { readonly folders: readonly Folder[] } & (
   | { readonly kind: "run"; readonly command: string; readonly user: string; readonly workdir: string; readonly env: Readonly<Record<string, string>> }
   | { readonly kind: "copy"; readonly source: string; readonly target: string; readonly owner: string; readonly mode: string; readonly filesHash: string }
@@ -18,7 +18,7 @@ export type Folded = { readonly surroundings: Surroundings; readonly folders: re
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const envName = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
-/** One step. `folders` are those still to be made. @throws INVALID_REQUEST that says what the step lacks. */
+/** Folds one step. `folders` are those still to be created. @throws INVALID_REQUEST that says what the step lacks. */
 export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, folders: readonly Folder[]): Folded {
   const [first = "", second = "", third = "", fourth = ""] = step.args;
   const stays = { env, user, workdir };
@@ -56,7 +56,7 @@ export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, 
   }
 }
 
-/** @throws INVALID_REQUEST: before a build begins, with the step's number. */
+/** @throws INVALID_REQUEST with the step's number, before the build begins. */
 export function checkSteps(steps: readonly BuildStep[]): void {
   steps.forEach((step, at) => {
     const refuse = (why: string) => fail("INVALID_REQUEST", `step ${at + 1} (${step.type}): ${why}`);
@@ -78,7 +78,7 @@ export function checkSteps(steps: readonly BuildStep[]): void {
   });
 }
 
-/** The same work over the same files gives the same layer. */
+/** The key is equal for the same action on the same files, and so for the same layer. */
 export function stepKey(chain: Chain, action: Action): string {
   return createHash("sha256")
     .update(JSON.stringify(["step:1", chain, action]))
@@ -99,7 +99,7 @@ function absolute(path: string, workdir: string, user: string): string {
   return clean;
 }
 
-/** $NAME, ${NAME}, ${NAME:-else}, ${NAME:+then}; a backslash before $ keeps it. What is not known is empty, as in a shell, or stays. */
+/** Expands $NAME, ${NAME}, ${NAME:-else} and ${NAME:+then}; a backslash keeps a $. Unknown names become empty as in a shell, or are kept. */
 export function expanded(text: string, env: Readonly<Record<string, string>>, unknown: "empty" | "keep" = "empty"): string {
   return text.replace(
     /\\\$|\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^}]*))?\})/g,

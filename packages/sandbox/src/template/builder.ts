@@ -1,4 +1,4 @@
-// What builds work with: sandboxes of their own, layers, uploads, the build cache; and one build's view of them.
+// The tools that builds share (sandboxes of their own, layers, uploads, the build cache), and the state of one running build.
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
@@ -16,26 +16,26 @@ import type { TemplateSettings } from "./settings.ts";
 import type { Template } from "./template.ts";
 import type { Uploads } from "./uploads.ts";
 
-/** A started sandbox that nobody owns and no pool knows; the node's recovery ends it. */
+/** A started sandbox without owner or pool; the node's recovery ends it if the build does not. */
 export type BuildSandbox = {
   readonly sandboxID: string;
   readonly handle: RuntimeHandle;
   readonly limits: Limits;
-  /** The envd that runs in it, below `bin` of the home. */
+  /** The envd that runs in it, a file below `bin` of the home. */
   readonly envd: string;
   readonly envdVersion: string;
-  /** The key that it obeys. */
+  /** The public key that its envd accepts. */
   readonly initKey: string | undefined;
 };
 
 export type BuildSandboxes = {
-  /** Warm, with the egress rules of every sandbox. */
+  /** Starts a warm sandbox with the usual egress rules. */
   start(template: Template): Promise<BuildSandbox>;
   end(sandboxID: string): Promise<void>;
   runtimeOf(handle: RuntimeHandle): Runtime;
 };
 
-/** `tags`: that it will bear. */
+/** `tags` are those that will move to the build. */
 export type KeepBuild = (build: Copy, tags: readonly string[], publish: () => void) => Promise<void>;
 
 export type Builder = {
@@ -53,22 +53,22 @@ export type Builder = {
   readonly uploads: Uploads;
   readonly checkpoints: Checkpoints;
   readonly sandboxes: BuildSandboxes;
-  /** Runs `publish` once the build is kept wherever settings want it before it is ready. @throws what it throws, and where it cannot be kept there. */
+  /** Stores the build as settings require, then runs `publish`, which makes it ready. @throws what `publish` throws, or why it cannot be stored. */
   readonly keep: KeepBuild;
-  /** By id or name, snapshots too. @throws TEMPLATE_NOT_FOUND. */
+  /** Finds a template or snapshot by id or name. @throws TEMPLATE_NOT_FOUND. */
   readonly find: (asked: string) => Template;
-  /** Layers that builds under way stand on, before any record names them. */
+  /** Layers that running builds use before any record references them. */
   readonly layersInHand: Map<string, number>;
 };
 
 export type Sizes = { readonly cpuCount: number; readonly memoryMB: number; readonly diskSizeMB: number };
 
-/** What a build begins with. */
+/** The start state of a build. */
 export type Source = Surroundings & {
   readonly chain: Chain;
   readonly sizes: Sizes;
   readonly startup: Startup | undefined;
-  /** Whether user and workdir are its own words, not ours for want of any. */
+  /** True if the source itself names a user or workdir, rather than our defaults. */
   readonly names: { readonly user: boolean; readonly workdir: boolean };
 };
 
@@ -77,7 +77,7 @@ export type RegistryCredentials =
   | { readonly type: "aws"; readonly awsAccessKeyId: string; readonly awsSecretAccessKey: string; readonly awsRegion: string }
   | { readonly type: "gcp"; readonly serviceAccountJson: string };
 
-/** One build while it runs. */
+/** The state of one running build. */
 export type Job = {
   readonly builder: Builder;
   readonly build: Build;
@@ -85,7 +85,7 @@ export type Job = {
   readonly deadlineMs: number;
   readonly credentials: RegistryCredentials | undefined;
   sizes: Sizes;
-  /** Where it is: "base", a number, "finalize". */
+  /** The current step: "base", a number or "finalize". */
   step: string;
 };
 
@@ -93,7 +93,7 @@ export function say(job: Job, message: string, level: Level = "info"): void {
   job.builder.buildLog.write(job.build.buildID, job.step, [{ level, message }]);
 }
 
-/** For the log at level debug, and for tests that kill a node at such a moment. */
+/** Logs the stage at level debug, also for tests that kill a node at that moment. */
 export function stage({ builder, build }: Job, name: string): void {
   builder.log.debug({ stage: name, buildID: build.buildID }, "stage begins");
 }
@@ -102,7 +102,7 @@ export function leftMs(job: Job): number {
   return Math.max(1, job.deadlineMs - performance.now());
 }
 
-/** What the sandboxes of a build are started from; no pool and no client knows its id. */
+/** The template for the sandboxes of a build; its id is known to no pool and no client. */
 export function templateOf({ build, sizes, builder }: Job, chain: Chain): Template {
   return {
     name: "",
@@ -120,7 +120,7 @@ export function templateOf({ build, sizes, builder }: Job, chain: Chain): Templa
   };
 }
 
-/** Runs `work` in a sandbox of its own, which ends with it. */
+/** Runs `work` in a new sandbox and ends that sandbox afterwards. */
 export async function inSandbox<T>(job: Job, template: Template, work: (guest: Guest, sandbox: BuildSandbox) => Promise<T>): Promise<T> {
   const { sandboxes } = job.builder;
   job.signal.throwIfAborted();
@@ -133,7 +133,7 @@ export async function inSandbox<T>(job: Job, template: Template, work: (guest: G
   }
 }
 
-/** The chain with what `work` changed on top; the same chain when it changed nothing. */
+/** Returns the chain with the changes of `work` as a new top layer, or the same chain if it changed nothing. */
 export async function layered(
   job: Job,
   chain: Chain,
@@ -157,7 +157,7 @@ export async function exported(job: Job, handle: RuntimeHandle, note: string, be
   return layer;
 }
 
-/** Keeps a layer from being collected while the build runs. */
+/** Protects a layer from collection while the build runs. */
 export function hold({ builder }: Job, layerID: string): void {
   builder.layersInHand.set(layerID, builder.nowMs());
 }

@@ -1,4 +1,4 @@
-// Templates, builds and tags as a start finds them; a row that cannot be read is quarantined by name.
+// Reads templates, builds and tags at the start; a row that cannot be read is quarantined by name.
 import { z } from "zod";
 import type { Quarantine } from "../records/quarantine.ts";
 import type { Build, BuiltTemplate, Tag } from "./build-record.ts";
@@ -16,17 +16,17 @@ const readableBuild = z.looseObject({
   result: z.looseObject({ chain, env: z.record(z.string(), z.string()) }).optional(),
 });
 
-/** By the name that it is quarantined under: a template's, a build's id. */
+/** `name` is the name of the quarantine entry: a template's name or a build's id. */
 export type UnreadRow = { readonly kind: "template" | "build"; readonly name: string; readonly templateID: string };
 
 export type BuildRows = {
   readonly templates: Map<string, BuiltTemplate>;
   readonly idByName: Map<string, string>;
-  /** In the order they were made. */
+  /** Builds in order of creation. */
   readonly builds: Map<string, Build>;
-  /** By template, in the same order. */
+  /** Build ids by template, in the same order. */
   readonly idsOf: Map<string, Set<string>>;
-  /** By template, then by tag. */
+  /** Tags by template, then by name. */
   readonly tags: Map<string, Map<string, Tag>>;
   readonly unread: Map<string, UnreadRow>;
 };

@@ -1,4 +1,4 @@
-// Templates that were built here, their builds and tags: the rows, and what a name stands for.
+// Templates built on this node with their builds and tags: the rows, and the resolution of names.
 import { randomUUID } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import type { Quarantine } from "../records/quarantine.ts";
@@ -11,42 +11,42 @@ export type ReadyBuild = Build & { readonly status: "ready"; readonly result: No
 export type Asked = { readonly cpuCount: number | undefined; readonly memoryMB: number | undefined; readonly diskSizeMB: number | undefined };
 
 export interface Builds {
-  /** A new build, waiting, of the template that bears the name, which is made where there is none. */
+  /** Creates a waiting build of the template with this name, and the template if there is none. */
   request(name: string, tags: readonly string[], asked: Asked): { template: BuiltTemplate; build: Build };
   template(idOrName: string): BuiltTemplate | undefined;
   templates(): BuiltTemplate[];
   readonly templateCount: number;
   build(buildID: string): Build | undefined;
-  /** The newest first. */
+  /** Returns the builds of a template, newest first. */
   of(templateID: string): Build[];
   withStatus(...statuses: Build["status"][]): Build[];
   update(buildID: string, changes: Partial<Build>): Build;
-  /** Ready, and its tags moved to it, in one step; a tag that a build which was started later bears stays there. */
+  /** Makes the build ready and moves its tags to it in one transaction; a tag of a build that was started later stays there. */
   publish(buildID: string, result: ReadyBuild["result"]): void;
-  /** The tags that move to it where it is published now. */
+  /** Returns the tags that would move to the build if it were published now. */
   tagsToMove(buildID: string): readonly string[]; // I18
   setPublic(templateID: string, isPublic: boolean): void;
-  /** A template, by name or id, or a build, by id, whose record cannot be read. */
+  /** Finds a template by name or id, or a build by id, whose record cannot be read. */
   unreadable(asked: string): UnreadRow | undefined;
-  /** NAME or ID, alone or with :TAG or :BUILD_ID, or a build's id alone, where that build is ready. */
+  /** Resolves NAME or ID, alone or with :TAG or :BUILD_ID, or a build's id alone, to a ready build. */
   resolve(asked: string): { template: BuiltTemplate; build: ReadyBuild } | undefined;
   tags(templateID: string): Tag[];
   tag(templateID: string, tags: readonly string[], buildID: string): void;
-  /** @throws TAG_NOT_FOUND; then none is taken away. */
+  /** @throws TAG_NOT_FOUND; no tag is removed then. */
   untag(templateID: string, tags: readonly string[]): void;
-  /** With all its builds, those that cannot be read too; the names of these rows. */
+  /** Removes the template with all its builds, including unreadable ones; returns the quarantine names of those. */
   remove(templateID: string): string[];
   removeBuild(buildID: string): void;
-  /** Removes a build, and its template where it has no other. */
+  /** Removes a build, and its template if it has no other build. */
   abandon(buildID: string): void;
 }
 
-/** All rows are in memory, too: SQLite is read here only. A row that cannot be read is quarantined. */
+/** All rows are also kept in memory, so SQLite is read only here. A row that cannot be read is quarantined. */
 export function openBuilds(
   db: Database,
   nowMs: () => number,
   quarantine: Pick<Quarantine, "addUnreadable" | "find">,
-  /** What other nodes may start of a template is another now. */
+  /** Called when the builds of a template that other nodes may start have changed. */
   onChanged: (templateID: string) => void = () => {},
 ): Builds {
   const { templates, idByName, builds, idsOf, tags, unread } = readBuilds(db, quarantine);
@@ -93,7 +93,7 @@ export function openBuilds(
   }
   const newestFirst = (templateID: string) => [...(idsOf.get(templateID) ?? [])].reverse().flatMap((buildID) => builds.get(buildID) ?? []);
 
-  /** Builds run side by side: an older one that ends later takes no name from a newer one. */
+  /** Builds run concurrently, and an older one that ends later must not take a tag from a newer one. */
   function tagsToMove({ buildID, templateID, tags: asked }: Build): readonly string[] {
     const startedAtMs = (id: string | undefined) => builds.get(id ?? "")?.startedAtMs ?? 0;
     return asked.filter((tag) => startedAtMs(tags.get(templateID)?.get(tag)?.buildID) <= startedAtMs(buildID));
@@ -129,8 +129,8 @@ export function openBuilds(
 
   return {
     request(name, tagNames, asked) {
-      const held = quarantine.find("template", name);
-      if (held !== undefined) fail("QUARANTINED", `template '${name}' is quarantined: ${held.reason}`);
+      const quarantined = quarantine.find("template", name);
+      if (quarantined !== undefined) fail("QUARANTINED", `template '${name}' is quarantined: ${quarantined.reason}`);
       const now = nowMs();
       const known = template(name) ?? { templateID: newTemplateID(), name, public: false, createdAtMs: now, updatedAtMs: now };
       const made: Build = {
@@ -166,7 +166,7 @@ export function openBuilds(
     withStatus: (...statuses) => statuses.flatMap((status) => [...builds.values()].filter((each) => each.status === status)),
     update(buildID, changes) {
       const next = changed(buildID, changes);
-      // How a build ended, and that it waits again, is told on a full disk, too.
+      // The end of a build, and its return to waiting, must be recorded on a full disk too.
       if (changes.status === "error" || changes.status === "waiting") db.settle(() => putBuild(next));
       else putBuild(next);
       builds.set(buildID, next);
@@ -200,8 +200,8 @@ export function openBuilds(
       const known = template(name);
       if (known !== undefined) {
         const named = tags.get(known.templateID)?.get(tag ?? DEFAULT_TAG);
-        const held = named === undefined ? undefined : quarantine.find("build", named.buildID);
-        if (held !== undefined) fail("QUARANTINED", `build '${held.name}' of template '${asked}' is quarantined: ${held.reason}`);
+        const quarantined = named === undefined ? undefined : quarantine.find("build", named.buildID);
+        if (quarantined !== undefined) fail("QUARANTINED", `build '${quarantined.name}' of template '${asked}' is quarantined: ${quarantined.reason}`);
         const byID = named === undefined && tag !== undefined ? builds.get(tag) : undefined;
         const found = ready(byID?.templateID === known.templateID ? byID : builds.get(named?.buildID ?? ""));
         return found === undefined ? undefined : { template: known, build: found };

@@ -1,20 +1,20 @@
-// Takes away what nobody needs: old builds, images, layers past the cache's bound, uploads. What is needed is computed anew each time.
+// Deletes what is not needed any more: old builds, images, layers beyond the cache's bound, uploads. The needed set is computed each time.
 import type { Builder } from "./builder.ts";
 
 const HOUR_MS = 3600_000;
-/** Uploads that no build has used for this long. */
+/** The time after which unused uploads are deleted. */
 const FILES_KEPT_MS = 24 * HOUR_MS;
-/** Builds that were requested and never started. */
+/** The time after which a requested build that was never started is deleted. */
 const UNSTARTED_KEPT_MS = 24 * HOUR_MS;
-/** Builds that failed, or that no tag names any more. */
+/** The time after which builds that failed or lost their tags are deleted. */
 const UNTAGGED_KEPT_MS = 7 * 24 * HOUR_MS;
-/** A layer, or an image, that was made a moment ago may be on its way into a record. */
+/** A layer or image made more recently may not be referenced by a record yet. */
 const GRACE_MS = HOUR_MS;
 const MIB = 1024 * 1024;
 
 export type Collected = { readonly builds: number; readonly images: number; readonly layers: number; readonly files: number };
 
-/** `imagesInUse`: `rootfs` of every sandbox's and every snapshot's image. */
+/** `imagesInUse` has the `rootfs` of the image of every sandbox and snapshot. */
 export async function collect(builder: Builder, buildsUnderWay: boolean, imagesInUse: Iterable<string>): Promise<Collected> {
   const inUse = new Set(imagesInUse);
   const builds = await oldBuilds(builder);
@@ -22,7 +22,7 @@ export async function collect(builder: Builder, buildsUnderWay: boolean, imagesI
     builder.builds.withStatus("waiting", "building").flatMap(({ spec }) => spec?.steps.flatMap(({ filesHash }) => filesHash ?? []) ?? []),
   );
   const files = await builder.uploads.collect(builder.nowMs() - FILES_KEPT_MS, waiting);
-  // A build's chain is named by no record before its end.
+  // No record references a build's chain before the build ends.
   if (buildsUnderWay) return { builds, images: 0, layers: 0, files };
   const ready = [...builder.builds.withStatus("ready"), ...builder.copies.all()].flatMap(({ result }) => (result === undefined ? [] : [result.chain]));
   const wanted = new Set([...inUse, ...ready.map((chain) => builder.images.of(chain).rootfs)]);
@@ -39,7 +39,7 @@ async function oldBuilds({ builds, checkpoints, nowMs }: Builder): Promise<numbe
     for (const build of all) {
       const age = nowMs() - build.updatedAtMs;
       const unstarted = build.status === "waiting" && build.spec === undefined && age > UNSTARTED_KEPT_MS;
-      // The newest stays, so that a template always tells what became of it.
+      // The newest build is kept, so that a template always shows the result of its last build.
       const over = (build.status === "ready" || build.status === "error") && !tagged.has(build.buildID) && build !== all[0] && age > UNTAGGED_KEPT_MS;
       if (!unstarted && !over) continue;
       if (unstarted) builds.abandon(build.buildID);
@@ -51,7 +51,7 @@ async function oldBuilds({ builds, checkpoints, nowMs }: Builder): Promise<numbe
   return removed;
 }
 
-/** Layers that only the step cache knows stay while they fit into its bound, the ones used last before the others. */
+/** Layers that only the step cache references are kept while they fit into its bound, the most recently used first. */
 async function oldLayers(builder: Builder, needed: ReadonlySet<string>): Promise<number> {
   const { cache, layers, layersInHand, settings, nowMs } = builder;
   for (const [layerID, since] of layersInHand) if (since < nowMs() - GRACE_MS) layersInHand.delete(layerID);

@@ -1,4 +1,4 @@
-// Builds of other nodes' templates that were fetched, from object storage or from a node: sandboxes start from them here, all else is their own node's.
+// Fetched builds of other nodes' templates: sandboxes start from them here, and the origin node handles all other requests.
 import { fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
 import type { BuildResult } from "./build-record.ts";
@@ -9,7 +9,7 @@ export type Copy = {
   readonly templateID: string;
   readonly name: string;
   readonly createdAtMs: number;
-  /** The node that built it, where that is known. */
+  /** The node that built it, if known. */
   readonly originNodeID?: string | undefined;
   readonly result: BuildResult;
 };
@@ -17,7 +17,7 @@ export type Copy = {
 export interface Copies {
   get(buildID: string): Copy | undefined;
   all(): Copy[];
-  /** By the template's id or name. */
+  /** Returns the copies of a template, by its id or name. */
   of(templateIDOrName: string): Copy[];
   /** @throws TOO_MANY_REQUESTS, DISK_FULL. */
   add(copy: Copy): void;
@@ -34,7 +34,7 @@ const readable = z.looseObject({
   result: z.looseObject({ chain: z.looseObject({ layers: z.array(z.string()) }), env: z.record(z.string(), z.string()), memoryMB: z.number() }),
 });
 
-/** All rows are in memory, too. One that cannot be read is forgotten: it can be fetched again. */
+/** All rows are also kept in memory. A row that cannot be read is deleted, since the build can be fetched again. */
 export function openCopies(db: Database): Copies {
   // I48
   const copies = new Map<string, Copy>();

@@ -1,4 +1,4 @@
-// Templates, builds, tags, logs, step cache and uploads in one SQLite file, held by one node.
+// Templates, builds, tags, logs, the step cache and uploads in one SQLite file, used by one node at a time.
 import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { openStore, type StoreOptions } from "@svc/kit/database.ts";
 
@@ -7,13 +7,13 @@ type Row = Record<string, SQLOutputValue>;
 export interface Database {
   all(sql: string, ...values: SQLInputValue[]): Row[];
   get(sql: string, ...values: SQLInputValue[]): Row | undefined;
-  /** How many rows it changed. @throws DISK_FULL */
+  /** Returns the number of changed rows. @throws DISK_FULL */
   run(sql: string, ...values: SQLInputValue[]): number;
-  /** As `run`, for what takes rows away: on the reserve, where the disk is full. */
+  /** Like `run`, for statements that delete rows: they may use the reserve if the disk is full. */
   remove(sql: string, ...values: SQLInputValue[]): number;
-  /** All of `steps`, or none. @throws DISK_FULL */
+  /** Runs all of `steps` or none. @throws DISK_FULL */
   transaction<T>(steps: () => T): T;
-  /** As `transaction`, for what ends or takes away: on the reserve, where the disk is full. */
+  /** Like `transaction`, for steps that end or delete something: they may use the reserve if the disk is full. */
   settle<T>(steps: () => T): T;
   close(): void;
 }
@@ -31,7 +31,7 @@ const tables = `
   CREATE TABLE IF NOT EXISTS copies (build_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
 `;
 
-/** @throws HOST_UNSUITABLE when another node holds it, it is damaged, or a newer version of svc wrote it. */
+/** @throws HOST_UNSUITABLE if another node uses the file, it is damaged, or a newer version of svc wrote it. */
 export const TEMPLATES_VERSION = 3;
 
 export function openDatabase(path: string, options: Omit<StoreOptions, "schema"> = {}): Database {

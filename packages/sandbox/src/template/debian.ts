@@ -1,4 +1,4 @@
-// debian:SUITE without a registry: a root made by mmdebstrap, in a sandbox of the base template, from the mirrors that one uses.
+// Builds from debian:SUITE without a registry: mmdebstrap makes the root in a sandbox of the base template, from that template's mirrors.
 import { readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -7,16 +7,15 @@ import { prepare } from "./prepare.ts";
 import { runLogged, shellOf } from "./run-step.ts";
 import type { TemplateSettings } from "./settings.ts";
 
-/** Where the new root is made inside; it becomes a layer of its own. */
+/** The path of the new root in the sandbox; its content becomes a layer of its own. */
 const INSIDE = "var/tmp/svc-root";
 const MIB = 1024 * 1024;
 const MIN_DISK_MB = 4096;
-/** A root is made anew after this long, for the updates of its suite. */
+/** A cached root is replaced after this time, to include the suite's updates. */
 const KEPT_MS = 24 * 3600_000;
 
 /**
- * The mirror's lines come from the sandbox's own apt sources: its suite is replaced by the asked one. Names that stand for a suite
- * (stable) are taken by mirrors as they are.
+ * The mirror comes from the sandbox's own apt sources, and the requested suite replaces their suite. Mirrors also accept alias names of suites (stable).
  */
 const bootstrap = `
 suite=$1; root=/$2
@@ -35,7 +34,7 @@ mmdebstrap --mode=root --variant=minbase --include=ca-certificates,curl,git,ipro
   --skip=output/dev "$suite" "$root" "deb $trusted$mirror $suite main"
 `;
 
-/** The suite that a name means, where no registry is set that would have an image of it. */
+/** Returns the suite that an image name means, if no registry is configured that would have such an image. */
 export function debianSuite(image: string, { registry }: Pick<TemplateSettings, "registry">): string | undefined {
   const suite = /^debian(?::([a-z][a-z0-9-]*))?$/.exec(image);
   if (suite === null || registry !== "") return undefined;
@@ -90,7 +89,7 @@ async function bootstrapped(job: Job, suite: string): Promise<string> {
   return layer.layerID;
 }
 
-/** Of what the sandbox changed only the new root counts; it takes the layer's place. */
+/** Replaces the layer's content with the new root, since the sandbox's other changes do not matter. */
 async function keepOnlyRoot(diff: string): Promise<void> {
   const moved = `${diff}.root`;
   await rename(join(diff, INSIDE), moved);

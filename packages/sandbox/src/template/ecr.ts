@@ -1,4 +1,4 @@
-// Amazon's registry takes a password that its API gives for an access key: one call, signed by Signature Version 4.
+// Gets a password for Amazon's registry with an access key: one API call, signed by Signature Version 4.
 import { createHash, createHmac } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
@@ -11,7 +11,7 @@ const TARGET = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken";
 const CALL_MS = 30_000;
 const answerShape = z.object({ authorizationData: z.array(z.object({ authorizationToken: z.string() })).min(1) });
 
-/** `endpoint` for tests; by default the region's own, as the image's host says it. */
+/** `endpoint` is for tests; by default it is that of the key's region, with the suffix of the image's host. */
 export async function ecrLogin(key: AwsKey, host: string, signal: AbortSignal, endpoint?: string): Promise<Login> {
   const suffix = /^\d{12}\.dkr\.ecr(?:-fips)?\.[a-z0-9-]+\.(amazonaws\.com(?:\.cn)?)$/.exec(host)?.[1];
   if (suffix === undefined && endpoint === undefined)
@@ -45,12 +45,12 @@ export type Signable = {
   readonly service: string;
   readonly method: string;
   readonly path: string;
-  /** Lower-case names; host and x-amz-date among them. */
+  /** Header names are lower-case and include host and x-amz-date. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
 };
 
-/** The Authorization header. */
+/** Returns the Authorization header. */
 export function signature({ key, service, method, path, headers, body }: Signable): string {
   const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
   const hmac = (secret: string | Buffer, text: string) => createHmac("sha256", secret).update(text).digest();

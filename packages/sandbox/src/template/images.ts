@@ -1,4 +1,4 @@
-// Root images: a base and layers over it, stacked read-only by overlayfs where sandboxes start from them.
+// Root images: a base and layers over it, stacked read-only by overlayfs as the root of sandboxes.
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { chmod, mkdir, readdir, rmdir } from "node:fs/promises";
@@ -17,40 +17,40 @@ import type { Layers } from "./layers.ts";
 //     layers/<top>/diff
 //     …
 //     layers/<lowest>/diff
-//     base: set-up's template        left out where the lowest layer is a whole root (an OCI image, a Debian suite)
+//     base: a setup template         absent if the lowest layer is a complete root (an OCI image, a Debian suite)
 
-/** mount(2) takes one page of options; a layer's relative path is 22 characters of it. */
+/** mount(2) accepts one page of options, of which each layer's relative path takes 22 characters. */
 export const MAX_LAYERS = 150;
 const MAX_OPTION_BYTES = 4000;
 const TOUCH_EVERY_MS = 10 * 60_000;
 
 export interface Images {
-  /** The image of a stack; known from here on, mounted by `ready`. */
+  /** Returns the image of a stack and records it; `ready` mounts it. */
   of(chain: Chain): RootImage;
   chainOf(image: RootImage): Chain;
-  /** The folder of set-up's that an image stands on; layers are checked by themselves. */
+  /** Returns the setup folder that an image is based on; layers are verified separately. */
   groundOf(image: RootImage): string | undefined;
-  /** @throws HOST_UNSUITABLE where no layer can be stacked on this: said before a step makes one. */
+  /** @throws HOST_UNSUITABLE if no layer can be stacked on this chain, so that a step can fail before its work. */
   mustTakeLayer(chain: Chain): void;
   /**
-   * Makes sure that the image's root file system is where it says; at once where it is. For every start of a sandbox.
-   * @throws SNAPSHOT_DAMAGED when a layer is not what was written, HOST_UNSUITABLE where overlayfs cannot be used.
+   * Ensures that the image's root file system is mounted; returns at once if it is. Called before every start of a sandbox.
+   * @throws SNAPSHOT_DAMAGED if a layer is damaged, HOST_UNSUITABLE if overlayfs cannot be used.
    */
   ready(image: RootImage): Promise<void>;
-  /** Layers of these images. */
+  /** Returns the layers of these images. */
   layersOf(rootfs: Iterable<string>): Set<string>;
-  /** Unmounts and forgets all images but these. */
+  /** Unmounts and deletes all images older than the bound, except these. */
   keepOnly(rootfs: ReadonlySet<string>, olderThanMs: number): Promise<number>;
-  /** `everything`: takes all mounts away; sandboxes must have ended. */
+  /** `everything` also unmounts all images; sandboxes must have ended. */
   close(everything: boolean): Promise<void>;
 }
 
 export async function openImages(home: string, layers: Layers, db: Database, spawner: Spawner, nowMs: () => number): Promise<Images> {
   const folder = join(home, "run/images");
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
+  // Users of the host must not reach a set-user-id program of an untrusted image.
   await chmod(folder, 0o700);
-  /** When each image's row was last touched by this process: names are resolved at every create. */
+  /** The times at which this process last updated each image's row, to limit writes, since every create resolves names. */
   const touchedAtMs = new Map<string, number>();
   const underWay = new Map<string, Promise<void>>();
 
@@ -86,10 +86,10 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
     if (dirname(image.rootfs) !== folder || readMounts().some(({ point }) => point === image.rootfs)) return;
     mustStack();
     await mkdir(image.rootfs, { recursive: true, mode: 0o755 });
-    // Top first, relative to the folder of the layers: the options must fit into one page.
+    // The top layer comes first; paths are relative to the layers' folder so that the options fit into one page.
     const lower = [...chain.layers].reverse().map((layerID) => `${layerID}/diff`);
     if (chain.base !== undefined) lower.push(escaped(chain.base.rootfs));
-    // A redirect that a layer claims would lead elsewhere in the stack; we write none, so none is followed.
+    // A redirect in an untrusted layer could lead to other parts of the stack; our layers have none, so redirects are not followed.
     const options = `ro,lowerdir=${lower.join(":")},redirect_dir=nofollow,metacopy=off,index=off`;
     if (options.length > MAX_OPTION_BYTES)
       fail("INVALID_REQUEST", `the template has ${chain.layers.length} layers; the maximum is ${MAX_LAYERS}: combine RUN steps with &&`);
@@ -110,7 +110,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
         db.run("INSERT INTO images VALUES (?, ?, ?) ON CONFLICT (image_id) DO UPDATE SET used_at = excluded.used_at", imageID, text, nowMs());
         touchedAtMs.set(imageID, nowMs());
       } catch (error) {
-        // Known from before: only the time of its last use is not written.
+        // The image is already recorded, so only the time of its last use is lost.
         if (!isDiskFull(error) || chainNamed(imageID) === undefined) throw error;
       }
       return { rootfs: join(folder, imageID), binds };
@@ -142,12 +142,12 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
       let removed = 0;
       for (const row of db.all("SELECT image_id FROM images WHERE used_at < ?", olderThanMs)) {
         const imageID = row["image_id"] as string;
-        const place = join(folder, imageID);
-        if (rootfs.has(place)) continue;
-        underWay.delete(place);
+        const path = join(folder, imageID);
+        if (rootfs.has(path)) continue;
+        underWay.delete(path);
         touchedAtMs.delete(imageID);
-        await unmountUnder(spawner, place);
-        await rmdir(place).catch(() => undefined);
+        await unmountUnder(spawner, path);
+        await rmdir(path).catch(() => undefined);
         db.remove("DELETE FROM images WHERE image_id = ?", imageID);
         removed++;
       }
@@ -162,7 +162,7 @@ export async function openImages(home: string, layers: Layers, db: Database, spa
   };
 }
 
-/** Colons part directories, and a backslash takes their meaning; a comma would end the option. */
+/** A colon separates directories, so it is escaped with a backslash; a comma would end the option and cannot be escaped. */
 function escaped(path: string): string {
   if (path.includes(",")) fail("HOST_UNSUITABLE", `${path}: overlayfs takes no path with a comma; give SVC_CACHE another folder`);
   return path.replace(/[\\:]/g, "\\$&");

@@ -1,4 +1,4 @@
-// Layers on disk: what one step of a build changed, checksummed when made and verified before it is first mounted.
+// Layers on disk: the changes of one build step, with checksums that are verified before the first mount.
 import { randomBytes } from "node:crypto";
 import { chmod, lstat, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,8 +9,8 @@ import { syncAll } from "@svc/kit/sync.ts";
 import { z } from "zod";
 import type { Quarantine } from "../records/quarantine.ts";
 
-// $SVC_HOME/layers/<layerID>.part/   half-made; the next start removes it
-//                  <layerID>/diff/       as overlayfs has it: a device 0,0 for what was deleted, trusted.overlay.opaque
+// $SVC_HOME/layers/<layerID>.part/   incomplete; the next start removes it
+//                  <layerID>/diff/       in overlayfs format: a device 0,0 for a deleted file, trusted.overlay.opaque
 //                            entries     kind, mode, owner, size, link and path of each entry, sorted
 //                            sums        XXH128 and path of each regular file, sorted
 //                            layer.json
@@ -18,11 +18,11 @@ import type { Quarantine } from "../records/quarantine.ts";
 const description = z.object({
   version: z.literal(1),
   createdAt: z.string(),
-  /** What made it, for people. */
+  /** The step or source that made the layer, for people. */
   note: z.string(),
   sizeBytes: z.number().int(),
   files: z.number().int(),
-  /** XXH128 of entries and sums. */
+  /** The XXH128 checksums of the files `entries` and `sums`. */
   entries: z.string(),
   sums: z.string(),
 });
@@ -30,27 +30,27 @@ export type LayerInfo = z.output<typeof description> & { readonly layerID: strin
 
 export interface Layers {
   readonly folder: string;
-  /** Has `write` fill a folder. Undefined when that changes nothing over `below`. Nothing is left when it throws. */
+  /** Calls `write` to fill a folder. Returns undefined if that changes nothing over `below`. Nothing is left if it throws. */
   add(note: string, write: (diff: string) => Promise<void>, below?: string): Promise<LayerInfo | undefined>;
   info(layerID: string): LayerInfo | undefined;
   all(): LayerInfo[];
-  /** Ids of those that are quarantined. */
+  /** Returns the ids of quarantined layers. */
   unread(): string[];
-  /** Once in a process's life. @throws SNAPSHOT_DAMAGED naming layer and file. */
+  /** Verifies the layer once in the life of this process. @throws SNAPSHOT_DAMAGED that names layer and file. */
   verify(layerID: string): Promise<void>;
   remove(layerID: string): Promise<void>;
-  /** Waits until what was made lies on the disk. */
+  /** Waits until new layers are written to the disk. */
   sync(): Promise<void>;
 }
 
-/** More than these were made on purpose. */
+/** More folders than this do not come from a sandbox's start, so the step made them on purpose. */
 const MAX_TOUCHED_FOLDERS = 32;
-/** Made by the gVisor driver, so that runsc does not put a file system of its own on an empty /tmp. */
+/** The gVisor driver creates this folder so that runsc does not mount its own file system on an empty /tmp. */
 const DRIVERS_OWN = "tmp/.X11-unix";
 const SCAN_TIMEOUT_MS = 15 * 60_000;
 const idPattern = /^[0-9a-f]{16}$/;
 
-/** Run in diff/. Sizes and times of folders differ between file systems, so they do not count. */
+/** Runs in diff/. Folders' sizes and times are left out, since they differ between file systems. */
 const listEntries = `find . ! -type d -printf '%y %m %U:%G %s %l %p\\0' -o -printf '%y %m %U:%G - %p\\0' | LC_ALL=C sort -z | tr '\\0\\n' '\\n '`;
 const listSums = `find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r xxh128sum --`;
 const describe = `set -e -o pipefail
@@ -59,7 +59,7 @@ ${listSums} >../sums
 find . -type f -printf '%s\\n' | awk '{ size += $1 } END { printf "%d %d\\n", NR, size }'
 find . ! -type d -print -quit | wc -l
 cd ..; xxh128sum -- entries sums`;
-/** Prints the first line that differs; the list itself may be the damaged part. */
+/** Prints the first line that differs, which may be due to damage of the list itself. */
 const compare = `set -o pipefail
 ${listEntries} | cmp -s - ../entries || { echo entries; ${listEntries} | diff -a -- ../entries - | grep -a '^[<>]' | head -n 1; exit 0; }
 ${listSums} | cmp -s - ../sums || { echo sums; ${listSums} | diff -a -- ../sums - | grep -a '^[<>]' | head -n 1; }`;
@@ -68,15 +68,15 @@ export type LayersOptions = { readonly quarantine: Pick<Quarantine, "add" | "dro
 
 export async function openLayers(folder: string, spawner: Spawner, { quarantine, durability }: LayersOptions): Promise<Layers> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  // A program with the set-user-id bit, out of a strange image, must not be within reach of the host's own users.
+  // Users of the host must not reach a set-user-id program of an untrusted image.
   await chmod(folder, 0o700);
   const known = new Map<string, LayerInfo>();
   const unread = new Set<string>();
   for (const name of await readdir(folder)) {
-    const place = join(folder, name);
-    if (name.endsWith(".part")) await rm(place, { recursive: true, force: true, maxRetries: 5 });
+    const path = join(folder, name);
+    if (name.endsWith(".part")) await rm(path, { recursive: true, force: true, maxRetries: 5 });
     else if (idPattern.test(name))
-      await readInfo(place, name).then(
+      await readInfo(path, name).then(
         (info) => void known.set(name, info),
         (error: unknown) => {
           unread.add(name);
@@ -87,8 +87,8 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
   const verified = new Map<string, Promise<void>>();
   const inDiff = (layerID: string) => join(folder, layerID, "diff");
 
-  async function readInfo(place: string, layerID: string): Promise<LayerInfo> {
-    return { ...description.parse(JSON.parse(await readFile(join(place, "layer.json"), "utf8"))), layerID };
+  async function readInfo(path: string, layerID: string): Promise<LayerInfo> {
+    return { ...description.parse(JSON.parse(await readFile(join(path, "layer.json"), "utf8"))), layerID };
   }
 
   async function check(layerID: string): Promise<void> {
@@ -109,7 +109,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
     if (found.trim() !== "") damaged(`is not what was written: ${pathIn(line ?? "")}`);
   }
 
-  /** A sandbox's start touches a few folders, so an unchanged root is a layer of folders that are there already. */
+  /** A sandbox's start touches a few folders, so a layer with only such existing folders means that nothing changed. */
   async function sameFolders(diff: string, below: string | undefined): Promise<boolean> {
     const folders = (await spawner.check(["find", ".", "-mindepth", "1", "-printf", "%m %U %G %P\\0"], { cwd: diff, repeatable: true }))
       .split("\0")
@@ -122,7 +122,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
       if (info?.isDirectory() !== true || (info.mode & 0o7777) !== Number.parseInt(mode, 8) || info.uid !== Number(uid) || info.gid !== Number(gid))
         return false;
     }
-    // A folder that was replaced hides what lies below, and only its attribute says so.
+    // A replaced folder hides the content below, and only its opaque attribute shows that.
     const paths = folders.map((line) => `./${line.split(" ").slice(3).join(" ")}`);
     const archive = await spawner.check(["tar", "--xattrs", "--xattrs-include=trusted.overlay.opaque", "--no-recursion", "-cf", "-", "--", ...paths], {
       cwd: diff,
@@ -130,7 +130,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
     return !archive.includes("trusted.overlay.opaque");
   }
 
-  /** The whole file system at once: cheaper than each of a layer's many files. */
+  /** Syncs the whole file system, which is cheaper than syncing each of a layer's many files. */
   const sync = async () => void (await spawner.check(["sync", "-f", "--", folder], { timeoutMs: SCAN_TIMEOUT_MS, repeatable: true }));
 
   return {
@@ -164,7 +164,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
         await rename(part, join(folder, layerID));
         if (durability === "disk") await syncAll([folder]);
         known.set(layerID, { ...info, layerID });
-        // Just written and read back by the checksums: no need to read it a third time.
+        // The checksums have just read the files back, so the layer counts as verified.
         verified.set(layerID, Promise.resolve());
         return { ...info, layerID };
       } catch (error) {
@@ -179,7 +179,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
       if (!idPattern.test(layerID)) fail("SNAPSHOT_DAMAGED", `'${layerID}' names no layer`);
       const under = verified.get(layerID) ?? check(layerID);
       verified.set(layerID, under);
-      // A damage may be repaired by hand; the next use looks again.
+      // Damage may be repaired by hand, so the next use checks again.
       under.catch(() => verified.delete(layerID));
       return under;
     },
@@ -187,7 +187,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
       if (!idPattern.test(layerID)) return;
       known.delete(layerID);
       verified.delete(layerID);
-      // Away under its own name first: a kill in between leaves no half of a layer that looks whole.
+      // Renamed before the delete, so that a kill in between leaves no incomplete layer that looks complete.
       const part = join(folder, `${layerID}.part`);
       await rename(join(folder, layerID), part).catch(() => undefined);
       await rm(part, { recursive: true, force: true });
@@ -197,7 +197,7 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
   };
 }
 
-/** The path in a line of `diff` over one of the lists. */
+/** Returns the path in a line of `diff` of one of the lists. */
 function pathIn(line: string): string {
   return /\.\/.*/.exec(line)?.[0]?.slice(2) ?? "its list of entries";
 }

@@ -1,4 +1,4 @@
-// OCI images: fetched by skopeo, unpacked by umoci into a layer, and made fit for envd by a step in a sandbox.
+// OCI images: fetched by skopeo, unpacked by umoci into a layer, and prepared for envd by a step in a sandbox.
 import { randomBytes } from "node:crypto";
 import { lstat, mkdir, readdir, rename, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -12,7 +12,7 @@ import { type ImageName, imageName } from "./image-name.ts";
 import { prepare } from "./prepare.ts";
 import { withAuthFile } from "./registry-auth.ts";
 
-// $SVC_HOME/oci/<random>/   one image's blobs while it is unpacked; gone afterwards, since its layer is all that is used
+// $SVC_HOME/oci/<random>/   one image's blobs while it is unpacked; deleted afterwards, since only its layer is used
 
 const imageConfig = z.object({
   architecture: z.string().optional(),
@@ -28,7 +28,7 @@ const imageConfig = z.object({
 });
 type ImageConfig = z.output<typeof imageConfig>;
 
-/** What a root needs that a template's `diskSizeMB` does not count: room for a sandbox's own writes. */
+/** The default sizes; `diskSizeMB` is the space for a sandbox's own writes and does not count the root. */
 const defaultSizes = { cpuCount: 2, memoryMB: 1024, diskSizeMB: 4096 };
 const architectures: Readonly<Record<string, string>> = { x64: "amd64", arm64: "arm64" };
 
@@ -42,16 +42,16 @@ export async function imageSource(job: Job, asked: string): Promise<Source> {
   }
   say(job, `FROM ${name.full}`);
   return withAuthFile(job, name.host, async (authFile) => {
-    const skopeo = (words: readonly string[]) => ["skopeo", "--override-os=linux", `--override-arch=${architectures[process.arch] ?? process.arch}`, ...words];
+    const skopeo = (args: readonly string[]) => ["skopeo", "--override-os=linux", `--override-arch=${architectures[process.arch] ?? process.arch}`, ...args];
     const access = [...(authFile === undefined ? ["--no-creds"] : ["--authfile", authFile])];
     const tls = (flag: string) => (name.insecure ? [`--${flag}=false`] : []);
-    // A repository may have thousands of tags, and asks for each page of them.
-    const ask = (words: readonly string[]) =>
-      run(job, name, skopeo(["inspect", "--no-tags", ...access, ...tls("tls-verify"), ...words, `docker://${name.full}`]));
+    // A repository may have thousands of tags, and listing them takes a request per page.
+    const ask = (args: readonly string[]) =>
+      run(job, name, skopeo(["inspect", "--no-tags", ...access, ...tls("tls-verify"), ...args, `docker://${name.full}`]));
     const digest = (await ask(["--format", "{{.Digest}}"])).trim();
     const config = imageConfig.parse(JSON.parse(await ask(["--config"])));
     const layerID = await unpacked(job, name, digest, async (layout) => {
-      // skopeo's copy takes its credentials by other flags than inspect.
+      // `skopeo copy` has other flags for credentials than `skopeo inspect`.
       const from = [...(authFile === undefined ? ["--src-no-creds"] : ["--src-authfile", authFile]), ...tls("src-tls-verify")];
       const source = `docker://${name.full.split("@")[0]?.replace(/:[^/:]+$/, "")}@${digest}`;
       await run(job, name, skopeo(["copy", "--quiet", ...from, source, `oci:${layout}:image`]), dirname(layout));
@@ -62,7 +62,7 @@ export async function imageSource(job: Job, asked: string): Promise<Source> {
   });
 }
 
-/** The layer that holds the image's whole root; made once for each digest. */
+/** Returns the layer with the image's complete root, made once for each digest. */
 async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layout: string) => Promise<void>): Promise<string> {
   const { cache, layers, home } = job.builder;
   const key = `image:${digest}:${process.arch}`;
@@ -73,16 +73,16 @@ async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layou
     hold(job, known);
     return known;
   }
-  const place = join(home, "oci", randomBytes(8).toString("hex"));
+  const work = join(home, "oci", randomBytes(8).toString("hex"));
   try {
-    await mkdir(place, { recursive: true, mode: 0o700 });
-    await fetch(join(place, "layout"));
+    await mkdir(work, { recursive: true, mode: 0o700 });
+    await fetch(join(work, "layout"));
     say(job, `${digest}: unpacking`);
     const layer = await layers.add(`${name.full} ${digest}`, async (diff) => {
-      // umoci resolves every path below the root itself, never by way of a link that an image brings.
-      await run(job, name, ["umoci", "raw", "unpack", "--image", `${join(place, "layout")}:image`, join(place, "rootfs")], place);
-      await moveInto(join(place, "rootfs"), diff);
-      // A device of an image's making could name one of the host's; sandboxes have a /dev of their own.
+      // umoci resolves every path below the root itself and never follows a link from the image.
+      await run(job, name, ["umoci", "raw", "unpack", "--image", `${join(work, "layout")}:image`, join(work, "rootfs")], work);
+      await moveInto(join(work, "rootfs"), diff);
+      // A device from an image could name a device of the host; sandboxes have their own /dev.
       await job.builder.spawner.check(["find", diff, "-xdev", "(", "-type", "b", "-o", "-type", "c", ")", "-delete"], { timeoutMs: leftMs(job) });
       await knowRoot(diff);
     });
@@ -91,7 +91,7 @@ async function unpacked(job: Job, name: ImageName, digest: string, fetch: (layou
     cache.keep(key, layer.layerID);
     return layer.layerID;
   } finally {
-    await rm(place, { recursive: true, force: true });
+    await rm(work, { recursive: true, force: true });
   }
 }
 
@@ -100,7 +100,7 @@ async function moveInto(from: string, diff: string): Promise<void> {
   await rmdir(from);
 }
 
-/** envd acts for users of /etc/passwd alone; an image of a single program may have none. No link of the image's is followed. */
+/** envd acts only for users of /etc/passwd, which an image of a single program may lack. Links from the image are not followed. */
 async function knowRoot(diff: string): Promise<void> {
   const etc = join(diff, "etc");
   await mkdir(etc, { mode: 0o755 }).catch(() => undefined);
@@ -110,7 +110,7 @@ async function knowRoot(diff: string): Promise<void> {
   });
 }
 
-/** A program's failure, told as what the registry said. `into`: the folder that it fills. */
+/** Runs a program and reports its failure as the registry's message. `into` is the folder that it fills. */
 async function run(job: Job, name: ImageName, argv: readonly string[], into?: string): Promise<string> {
   const { spawner, settings } = job.builder;
   const running = into === undefined ? spawner.run(argv, { timeoutMs: leftMs(job) }) : runInto(spawner, into, settings.image_mb, argv, leftMs(job));
@@ -142,7 +142,7 @@ function sourceOf({ config }: ImageConfig, runsCommand: boolean): Omit<Source, "
   const startup: Startup | undefined = runsCommand && command.length > 0 ? { startCmd: command.map(quoted).join(" "), readyCmd: undefined } : undefined;
   return {
     env,
-    // An image that names nobody means root; the clients' commands are made for `user`, as in every template.
+    // An image without a user means root, but clients' commands expect `user`, as in every template.
     user: (config?.User ?? "").split(":")[0] || "user",
     workdir: config?.WorkingDir || "/home/user",
     names: { user: Boolean(config?.User), workdir: Boolean(config?.WorkingDir) },

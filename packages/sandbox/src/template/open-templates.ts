@@ -1,4 +1,4 @@
-// Opens all that a node has of templates: database, layers, images, uploads, builds; in this order, and closes it.
+// Opens everything that a node has of templates, in order: database, layers, images, uploads, builds; and closes it.
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -31,47 +31,47 @@ export type TemplatesOptions = {
   readonly settings: TemplateSettings;
   readonly spawner: Spawner;
   readonly log: Log;
-  /** Set-up's templates. */
+  /** The setup templates. */
   readonly setUp: TemplateSource;
   readonly snapshots: SnapshotLookup;
   readonly checkpoints: Checkpoints;
   readonly sandboxes: BuildSandboxes;
-  /** Of the envd of new sandboxes. */
+  /** The version of the envd of new sandboxes. */
   readonly envdVersion: string;
-  /** Signs the addresses of uploads. */
+  /** Signs the URLs of uploads. */
   readonly secret: string;
   readonly storage: Omit<StoreOptions, "schema"> & { readonly quarantine: Quarantine };
-  /** `image.rootfs` of every sandbox, running or paused, and of every snapshot. */
+  /** Returns the `image.rootfs` of every sandbox, running or paused, and of every snapshot. */
   readonly imagesInUse: () => Iterable<string>;
   readonly report: (
     event: Parameters<ReportBuild>[0] | "template.deleted" | "template.dropped",
     templateID: string,
     details: Readonly<Record<string, string | number>>,
   ) => void;
-  /** A template is no more: whoever keeps sandboxes of it ready ends them. */
+  /** Called when a template was deleted, so that warm pools end their sandboxes of it. */
   readonly onDeleted: (templateID: string) => Promise<void>;
   readonly keep: KeepBuild;
-  /** Its builds or tags changed, or it is gone. */
+  /** Called when the template's builds or tags changed, or it was deleted. */
   readonly onChanged: (templateID: string) => void;
   readonly nowMs?: () => number;
 };
 
 export interface Templates {
   readonly builder: Builder;
-  /** All of them, by name. */
+  /** Finds all templates by name. */
   readonly index: TemplateIndex;
   readonly images: Images;
   readonly queue: BuildQueue;
   readonly snapshots: SnapshotLookup;
   readonly envdVersion: string;
-  /** By id or name; builds under way end first. @throws TEMPLATE_NOT_FOUND, TEMPLATE_IN_USE for set-up's own. */
+  /** Deletes by id or name, after ending running builds. @throws TEMPLATE_NOT_FOUND, TEMPLATE_IN_USE for a setup template. */
   deleteTemplate(asked: string): Promise<void>;
-  /** A build that was fetched; sandboxes of it go on. */
+  /** Deletes a fetched build; its sandboxes continue. */
   dropCopy(buildID: string): Promise<void>;
   collect(): Promise<Collected>;
-  /** When sandboxes can be started: builds go on, and what nobody needs is collected from now on. */
+  /** Called once sandboxes can be started: continues builds, and starts periodic collections. */
   start(): void;
-  /** Ends builds; `everything`: unmounts all images, after the last sandbox's end. */
+  /** Ends builds; `everything` also unmounts all images, after the last sandbox has ended. */
   close(everything: boolean): Promise<void>;
 }
 
@@ -127,9 +127,9 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
   let timer: NodeJS.Timeout | undefined;
   let collecting: Promise<Collected> | undefined;
 
-  /** One at a time; whoever asks meanwhile gets the one under way. */
+  /** Runs one collection at a time; concurrent callers share it. */
   function collectOnce(): Promise<Collected> {
-    // What a record that cannot be read stands on is not known.
+    // An unreadable record may use any layer, so images and layers are not collected then.
     collecting ??= collect(builder, queue.running + queue.waiting > 0 || quarantine.isBlind, imagesInUse()).finally(() => {
       collecting = undefined;
     });
@@ -197,7 +197,7 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
   };
 }
 
-/** Blobs and credentials' files of fetches that a kill cut off. */
+/** Removes blobs and credential files of fetches that a kill interrupted. */
 async function sweepHalfFetched(home: string): Promise<void> {
   await rm(join(home, "oci"), { recursive: true, force: true });
   const run = join(home, "run");

@@ -1,11 +1,11 @@
-// Makes a foreign root fit for the clients: the user `user`, a shell where they expect it, PATH kept by login shells.
+// Prepares a foreign root for clients: adds the user `user`, a shell at the expected path, and PATH for login shells.
 import type { Chain } from "./build-record.ts";
 import { type Job, type layered, say } from "./builder.ts";
 import { script, shellOf } from "./run-step.ts";
 
 const VERSION = 1;
 
-/** Its words on stdout are told in the build's log. Only shell, and the programs that every root has: sed, grep, mkdir, chown. */
+/** Its output on stdout goes to the build's log. It uses only the shell and programs that every root has: sed, grep, mkdir, chown. */
 const preparation = `
 for folder in tmp var/tmp; do [ -d /$folder ] || mkdir -p /$folder; chmod 1777 /$folder; done
 for folder in proc sys dev run etc root; do [ -d /$folder ] || mkdir -p /$folder; done

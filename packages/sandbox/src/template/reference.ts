@@ -1,4 +1,4 @@
-// Names of templates as people write them: NAME, or NAME:TAG.
+// Parses names of templates as people write them: NAME or NAME:TAG.
 import { randomBytes } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 
@@ -8,13 +8,13 @@ const tagPattern = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/;
 
 export type Reference = { readonly name: string; readonly tag: string | undefined };
 
-/** Splits at the colon; neither part is judged. */
+/** Splits at the colon without checking the parts. */
 export function splitReference(text: string): Reference {
   const at = text.indexOf(":");
   return at === -1 ? { name: text, tag: undefined } : { name: text.slice(0, at), tag: text.slice(at + 1) };
 }
 
-/** A name for something new. @throws INVALID_REQUEST that says what a name is. */
+/** Parses a name for a new template. @throws INVALID_REQUEST that says what a name is. */
 export function newReference(text: string): Reference {
   const reference = splitReference(text);
   if (!namePattern.test(reference.name)) {
@@ -31,11 +31,11 @@ export function checkTag(tag: string): void {
 const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
 const ID_LENGTH = 20;
 
-/** 20 of [a-z0-9], as the field's clients print template ids. */
+/** Returns 20 characters of [a-z0-9], as E2B clients print template ids. */
 export function newTemplateID(): string {
   let id = "";
   while (id.length < ID_LENGTH) {
-    // 252 = 7 * 36: bytes above would favour the first letters.
+    // 252 is 7 * 36; higher bytes are skipped, because they would favour the first letters.
     for (const byte of randomBytes(ID_LENGTH)) if (byte < 252 && id.length < ID_LENGTH) id += alphabet[byte % 36];
   }
   return id;

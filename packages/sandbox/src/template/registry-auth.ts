@@ -1,4 +1,4 @@
-// A registry's credentials for the time of one fetch: a file of mode 0600 that skopeo reads, never an argument.
+// Passes a registry's credentials to skopeo for one fetch in a file of mode 0600, never as an argument.
 import { randomBytes } from "node:crypto";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Job, RegistryCredentials } from "./builder.ts";
 import { ecrLogin, type Login } from "./ecr.ts";
 
-/** Runs `work` with the path of a file that is gone afterwards; undefined where no credentials were given. */
+/** Runs `work` with the path of a file that is deleted afterwards; the path is undefined without credentials. */
 export async function withAuthFile<T>(job: Job, host: string, work: (path: string | undefined) => Promise<T>): Promise<T> {
   if (job.credentials === undefined) return work(undefined);
   const { username, password } = await loginOf(job.credentials, host, job.signal);
@@ -28,7 +28,7 @@ async function loginOf(credentials: RegistryCredentials, host: string, signal: A
       if (credentials.username.includes(":")) fail("INVALID_REQUEST", "fromImageRegistry: a username must not contain ':'");
       return { username: credentials.username, password: credentials.password };
     case "gcp":
-      // The registry takes a service account's key file whole, under this fixed name.
+      // The registry accepts a service account's complete key file as the password of this fixed name.
       return { username: "_json_key", password: credentials.serviceAccountJson };
     case "aws":
       return ecrLogin(credentials, host, signal);

@@ -1,4 +1,4 @@
-// The handlers of the template operations: one short function each.
+// The handlers of the template operations, one short function each.
 import { asFailure, type FailureName, fail } from "@svc/contract/failures.ts";
 import type { Output, Parsed } from "@svc/contract/operation.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
@@ -13,10 +13,10 @@ import { checkSource } from "./source.ts";
 
 const refusesSpec: ReadonlySet<FailureName> = new Set(["INVALID_REQUEST", "TEMPLATE_NOT_FOUND", "QUARANTINED"]);
 const REASON_ENTRIES = 20;
-/** Waiting and failed builds count too; more are refused until some are deleted with their template. */
+/** Waiting and failed builds count too; further templates are refused until some are deleted. */
 const MAX_TEMPLATES = 10_000;
 
-/** `fetch`: what object storage has under a name comes here; its id. `untilDurable`: for a template whose tags changed. */
+/** `fetch` imports a template or snapshot by name and returns its id. `untilDurable` is called for a template whose tags changed. */
 export function templateHandlers(
   { builder, index, queue, snapshots, deleteTemplate, envdVersion }: Templates,
   fetch: (asked: string) => Promise<string | undefined>,
@@ -29,7 +29,7 @@ export function templateHandlers(
   function known(asked: string): BuiltTemplate {
     const found = builds.template(splitReference(asked).name);
     if (found !== undefined) return found;
-    index.find(asked); // says what there is, where there is nothing of that name
+    index.find(asked); // find() throws a failure that lists the alternatives if nothing has this name.
     return fail("INVALID_REQUEST", `template '${asked}' was not built here: it has neither builds nor tags of its own`);
   }
 
@@ -39,7 +39,7 @@ export function templateHandlers(
     return build?.templateID === template.templateID ? build : fail("BUILD_NOT_FOUND", `template '${asked}' has no build '${buildID}'`);
   }
 
-  /** By what a build finds it: its name, or the id that it was fetched by. @throws TEMPLATE_NOT_FOUND. */
+  /** Returns the name by which a build finds it: its own, or the id under which it was fetched. @throws TEMPLATE_NOT_FOUND. */
   async function sourceHere(asked: string): Promise<string> {
     try {
       index.find(asked);
@@ -108,7 +108,7 @@ export function templateHandlers(
     },
     getTemplateFiles({ templateID, hash, host, protocol }) {
       known(templateID);
-      // The address goes back by the way the client came.
+      // The URL uses the host and protocol that the client used.
       const origin = `${protocol === "https" ? "https" : "http"}://${host ?? "localhost"}`;
       return { present: uploads.has(hash), url: origin + uploads.address(hash) };
     },
@@ -118,7 +118,7 @@ export function templateHandlers(
         queue.start(build, await specOf(input), input.fromImageRegistry ?? undefined);
       } catch (error) {
         const failure = asFailure(error);
-        // Of one that was never started a list would say for good that it waits.
+        // Without this, lists would show the never started build as waiting forever.
         if (refusesSpec.has(failure.name)) queue.refuse(buildOf(input.templateID, input.buildID), failure);
         throw error;
       }
@@ -201,7 +201,7 @@ export function templateHandlers(
   };
 }
 
-/** 0: as what it is built from. @throws INVALID_REQUEST. */
+/** 0 means the size of the source. @throws INVALID_REQUEST. */
 function diskSizeOf(askedMB: number, maxMB: number): number | undefined {
   if (askedMB === 0) return undefined;
   if (askedMB >= MIN_DISK_SIZE_MB && askedMB <= maxMB) return askedMB;

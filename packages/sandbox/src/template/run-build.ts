@@ -1,4 +1,4 @@
-// One build from its base to its checkpoint: each step in a fresh sandbox over the layers so far.
+// Runs one build from its base to its checkpoint: each step in a new sandbox over the layers so far.
 import { availableParallelism, totalmem } from "node:os";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { BuildResult, BuildSpec, Chain, Startup, Surroundings } from "./build-record.ts";
@@ -9,16 +9,16 @@ import { resolveSource } from "./source.ts";
 import { startUp } from "./startup.ts";
 
 const MIB = 1024 * 1024;
-/** A ready command that never says yes must not take the whole build's time. */
+/** A ready command that never succeeds must not take the whole build's time. */
 const READY_BOUND_MS = 10 * 60_000;
 
-/** @throws what stopped it; `job.step` says where. */
+/** @throws what stopped the build; `job.step` says where. */
 export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> {
   enter(job, "base");
   const source = await resolveSource(job, spec);
   const { cpuCount, memoryMB, diskSizeMB } = job.build;
   job.sizes = { cpuCount: cpuCount ?? source.sizes.cpuCount, memoryMB: memoryMB ?? source.sizes.memoryMB, diskSizeMB: diskSizeMB ?? source.sizes.diskSizeMB };
-  sayWhatIsLess(job);
+  warnOfHostLimits(job);
   let { chain } = source;
   const asRoot = spec.dockerfile && !source.names.user;
   const inRoot = spec.dockerfile && !source.names.workdir;
@@ -35,7 +35,7 @@ export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> 
     const title = `[${at + 1}/${spec.steps.length}] ${describeStep(step)}`;
     const folded = foldStep(step, surroundings, folders);
     ({ surroundings, folders } = folded);
-    // What was forced changes what later steps stand on.
+    // A forced step changes the files for all later steps, so those run again too.
     fresh ||= step.force === true;
     if (folded.action === undefined) say(job, title);
     else chain = await cachedStep(job, chain, folded.action, title, fresh);
@@ -49,8 +49,8 @@ export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> 
   return finalize(job, chain, surroundings, startup, spec.readyCmd);
 }
 
-/** A sandbox gets no more than its host has. */
-function sayWhatIsLess(job: Job): void {
+/** Warns if the template has more CPUs or memory than this host, whose sandboxes get no more than the host has. */
+function warnOfHostLimits(job: Job): void {
   const { cpuCount, memoryMB } = job.sizes;
   const cpus = availableParallelism();
   const hostMB = Math.floor(totalmem() / MIB);
@@ -65,7 +65,7 @@ function enter(job: Job, step: string): void {
   job.builder.builds.update(job.build.buildID, { step });
 }
 
-/** A template built from another one starts what that one starts, unless it has a start command of its own. */
+/** A template inherits the start command of its source unless it has its own. */
 function startupOf({ startCmd, readyCmd }: BuildSpec, inherited: Startup | undefined): Startup | undefined {
   if (startCmd !== undefined) return { startCmd, readyCmd };
   return inherited === undefined ? undefined : { ...inherited, ...(readyCmd === undefined ? {} : { readyCmd }) };
@@ -92,7 +92,7 @@ async function cachedStep(job: Job, chain: Chain, action: Action, title: string,
   return done.chain;
 }
 
-/** A damaged layer of the cache is made anew. */
+/** A damaged layer of the cache is built again. */
 async function intact(job: Job, layerID: string): Promise<boolean> {
   try {
     await job.builder.layers.verify(layerID);
@@ -109,7 +109,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
   return inSandbox(job, templateOf(job, chain), async (guest, { handle, limits, envd, envdVersion, initKey }) => {
     const runtime = builder.sandboxes.runtimeOf(handle);
     const shell = await shellOf(job, guest);
-    // What every sandbox of the template will do; better told now than at each create.
+    // Every sandbox of the template will run commands like this one, so a failure now is better than one at each create.
     await guest.run({ cmd: shell, args: ["-c", "true"], user, env, cwd: workdir, timeoutMs: leftMs(job), signal: job.signal });
     const plain = { ...surroundings, ...sizes, chain, startup, checkpointID: undefined, envd: undefined, envdVersion };
     if (startup === undefined && readyCmd === undefined) return plain;
@@ -136,7 +136,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
       initKey,
       rootfs: chain.base?.rootfs,
     });
-    // Memory goes on in the space, and by the driver, it was taken in.
+    // Memory can be resumed only with the limits and by the driver with which it was taken.
     return { ...plain, checkpointID, envd, limits, runtime: runtime.name };
   });
 }

@@ -1,4 +1,4 @@
-// One step's work inside a sandbox: a command, or files put where they belong.
+// Runs one step's work inside a sandbox: a command, or copies of files.
 import { randomBytes } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
@@ -8,10 +8,10 @@ import type { Action, Folder } from "./build-steps.ts";
 import { type Job, layered, leftMs } from "./builder.ts";
 import { copySources } from "./copy-match.ts";
 
-/** A line of output is a row in a database: many are written at once. */
+/** Each line of output is a row in a database, so lines are written in batches. */
 const FLUSH_LINES = 200;
 
-/** Runs the work over the chain; the chain that comes of it. */
+/** Runs the action over the chain and returns the resulting chain. */
 export async function runStep(job: Job, chain: Chain, action: Action, note: string): Promise<{ chain: Chain; layerID: string | undefined }> {
   const done = await layered(job, chain, note, async (guest) => {
     await makeFolders(job, guest, action.folders);
@@ -31,17 +31,17 @@ async function runCommand(job: Job, guest: Guest, { command, user, workdir, env 
 
 const refusals: ReadonlySet<FailureName> = new Set(["UNAUTHENTICATED", "ACCESS_DENIED", "INVALID_REQUEST"]);
 
-/** Where envd refused to start it (an unknown user, a missing directory): the words by which E2B's clients find the command. */
+/** If envd refused to start the command (unknown user, missing directory), the message has the form that E2B's clients parse for the command. */
 function notStarted(command: string, error: unknown): Failure {
   const failure = asFailure(error);
   if (!refusals.has(failure.name)) return failure;
-  const words = `failed to run command '${shortened(command)}': command failed: ${failure.row.connect}: ${failure.message}`;
-  return new Failure("INVALID_REQUEST", words, { cause: error });
+  const message = `failed to run command '${shortened(command)}': command failed: ${failure.row.connect}: ${failure.message}`;
+  return new Failure("INVALID_REQUEST", message, { cause: error });
 }
 
 const shortened = (command: string) => (command.length > 300 ? `${command.slice(0, 300)}…` : command);
 
-/** bash where there is one, as for the clients' own commands; not as a login shell, whose profile would undo ENV PATH. */
+/** Returns bash if there is one, as for clients' commands; not as a login shell, whose profile would override ENV PATH. */
 export async function shellOf(job: Job, guest: Guest): Promise<string> {
   const code = await quietly(job, guest, "/bin/sh", ["-c", "test -x /bin/bash"]).catch((cause: unknown) =>
     fail("INVALID_REQUEST", `the template has no /bin/sh that runs: ${(cause as Error).message}; a template needs a shell`, { cause }),
@@ -51,11 +51,11 @@ export async function shellOf(job: Job, guest: Guest): Promise<string> {
 
 type Logged = { cmd: string; args: readonly string[]; user: string; env?: Readonly<Record<string, string>>; cwd?: string };
 
-/** Its output goes to the build's log, line by line: stdout as info, stderr as warn. */
+/** Runs a command and logs its output by line: stdout as info, stderr as warn. */
 export async function runLogged(job: Job, guest: Guest, command: Logged): Promise<number> {
   const { builder, build, step, signal } = job;
   let lines: { level: "info" | "warn"; message: string }[] = [];
-  // Told at the end of the command: this runs where nobody could catch it.
+  // Thrown after the command ends, because a failure in this callback could not be caught.
   let refused: unknown;
   const flush = () => {
     const ready = lines;
@@ -90,13 +90,13 @@ export async function runLogged(job: Job, guest: Guest, command: Logged): Promis
   }
 }
 
-/** As root, for ourselves; `lines` gets stdout. */
+/** Runs a command of ours as root without logging; `lines` receives its stdout. */
 export function quietly(job: Job, guest: Guest, cmd: string, args: readonly string[], lines?: string[], errors?: string[]): Promise<number> {
   const onLine = (kind: "stdout" | "stderr", line: string) => void (kind === "stdout" ? lines?.push(line) : errors?.push(line));
   return guest.run({ cmd, args, user: "root", cwd: "/", timeoutMs: leftMs(job), signal: job.signal, onLine });
 }
 
-/** A script of ours with arguments. @throws with what it said. */
+/** Runs a script of ours with arguments. @throws with the script's error output. */
 export async function script(job: Job, guest: Guest, text: string, args: readonly string[], what: string): Promise<string[]> {
   const lines: string[] = [];
   const errors: string[] = [];
@@ -105,7 +105,7 @@ export async function script(job: Job, guest: Guest, text: string, args: readonl
   return lines;
 }
 
-/** Folders that are missing belong to `owner`; those that are there stay as they are. */
+/** Creates missing folders with `owner`; existing ones are left unchanged. */
 const madeFunction = `made() { [ -d "$1" ] && return 0; made "$(dirname "$1")"; mkdir "$1"; chown "$owner" "$1"; }`;
 
 async function makeFolders(job: Job, guest: Guest, folders: readonly Folder[]): Promise<void> {
@@ -120,8 +120,8 @@ rm -f "$2"
 cd "$1"
 find .`;
 
-/** The sources end up with owner and mode before they are moved, so that nothing else is touched. */
-const place = `stage=$1; target=$2; several=$3; owner=$4; mode=$5; shift 5
+/** Owner and mode are set before the sources are copied, so that no other files are affected. */
+const putFiles = `stage=$1; target=$2; several=$3; owner=$4; mode=$5; shift 5
 cd "$stage"
 ${madeFunction}
 [ -z "$mode" ] || chmod -R "$mode" "$@"
@@ -150,10 +150,10 @@ async function copyFiles(job: Job, guest: Guest, { source, target, owner, mode, 
   await guest.upload(`${stage}.tar`, createReadStream(files.path), files.sizeBytes, job.signal);
   const paths = await script(job, guest, unpack, [stage, `${stage}.tar`, files.packed], "the files cannot be unpacked");
   const sources = copySources(source, paths);
-  await script(job, guest, place, [stage, target, sources.length > 1 ? "yes" : "no", ownerOf(owner), mode, ...sources], `COPY ${source} ${target}`);
+  await script(job, guest, putFiles, [stage, target, sources.length > 1 ? "yes" : "no", ownerOf(owner), mode, ...sources], `COPY ${source} ${target}`);
 }
 
-/** A name alone brings its own group; a number alone stands for both. */
+/** A user name alone implies its own group; a number alone is used for both user and group. */
 function ownerOf(owner: string): string {
   if (owner.includes(":")) return owner;
   return /^\d+$/.test(owner) ? `${owner}:${owner}` : `${owner}:`;

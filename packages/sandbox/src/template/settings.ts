@@ -1,10 +1,10 @@
-// The settings of section [template]: what builds may use, where images come from, how much is kept.
+// The settings of section [template]: what builds may use, image registries and the bounds of the caches.
 import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 const registryHost = z.string().regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "expected HOST or HOST:PORT");
 
-/** A smaller disk holds not even what set-up of a sandbox writes. */
+/** A smaller disk cannot even hold what the start of a sandbox writes. */
 export const MIN_DISK_SIZE_MB = 64;
 
 export const templateSettings = z.object({

@@ -20,10 +20,10 @@ const description = z.object({
   binds: z.array(z.string()).default([]),
 });
 
-/** Names that stand for another template, with the reason: { base: { template, reason } }. */
+/** Alias names of other templates, with the reason: { base: { template, reason } }. */
 const aliasFile = z.record(z.string(), z.union([z.string(), z.object({ template: z.string(), reason: z.string() })]));
 
-/** Reads the directory anew when it changed; a template made while the node runs is found. */
+/** Reads the directory again when it has changed, so that a template made while the node runs is found. */
 export function openSetupTemplates(directory: string): TemplateSource {
   let readAt = -1;
   let byName = new Map<string, Template>();
@@ -34,7 +34,7 @@ export function openSetupTemplates(directory: string): TemplateSource {
     if (changedAt === readAt) return;
     templates = readTemplates(directory);
     byName = new Map();
-    // Oldest first, so that of two recipes of one name the newest stands.
+    // Templates are sorted oldest first, so that the newest of several recipes with one name wins.
     for (const template of templates) byName.set(template.name, template);
     for (const template of templates) byName.set(template.templateID, template);
     for (const [alias, value] of Object.entries(readAliases(directory))) {
@@ -76,14 +76,14 @@ function readTemplates(directory: string): Template[] {
   const found = new Map<string, Template>();
   for (const name of names) {
     try {
-      // A link of set-up's names the folder in force; a sandbox must hold on to the folder itself.
-      const place = realpathSync(join(directory, name));
-      if (found.has(place)) continue;
-      const template = description.parse(JSON.parse(readFileSync(join(place, "template.json"), "utf8")));
-      if (!statSync(join(place, "rootfs")).isDirectory()) continue;
-      found.set(place, { ...template, folder: basename(place), image: { rootfs: join(place, "rootfs"), binds: template.binds } });
+      // Set-up's link points to the current folder; a sandbox needs the folder itself, since the link may move.
+      const path = realpathSync(join(directory, name));
+      if (found.has(path)) continue;
+      const template = description.parse(JSON.parse(readFileSync(join(path, "template.json"), "utf8")));
+      if (!statSync(join(path, "rootfs")).isDirectory()) continue;
+      found.set(path, { ...template, folder: basename(path), image: { rootfs: join(path, "rootfs"), binds: template.binds } });
     } catch {
-      // Half-made (a set-up under way writes template.json last), or no template at all.
+      // The folder is incomplete (set-up writes template.json last) or is not a template.
     }
   }
   return [...found.values()].sort((a, b) => a.createdAt.localeCompare(b.createdAt));

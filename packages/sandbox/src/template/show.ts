@@ -1,4 +1,4 @@
-// Templates and builds as the public API shows them.
+// Converts templates and builds to the shapes of the public API.
 import { createHash } from "node:crypto";
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import { type Build, type BuildReason, type BuiltTemplate, defaultSizes } from "./build-record.ts";
@@ -8,10 +8,10 @@ export type Spawns = { readonly count: number; readonly lastAtMs: number | undef
 
 const iso = (ms: number) => new Date(ms).toISOString();
 
-/** A client starts its build once its files are uploaded. After this the build is shown as failed; a late start is accepted still. */
+/** A client starts a build after it has uploaded the files. After this time the build is shown as failed, but a late start is still accepted. */
 const START_BOUND_MS = 15 * 60_000;
 
-/** Why a build that its client requested and did not start counts as failed. */
+/** Returns why a requested build that its client has not started counts as failed. */
 export function neverStarted({ status, spec, createdAtMs }: Build, nowMs = Date.now()): BuildReason | undefined {
   if (status !== "waiting" || spec !== undefined || nowMs - createdAtMs < START_BOUND_MS) return undefined;
   return { message: `its client did not start it within ${START_BOUND_MS / 60_000} minutes: the client ended, or could not send its files`, step: undefined };
@@ -21,7 +21,7 @@ export function shownStatus(build: Build, nowMs = Date.now()): Build["status"] {
   return neverStarted(build, nowMs) === undefined ? build.status : "error";
 }
 
-/** Shows the newest ready build, or else the newest. */
+/** Shows the newest ready build, or else the newest one. */
 export function listedBuilt(template: BuiltTemplate, all: readonly Build[], spawns: Spawns, envdVersion: string): ListedTemplate {
   const newest = all[0];
   const build = all.find(({ status }) => status === "ready") ?? newest;
@@ -83,7 +83,7 @@ export function shownBuild(build: Build) {
   };
 }
 
-/** Set-up's recipes are hashes; the clients' types want a UUID. */
+/** A setup recipe is a hash, while the clients' types expect a UUID. */
 export function uuidOf(recipe: string): string {
   const hex = createHash("sha256").update(recipe).digest("hex");
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-5${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

@@ -1,11 +1,11 @@
-// What a build begins with: another template, a snapshot, an OCI image, a Debian suite.
+// Resolves the start of a build: another template, a snapshot, an OCI image or a Debian suite.
 import { fail } from "@svc/contract/failures.ts";
 import type { BuildSpec, Chain } from "./build-record.ts";
 import { exported, inSandbox, type Job, type Source, say } from "./builder.ts";
 import { debianSource, debianSuite } from "./debian.ts";
 import { imageSource } from "./oci-image.ts";
 
-/** Images that stand for the template `base`: the one that the clients' builders begin with where nothing else is named, and `FROM base`. */
+/** Images that mean the template `base`: the default of E2B's builders, and `FROM base`. */
 const baseImage = /^(e2bdev\/base(:.*)?|base(:(latest|default))?)$/;
 const DEFAULT_TEMPLATE = "base";
 
@@ -22,7 +22,7 @@ export async function resolveSource(job: Job, spec: BuildSpec): Promise<Source> 
 
 async function templateSource(job: Job, asked: string): Promise<Source> {
   const { builder } = job;
-  // A name stands for what it names now: a later build under that name changes nothing here.
+  // The name is resolved once, so a later build with that name does not change this one.
   const built = builder.builds.resolve(asked)?.build.result ?? builder.copies.get(asked)?.result;
   const template = builder.find(asked);
   const sizes = { cpuCount: template.cpuCount, memoryMB: template.memoryMB, diskSizeMB: template.diskSizeMB };
@@ -35,7 +35,7 @@ async function templateSource(job: Job, asked: string): Promise<Source> {
   return { chain: await snapshotChain(job, asked, template.checkpointID, chain), env, user, workdir, strictFiles, sizes, startup: undefined, names };
 }
 
-/** A snapshot's files as a layer; made once. Its processes are no part of a template built from it. */
+/** Returns a snapshot's files as a layer, made once. The snapshot's processes are not part of a template built from it. */
 async function snapshotChain(job: Job, asked: string, checkpointID: string, chain: Chain): Promise<Chain> {
   const { cache, layers } = job.builder;
   const key = `snapshot:${checkpointID}`;
@@ -50,7 +50,7 @@ async function snapshotChain(job: Job, asked: string, checkpointID: string, chai
   return layer === undefined ? chain : { ...chain, layers: [...chain.layers, layer.layerID] };
 }
 
-/** @throws INVALID_REQUEST when a build names no source, or two. */
+/** @throws INVALID_REQUEST if a build names two sources. */
 export function checkSource({ fromImage, fromTemplate }: Pick<BuildSpec, "fromImage" | "fromTemplate">): void {
   if (fromImage !== undefined && fromTemplate !== undefined) fail("INVALID_REQUEST", "fromImage and fromTemplate: expected exactly one of them");
 }

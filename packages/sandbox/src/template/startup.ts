@@ -1,24 +1,24 @@
-// A template's start command: run in the background, and waited for until its ready command says yes.
+// A template's start command: it runs in the background until its ready command succeeds.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { type Guest, openGuest } from "../agent/guest.ts";
 import type { Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { Startup, Surroundings } from "./build-record.ts";
 
-/** Without a ready command a start command is taken for up after this long, or as soon as it has ended with 0. */
+/** Without a ready command, a start command counts as ready after this time, or once it has ended with 0. */
 const SETTLE_MS = 20_000;
 const FIRST_POLL_MS = 50;
 const LONGEST_POLL_MS = 2_000;
-/** One ready command may take this long; `sleep 20` is one that clients send. */
+/** The bound for one run of a ready command; clients send `sleep 20`, for example. */
 const READY_COMMAND_MS = 120_000;
-/** A start command that is through may have put its program in the background; that has this long to be ready. */
+/** A start command that has ended may have started a program in the background, which then has this long to be ready. */
 const READY_AFTER_EXIT_MS = 30_000;
-/** Of what a start command said: as much goes into the failure. */
+/** Bounds the output of a start command that a failure quotes. */
 const LAST_LINES = 10;
 const LAST_CHARS = 1_000;
-/** How long a sandbox that runs its start command anew may take to be up. */
+/** The bound for a sandbox that runs its start command itself to become ready. */
 const START_BOUND_MS = 60_000;
 
-export type Told = {
+export type StartUpOptions = {
   readonly shell: string;
   readonly signal: AbortSignal;
   readonly boundMs: number;
@@ -27,13 +27,13 @@ export type Told = {
 
 type Ended = { readonly code: number; readonly atMs: number } | { readonly error: unknown };
 
-/** Returns when it is up; the command goes on inside. @throws when it ends with an error first, or is not up in time. */
-export async function startUp(guest: Guest, startup: Partial<Startup>, { env, user, workdir }: Surroundings, told: Told): Promise<void> {
+/** Returns when it is ready; the command continues inside. @throws if it ends with an error first, or is not ready in time. */
+export async function startUp(guest: Guest, startup: Partial<Startup>, { env, user, workdir }: Surroundings, options: StartUpOptions): Promise<void> {
   const over = new AbortController();
   const failed = new AbortController();
-  const signal = AbortSignal.any([told.signal, over.signal]);
-  const deadline = performance.now() + told.boundMs;
-  const command = { cmd: told.shell, user, env, cwd: workdir, signal };
+  const signal = AbortSignal.any([options.signal, over.signal]);
+  const deadline = performance.now() + options.boundMs;
+  const command = { cmd: options.shell, user, env, cwd: workdir, signal };
   const { startCmd, readyCmd } = startup;
   const said: string[] = [];
   let ended: Ended | undefined;
@@ -41,9 +41,9 @@ export async function startUp(guest: Guest, startup: Partial<Startup>, { env, us
     const onLine = (kind: "stdout" | "stderr", line: string) => {
       said.push(line);
       if (said.length > LAST_LINES) said.shift();
-      told.onLine?.(kind, line);
+      options.onLine?.(kind, line);
     };
-    // No limit in time: the process outlives this connection, and the checkpoint.
+    // There is no time limit, because the process outlives this connection and the checkpoint.
     guest
       .run({ ...command, args: ["-c", startCmd], onLine })
       .then(
@@ -53,18 +53,18 @@ export async function startUp(guest: Guest, startup: Partial<Startup>, { env, us
       .then((end) => {
         if (over.signal.aborted) return;
         ended = end;
-        // A ready command that waits by itself would wait in vain.
+        // Aborts a running ready command, which could wait forever for a failed start command.
         if (!("code" in end) || end.code !== 0) failed.abort();
       });
   }
-  const words = () => (said.length === 0 ? "; it said nothing" : `; its last words: ${said.join("\n").slice(-LAST_CHARS)}`);
+  const lastOutput = () => (said.length === 0 ? "; it said nothing" : `; its last words: ${said.join("\n").slice(-LAST_CHARS)}`);
   try {
     const settled = performance.now() + SETTLE_MS;
     for (let pollMs = FIRST_POLL_MS; ; pollMs = Math.min(pollMs * 1.5, LONGEST_POLL_MS)) {
-      told.signal.throwIfAborted();
+      options.signal.throwIfAborted();
       const now = ended as Ended | undefined;
       if (now !== undefined && "error" in now) throw now.error;
-      if (now !== undefined && now.code !== 0) fail("INVALID_REQUEST", `the start command ended with exit code ${now.code}: ${startCmd}${words()}`);
+      if (now !== undefined && now.code !== 0) fail("INVALID_REQUEST", `the start command ended with exit code ${now.code}: ${startCmd}${lastOutput()}`);
       if (readyCmd === undefined) {
         if (startCmd === undefined || now !== undefined || performance.now() > settled) return;
       } else {
@@ -84,11 +84,11 @@ export async function startUp(guest: Guest, startup: Partial<Startup>, { env, us
         if (now !== undefined && performance.now() > now.atMs + READY_AFTER_EXIT_MS) {
           fail(
             "INVALID_REQUEST",
-            `the start command ended with exit code 0 and ${READY_AFTER_EXIT_MS / 1000} s later the ready command had not succeeded: ${readyCmd}${words()}`,
+            `the start command ended with exit code 0 and ${READY_AFTER_EXIT_MS / 1000} s later the ready command had not succeeded: ${readyCmd}${lastOutput()}`,
           );
         }
       }
-      if (performance.now() > deadline) fail("TIMED_OUT", `the ready command had not succeeded after ${Math.round(told.boundMs / 1000)} s: ${readyCmd}`);
+      if (performance.now() > deadline) fail("TIMED_OUT", `the ready command had not succeeded after ${Math.round(options.boundMs / 1000)} s: ${readyCmd}`);
       await new Promise((resolve) => setTimeout(resolve, pollMs));
     }
   } finally {
@@ -97,8 +97,8 @@ export async function startUp(guest: Guest, startup: Partial<Startup>, { env, us
 }
 
 /**
- * For the node, where a template has a start command and its driver cannot keep memory: called after each start.
- * @throws SANDBOX_START_FAILED with what went wrong.
+ * Called by the node after each start, if a template has a start command and its driver cannot keep memory.
+ * @throws SANDBOX_START_FAILED with the reason.
  */
 export async function runStartup(handle: RuntimeHandle, runtime: Runtime, startup: Startup, surroundings: Surroundings): Promise<void> {
   const signal = new AbortController().signal;

@@ -1,4 +1,4 @@
-// All templates of a node under one roof: set-up's, those built here, and snapshots.
+// The index of all templates of a node: setup templates, those built here, fetched ones, and snapshots.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -13,16 +13,16 @@ import { listedBuilt, listedSetUp, type Spawns, uuidOf } from "./show.ts";
 import type { Template, TemplateSource } from "./template.ts";
 
 export type SnapshotLookup = {
-  /** By id or name; a template whose checkpointID is the snapshot's. */
+  /** Finds a snapshot by id or name, as a template whose checkpointID is the snapshot's. */
   find(asked: string): Template | undefined;
-  /** The id of one whose record cannot be read, by id or name. */
+  /** Returns the id of a snapshot whose record cannot be read, by id or name. */
   unreadable(asked: string): string | undefined;
-  /** Whether there was one, readable or not. */
+  /** Deletes the snapshot; returns true if there was one, readable or not. */
   remove(asked: string): Promise<boolean>;
 };
 
 export type TemplateIndex = TemplateSource & {
-  /** Set-up's template of that id or name, and the names that stand for it. */
+  /** Returns the setup template of that id or name with all its names. */
   setUp(asked: string): { template: Template; names: readonly string[] } | undefined;
   listed(): ListedTemplate[];
   spawns(templateID: string): Spawns;
@@ -70,7 +70,7 @@ export function openTemplateIndex(parts: {
     };
   }
 
-  /** Of this node's templates, and those that were fetched. */
+  /** Returns the results of this node's builds and of fetched ones. */
   const results = (): { readonly templateID: string; readonly result: BuildResult }[] => [
     ...builds.withStatus("ready").flatMap(({ templateID, result }) => (result === undefined ? [] : [{ templateID, result }])),
     ...copies.all(),
@@ -88,19 +88,19 @@ export function openTemplateIndex(parts: {
       throw error;
     }
   };
-  /** Set-up's, which have one build and one tag. */
+  /** Finds a setup template; those have one build and one tag. */
   const setUpNamed = (asked: string): Template | undefined => {
     const { name, tag } = splitReference(asked);
     const template = tried(name) ?? setUp.list().find(({ recipe }) => uuidOf(recipe) === asked);
     return tag === undefined || tag === DEFAULT_TAG || (template !== undefined && tag === uuidOf(template.recipe)) ? template : undefined;
   };
-  /** A build that was fetched: by its id, alone or behind its template's name or id. */
+  /** Finds a fetched build by its id, alone or after its template's name or id. */
   const copyNamed = (asked: string): Copy | undefined => {
     const { name, tag } = splitReference(asked);
     const copy = copies.get(tag ?? asked);
     return copy === undefined || tag === undefined || name === copy.name || name === copy.templateID ? copy : undefined;
   };
-  /** Names set-up's templates bear, aliases too. */
+  /** Returns the names of a setup template, including aliases. */
   const namesOf = (template: Template) => [...new Set([template.name, ...["base"].filter((alias) => tried(alias)?.folder === template.folder)])];
 
   return {
@@ -110,11 +110,11 @@ export function openTemplateIndex(parts: {
       const template = setUpNamed(asked) ?? snapshots.find(asked);
       if (template !== undefined) return template;
       const { name } = splitReference(asked);
-      // By its build alone: the node that built it decides what a name means.
+      // A copy is found only by its build's id, since the node that built it resolves its names.
       const copy = copyNamed(asked);
       if (copy !== undefined) return templateOf(copy);
-      const held = quarantine.find("template", name) ?? quarantine.find("snapshot", snapshots.unreadable(asked) ?? "") ?? quarantine.find("build", name);
-      if (held !== undefined) fail("QUARANTINED", `${held.kind} '${asked}' is quarantined: ${held.reason}`);
+      const quarantined = quarantine.find("template", name) ?? quarantine.find("snapshot", snapshots.unreadable(asked) ?? "") ?? quarantine.find("build", name);
+      if (quarantined !== undefined) fail("QUARANTINED", `${quarantined.kind} '${asked}' is quarantined: ${quarantined.reason}`);
       return fail("TEMPLATE_NOT_FOUND", notFound(asked, builds, setUp));
     },
     list: () => [
@@ -136,7 +136,7 @@ export function openTemplateIndex(parts: {
           lastAtMs,
         );
       } catch (error) {
-        // The sandbox is its client's already; the next one writes the count of both.
+        // The sandbox is already in use by its client; the next start writes the count of both.
         log.warn({ err: error, templateID }, "a template's count of sandboxes could not be written");
       }
     },

@@ -1,4 +1,4 @@
-// What sandboxes start from: a template of set-up's, one that was built here, a snapshot, or the source of a fork.
+// A template as the start of sandboxes: a setup template, one that was built, a snapshot, or the source of a fork.
 import type { Limits, RootImage, RuntimeName } from "../runtime/runtime.ts";
 import type { Startup } from "./build-record.ts";
 
@@ -12,37 +12,37 @@ export type Template = {
   readonly workdir: string;
   readonly env: Readonly<Record<string, string>>;
   readonly createdAt: string;
-  /** Another for each making of it: two builds of one template are two kinds of sandboxes. */
+  /** Differs for each build: sandboxes of two builds of one template are not interchangeable. */
   readonly recipe: string;
   readonly source: string;
   readonly binds: readonly string[];
   readonly folder: string;
-  /** The file API reaches files with its user's rights alone. */
+  /** The file API accesses files with its user's rights only. */
   readonly strictFiles?: boolean | undefined;
   readonly image: RootImage;
-  /** Sandboxes go on from this checkpoint instead of starting anew: a built template with a start command, or a snapshot. */
+  /** Sandboxes resume from this checkpoint instead of starting from files: a built template with a start command, or a snapshot. */
   readonly checkpointID?: string | undefined;
-  /** The envd that runs in the checkpoint; below `bin` of the home. */
+  /** The envd that runs in the checkpoint, a file below `bin` of the home. */
   readonly envd?: string | undefined;
   readonly envdVersion?: string | undefined;
-  /** The driver and the limits that the checkpoint needs. */
+  /** The driver and limits with which the checkpoint was taken. */
   readonly runtime?: RuntimeName | undefined;
   readonly limits?: Limits | undefined;
-  /** Run after each start by `runStartup` (startup.ts) where there is no checkpoint: the driver could not keep memory. */
+  /** `runStartup` (startup.ts) runs it after each start if there is no checkpoint, because the driver cannot keep memory. */
   readonly startup?: Startup | undefined;
-  /** The checkpoint was written a moment ago and needs no second look. */
+  /** The checkpoint was just written, so it need not be verified. */
   readonly verified?: boolean | undefined;
 };
 
 export interface TemplateSource {
-  /** By id or name. @throws TEMPLATE_NOT_FOUND. */
+  /** Finds a template by id or name. @throws TEMPLATE_NOT_FOUND. */
   find(asked: string): Template;
   list(): Template[];
-  /** A sandbox was started from it. */
+  /** Counts a sandbox that was started from the template. */
   spawned(templateID: string): void;
-  /** Whether a template bears this name or id. */
+  /** Returns true if a template has this name or id. */
   bears(name: string): boolean;
-  /** Checkpoints, with their driver, and envd programs (below `bin` of the home) that templates need: a sweep leaves them. */
+  /** Returns the checkpoints that templates need, with their driver; a sweep keeps them, and also the envd programs of `envds`. */
   checkpointed(): Iterable<{ readonly templateID: string; readonly checkpointID: string; readonly runtime: RuntimeName }>;
   envds(): Iterable<string>;
 }

@@ -1,4 +1,4 @@
-// PUT /templates/uploads/HASH: outside the table of operations, since its body is a stream and its address is its credential.
+// PUT /templates/uploads/HASH is not in the table of operations, because its body is a stream and its URL is its credential.
 import type { Readable } from "node:stream";
 import { fail } from "@svc/contract/failures.ts";
 import type { RawScope } from "@svc/kit/serve.ts";

@@ -1,4 +1,4 @@
-// Files of COPY steps: a place to put them by a signed address, kept by the hash that the client computes, for a while.
+// Files of COPY steps: uploaded to a signed URL, and kept for some time under the hash that the client computes.
 import { createHmac } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
@@ -11,7 +11,7 @@ import { sameSecret } from "@svc/kit/secret.ts";
 import { syncAll } from "@svc/kit/sync.ts";
 import type { Database } from "./database.ts";
 
-/** The address is good for this long, also for a client that hashes and packs meanwhile. */
+/** The URL is valid this long, because clients hash and pack the files after they request it. */
 const ADDRESS_GOOD_SECONDS = 3600;
 const UPLOADS_AT_ONCE = 16;
 const hashPattern = /^[0-9a-f]{64}$/;
@@ -22,13 +22,13 @@ export type UploadQuery = { readonly expires?: string | undefined; readonly sign
 
 export interface Uploads {
   has(hash: string): boolean;
-  /** Path and query to PUT to; nobody else can make one. */
+  /** Returns the path and query for a PUT; only this node can sign one. */
   address(hash: string): string;
-  /** @throws ACCESS_DENIED for an address that is forged or over. */
+  /** @throws ACCESS_DENIED for a URL that is forged or expired. */
   check(hash: string, query: UploadQuery): void;
-  /** Whole under its name when it returns. @throws INVALID_REQUEST, PAYLOAD_TOO_LARGE, DISK_FULL; then nothing is kept. */
+  /** The files are complete under their name when it returns. @throws INVALID_REQUEST, PAYLOAD_TOO_LARGE, DISK_FULL; nothing is kept then. */
   receive(hash: string, lengthHeader: string | undefined, body: Readable): Promise<void>;
-  /** @throws INVALID_REQUEST when they were collected meanwhile. */
+  /** @throws INVALID_REQUEST if the files were collected meanwhile. */
   find(hash: string): Promise<StoredFiles>;
   collect(unusedSinceMs: number, keep: ReadonlySet<string>): Promise<number>;
 }
@@ -37,7 +37,7 @@ export type UploadsOptions = { readonly maxBytes: number; readonly db: Database;
 
 export async function openUploads(folder: string, secret: string, { maxBytes, db, nowMs, durability }: UploadsOptions): Promise<Uploads> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  // What a kill left half-written, and files whose row it prevented.
+  // Removes partial files that a kill left, and files whose row was not written.
   for (const name of await readdir(folder)) if (!hashPattern.test(name) || !known(name)) await rm(join(folder, name), { recursive: true, force: true });
   let receiving = 0;
   let counter = 0;
@@ -46,7 +46,7 @@ export async function openUploads(folder: string, secret: string, { maxBytes, db
     return db.get("SELECT 1 FROM files WHERE hash = ?", hash) !== undefined;
   }
   const signature = (hash: string, expires: string) => createHmac("sha256", secret).update(`upload:v1:${hash}:${expires}`).digest("hex");
-  /** Whether they are here. On a full disk the time of their last use stays what it was. */
+  /** Returns true if the files are here. On a full disk the time of last use is left unchanged. */
   function touch(hash: string): boolean {
     try {
       return db.run("UPDATE files SET used_at = ? WHERE hash = ?", nowMs(), hash) > 0;
@@ -74,7 +74,7 @@ export async function openUploads(folder: string, secret: string, { maxBytes, db
       if (receiving >= UPLOADS_AT_ONCE)
         throw new Failure("TOO_MANY_REQUESTS", `${UPLOADS_AT_ONCE} uploads are in progress, the maximum`, { retryAfterSeconds: 1 });
       receiving++;
-      // Two clients may send the same files at once; each has a file of its own until it is whole.
+      // Two clients may upload the same files at once, so each writes its own file until it is complete.
       const part = join(folder, `${hash}.${process.pid}-${counter++}.part`);
       try {
         await store(body, part, durability);
@@ -116,7 +116,7 @@ export async function openUploads(folder: string, secret: string, { maxBytes, db
   };
 }
 
-/** The body stays open when this fails: whoever sends it is still to be answered. */
+/** The body is kept open on failure, because the client still has to get an answer. */
 async function store(body: Readable, path: string, durability: Durability): Promise<void> {
   const file = await open(path, "wx", 0o600);
   try {
@@ -127,7 +127,7 @@ async function store(body: Readable, path: string, durability: Durability): Prom
   }
 }
 
-/** Reads no more than the first header. @throws INVALID_REQUEST when it is no tar. */
+/** Reads only the first header. @throws INVALID_REQUEST if it is not a tar archive. */
 async function packingOf(path: string): Promise<"gzip" | "plain"> {
   const file = await open(path, "r");
   const head = Buffer.alloc(TAR_BLOCK_BYTES);
@@ -150,7 +150,7 @@ async function firstUnzipped(path: string): Promise<Buffer> {
       if (chunks.reduce((sum, each) => sum + each.length, 0) >= TAR_BLOCK_BYTES) break;
     }
   } catch {
-    // no gzip after all: too short to be a tar
+    // A body that is not valid gzip leaves too few bytes for a tar header, and the caller refuses it.
   } finally {
     source.destroy();
     gunzip.destroy();
@@ -158,7 +158,7 @@ async function firstUnzipped(path: string): Promise<Buffer> {
   return Buffer.concat(chunks).subarray(0, TAR_BLOCK_BYTES);
 }
 
-/** A header's checksum counts its own field as spaces; an archive without entries begins with an empty block. */
+/** The checksum of a tar header counts its own field as spaces; an archive without entries begins with an empty block. */
 function isTarHeader(block: Buffer): boolean {
   if (block.length < TAR_BLOCK_BYTES) return false;
   if (block.every((byte) => byte === 0)) return true;

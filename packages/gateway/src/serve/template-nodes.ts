@@ -1,4 +1,4 @@
-// Where else a template may start than on the node that built it: nodes that fetched it before, and those that can fetch it.
+// Selects the nodes other than its builder on which a template can start: those that fetched it before, and those that can fetch it.
 import { Failure } from "@svc/contract/failures.ts";
 import { heldBy, isOwn } from "../members/holdings.ts";
 import type { Lookups } from "../members/lookups.ts";
@@ -7,14 +7,14 @@ import type { Members } from "../members/members.ts";
 import { type Candidate, place, type Request, type Rules } from "../place/place.ts";
 
 const MIB = 1024 * 1024;
-/** What a node answers that does not have the template itself, before it begins anything. */
+/** Failures of a node that does not have the template itself, returned before it begins anything. */
 const declined: ReadonlySet<string> = new Set(["TEMPLATE_NOT_FOUND", "OBJECTS_UNAVAILABLE", "SNAPSHOT_UNSUITABLE"]);
 
-/** The node that built it. */
+/** Returns the node that built the template. */
 export const builderOf = (members: readonly Member[], templateID: string): Member | undefined =>
   members.find((member) => member.held(templateID)?.kind === "template");
 
-/** Bytes that a sandbox of it takes, where object storage has a build of it. */
+/** Returns the memory in bytes of a sandbox of the template if object storage has a build of it. */
 function sharedBytes(members: Members, templateID: string): number | undefined {
   for (const member of members.all) {
     const held = member.held(templateID);
@@ -24,7 +24,7 @@ function sharedBytes(members: Members, templateID: string): number | undefined {
   return undefined;
 }
 
-/** The same, where another node that is up gives it to those that ask. */
+/** Returns the memory in bytes of a sandbox of the template if another node that is up offers it to other nodes. */
 function offeredBytes(members: Members, templateID: string): number | undefined {
   for (const member of members.up) {
     const held = heldBy(members, member, templateID);
@@ -34,13 +34,13 @@ function offeredBytes(members: Members, templateID: string): number | undefined 
   return undefined;
 }
 
-/** Whether a node asks the other ones for what it lacks. */
+/** Returns true if the node fetches missing templates from other nodes. */
 const asksNodes = ({ identity }: Member) => identity?.fetchesFromNodes === true;
 
-/** Nothing is stored only anywhere but on nodes. */
+/** Returns true if there is no object storage, so that templates exist only on nodes. */
 export const isWithoutStorage = (members: Members): boolean => members.up.length > 0 && members.up.every(asksNodes);
 
-/** Nodes that would have to fetch it first, the best before the others. */
+/** Returns the nodes that would have to fetch the template first, best first. */
 export function fetchersOf(members: Members, request: Request, rules: Rules): readonly Candidate[] {
   const { templateID } = request;
   const storedBytes = isWithoutStorage(members) ? undefined : sharedBytes(members, templateID);
@@ -52,12 +52,12 @@ export function fetchersOf(members: Members, request: Request, rules: Rules): re
   return place(candidates, request, rules).candidates;
 }
 
-/** Whether it only means that this node cannot start the template, and others may. */
+/** Returns true if the failure only means that this node cannot start the template while others may. */
 export function isDeclined(error: unknown, member: Member, templateID: string): error is Failure {
   return error instanceof Failure && declined.has(error.name) && member.held(templateID) === undefined;
 }
 
-/** What a node answers before it begins anything. */
+/** Failures that a node returns before it begins anything. */
 const nothingStarted: ReadonlySet<string> = new Set(["TOO_MANY_REQUESTS", "SHUTTING_DOWN", "CAPACITY_EXHAUSTED", "SERVER_UNREACHABLE"]);
 export function beganNothing(error: unknown, member: Member, templateID: string): boolean {
   return isDeclined(error, member, templateID) || (error instanceof Failure && nothingStarted.has(error.name));
@@ -66,14 +66,17 @@ export function beganNothing(error: unknown, member: Member, templateID: string)
 export type Build = { readonly buildID?: string; readonly sourceName?: string };
 export type Resolve = (member: Member) => Promise<Build | "unknown">;
 
-/** For one create: what it is to start at nodes that did not build the template, asked of the one that did once. `snapshot`: what it is to start where a snapshot's name was asked for. */
+/**
+ * Resolves, for one create, the build to start at nodes that did not build the template; the builder is asked once. `snapshot` gives the build if
+ * a snapshot was requested by name.
+ */
 export function openResolution(members: Members, lookups: Lookups, templateID: string, snapshot?: (member: Member) => Build): Resolve {
   let asked: Promise<string | undefined> | undefined;
   return async (member) => {
     if (snapshot !== undefined) return snapshot(member);
     if (member.held(templateID) !== undefined) return {};
     const builder = builderOf(members.up, templateID);
-    // Without it a name means what object storage says, which the other node looks up.
+    // Without the builder, the other node resolves the name in object storage.
     if (builder === undefined) return {};
     asked ??= lookups.buildOf(templateID, builder);
     const buildID = await asked;
@@ -81,7 +84,7 @@ export function openResolution(members: Members, lookups: Lookups, templateID: s
   };
 }
 
-/** Of a snapshot that was asked for by name: a node where it bears that name finds it so, as one of an earlier version must; others by its id. */
+/** For a snapshot requested by name: a node where it has that name starts it by name, as one of an earlier version must; other nodes use its id. */
 export function openNamed(name: string, snapshotID: string): (member: Member) => Build {
   return (member) => {
     const held = member.held(name);

@@ -1,4 +1,4 @@
-// Chunks that checkpoints of this node hold already: of a snapshot that is fetched only what differs from them comes over the network.
+// Finds chunks that checkpoints of this node already contain, so that a fetched snapshot transfers only those that differ.
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
@@ -6,26 +6,26 @@ import type { Checkpoints } from "../records/checkpoints.ts";
 import type { ChunkThread } from "./chunk-thread.ts";
 import { chunksOf, fileShape, type TransferFile } from "./manifest.ts";
 
-// snapshot-transfer/held/<checkpointID>   the chunks of its files, as they were described when it was offered or fetched
+// snapshot-transfer/held/<checkpointID>   the chunks of its files, as described when it was offered or fetched
 
-/** Those of checkpoints that are gone are removed. */
+/** Bounds the notes; those of removed checkpoints are deleted first. */
 const MAX_NOTES = 1_000;
-/** Read for one fetch, the newest first: the names of 250 GiB of chunks. */
+/** Bounds the notes read for one fetch, newest first: the names of 250 GiB of chunks. */
 const MAX_READ_BYTES = 4 * 2 ** 20;
 const CHECKPOINT_ID = /^c[0-9a-f]{24}$/;
 const noteShape = z.array(fileShape);
 
-export type HeldPlace = { readonly checkpointID: string; readonly file: string; readonly at: number; readonly length: number };
+export type LocalChunk = { readonly checkpointID: string; readonly file: string; readonly at: number; readonly length: number };
 
-export interface HeldChunks {
+export interface LocalChunks {
   note(checkpointID: string, files: readonly TransferFile[]): Promise<void>;
-  /** By the names of chunks, as far as notes tell; whether it is so `read` finds out. */
-  all(): Promise<ReadonlyMap<string, HeldPlace>>;
-  /** Undefined where the checkpoint is gone, or does not hold it any more. */
-  read(place: HeldPlace, sha256: string): Promise<Buffer | undefined>;
+  /** Returns local locations by chunk name, according to the notes; `read` verifies them. */
+  all(): Promise<ReadonlyMap<string, LocalChunk>>;
+  /** Returns undefined if the checkpoint is gone or has other content there. */
+  read(chunk: LocalChunk, sha256: string): Promise<Buffer | undefined>;
 }
 
-export async function openHeldChunks(folder: string, checkpoints: Pick<Checkpoints, "find" | "holding">, thread: ChunkThread): Promise<HeldChunks> {
+export async function openLocalChunks(folder: string, checkpoints: Pick<Checkpoints, "find" | "holding">, thread: ChunkThread): Promise<LocalChunks> {
   const notes = join(folder, "held");
   await mkdir(notes, { recursive: true, mode: 0o700 });
   let isFull = false;
@@ -57,7 +57,7 @@ export async function openHeldChunks(folder: string, checkpoints: Pick<Checkpoin
     async note(checkpointID, files) {
       if (isFull) await removeOver();
       if (isFull) return;
-      // Without it more is fetched than need be; a full disk is no reason to fail.
+      // A missing note only makes a later fetch transfer more, so a full disk is ignored here.
       const path = join(notes, checkpointID);
       await writeFile(`${path}.new`, JSON.stringify(files))
         .then(() => rename(`${path}.new`, path))
@@ -65,7 +65,7 @@ export async function openHeldChunks(folder: string, checkpoints: Pick<Checkpoin
       isFull = (await readdir(notes)).length >= MAX_NOTES;
     },
     async all() {
-      const places = new Map<string, HeldPlace>();
+      const chunks = new Map<string, LocalChunk>();
       const found = await Promise.all(
         (await readdir(notes)).filter((name) => CHECKPOINT_ID.test(name)).map(async (name) => ({ name, ...(await sizeOf(name)) })),
       );
@@ -74,9 +74,9 @@ export async function openHeldChunks(folder: string, checkpoints: Pick<Checkpoin
         bytes += sizeBytes;
         if (bytes > MAX_READ_BYTES) break;
         const text = await readFile(join(notes, checkpointID), "utf8").catch(() => "[]");
-        for (const file of safely(text)) for (const { sha256, at, length } of chunksOf(file)) places.set(sha256, { checkpointID, file: file.name, at, length });
+        for (const file of safely(text)) for (const { sha256, at, length } of chunksOf(file)) chunks.set(sha256, { checkpointID, file: file.name, at, length });
       }
-      return places;
+      return chunks;
     },
     read: ({ checkpointID, file, at, length }, sha256) =>
       checkpoints
@@ -88,7 +88,7 @@ export async function openHeldChunks(folder: string, checkpoints: Pick<Checkpoin
   };
 }
 
-/** One that a power cut emptied says nothing. */
+/** A note damaged by a power loss counts as empty. */
 function safely(text: string): readonly TransferFile[] {
   try {
     return noteShape.parse(JSON.parse(text));
