@@ -137,7 +137,8 @@ void test("what a start has not used of its checkpoint takes none of its memory,
     `awk '/^(MemTotal|MemFree):/ { kb[$1] = $2 } END { print kb["MemTotal:"] - kb["MemFree:"] }' /proc/meminfo; awk '/VmRSS/ { print $2 }' /proc/$(cat /dev/shm/pid)/status`,
   );
   const [used = 0, resident = 0] = stdout.trim().split("\n").map(Number);
-  assert.ok(used > 100 * 1024 && resident > 100 * 1024, stdout);
+  // What the host counts is what /proc/meminfo shows; a program's own pages are all there.
+  assert.ok(used < 70 * 1024 && resident > 100 * 1024, stdout);
 });
 
 /** One that dies says no goodbye on its connections. */

@@ -27,6 +27,6 @@ void test("the commands of docs/store-admin.md copy a key to another service unc
   removeHome(home);
   assert.equal(code, 0, said.slice(-6000));
   assert.match(said, /HOLDER +MEDIUM +ADDRESS.*\n127\.0\.0\.1:\d+ .*\n127\.0\.0\.1:\d+ /);
-  assert.match(said, /route-migration-2 +move +notes\/2 .* succeeded +1 of 5/);
+  assert.match(said, /route-migration-2 +move +notes\/2 .* succeeded +1 of 6/);
   assert.match(said, /"count":1,"tasks":\[\{"task_id":"route-migration-1"/);
 });
