@@ -1,4 +1,4 @@
-// Creates under an Idempotency-Key on this node: each at most once, and none in a turn that this node has declined.
+// Creates under an Idempotency-Key: at most one per key, and none under a grant ("turn") that this node has declined (I52).
 import type { declineKey, registerKey } from "@svc/contract/create-keys.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Output, Parsed } from "@svc/contract/operation.ts";
@@ -10,7 +10,10 @@ import { decline, highestTurn, mayCreate, register } from "../records/key-turns.
 export type KeyedCreate = { readonly key: string; readonly bodyHash: string; readonly turn: number | undefined };
 
 export interface KeyedCreates {
-  /** What was created under the key, else undefined while `work` may create; @throws REQUEST_IN_FLIGHT, IDEMPOTENCY_KEY_REUSED, KEY_ELSEWHERE. */
+  /**
+   * Answers with the sandbox created under the key earlier, else runs `work` to create one. @throws REQUEST_IN_FLIGHT, IDEMPOTENCY_KEY_REUSED,
+   * KEY_ELSEWHERE.
+   */
   once<T>(create: KeyedCreate, answer: (earlier: IdempotentCreate) => Promise<T>, work: () => Promise<T>): Promise<T>;
   register(input: Parsed<typeof registerKey>): Output<typeof registerKey>;
   decline(input: Parsed<typeof declineKey>): Output<typeof declineKey>;
@@ -18,7 +21,7 @@ export interface KeyedCreates {
 
 export type KeyedCreatesParts = {
   readonly home: string;
-  /** Undefined where it stands alone. */
+  /** Undefined where the node runs alone. */
   readonly membership: { readonly deploymentID: string; readonly others: readonly string[] } | undefined;
   readonly records: { readonly keys: CreateKeys };
   readonly clock: Clock;
@@ -26,10 +29,10 @@ export type KeyedCreatesParts = {
 
 export function openKeyedCreates({ home, membership, records: { keys }, clock }: KeyedCreatesParts): KeyedCreates {
   const self = nodeIDOf(home);
-  /** Creates that are under way. */
+  /** The body hashes of the creates under way, by key. */
   const inFlight = new Map<string, string>();
   const isHere = (key: string) => inFlight.has(key) || keys.created(key) !== undefined;
-  /** For as long as keys are kept nobody but this node has decided about those that are its to decide. */
+  /** True once this node has been in this deployment for longer than keys are kept: no other node can then have granted one of its keys. */
   function isSure(): boolean {
     const nowMs = clock.wallMs();
     return nowMs - keys.since(membership?.deploymentID ?? "", nowMs) > IDEMPOTENCY_KEPT_MS;
@@ -54,7 +57,7 @@ export function openKeyedCreates({ home, membership, records: { keys }, clock }:
     },
     register({ key, ...asked }) {
       const known = keys.turn(key);
-      // Created by this node without a registrar, as a client that asks it itself makes it do.
+      // A client sent the create directly to this node, so no registrar knows of it.
       if (known?.node === undefined && isHere(key)) return { registrar: self, node: self, turn: highestTurn(known), isSure: true, others: [] };
       const { answer, next } = register(self, known, asked, isSure());
       if (answer === "too many") return fail("TOO_MANY_REQUESTS", `Idempotency-Key '${key}' was handed from node to node too often; take a new key`);

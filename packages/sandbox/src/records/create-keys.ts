@@ -1,24 +1,24 @@
-// Idempotency keys as rows: what was created under each, who may create, and since when this node has decided about keys.
+// Idempotency keys as rows: the sandbox created under each, the grant of each, and since when this node grants keys.
 import type { Store } from "@svc/kit/database.ts";
 import { z } from "zod";
 import type { KeyTurn } from "./key-turns.ts";
 
-/** As long as a client may repeat a create under the same Idempotency-Key. */
+/** The time in which a client may repeat a create under the same Idempotency-Key. */
 export const IDEMPOTENCY_KEPT_MS = 24 * 3_600_000;
 
-/** `answer`: what the first create answered, as JSON without its tokens, which are derived anew. */
+/** `answer`: the first create's answer as JSON, without its tokens, which are derived each time. */
 export type IdempotentCreate = { readonly key: string; readonly bodyHash: string; readonly answer: string };
 
 export interface CreateKeys {
-  /** In the transaction of the sandbox's record. */
+  /** Inserts the row within the transaction of the sandbox's record. */
   put(create: IdempotentCreate, nowWallMs: number): void;
   created(key: string): IdempotentCreate | undefined;
   turn(key: string): KeyTurn | undefined;
   /** @throws DISK_FULL. */
   putTurn(key: string, turn: KeyTurn, nowWallMs: number): void;
-  /** The wall clock when this home first decided about keys in this deployment, or last forgot them. */
+  /** Returns the wall time when this home first granted keys in this deployment, or last forgot them. */
   since(deploymentID: string, nowWallMs: number): number;
-  /** This node was declared dead: other nodes may have created sandboxes under its keys since. */
+  /** Forgets all keys, after this node was declared dead: other nodes may have created sandboxes under them since. */
   forget(): void;
   prune(nowWallMs: number): void;
 }
@@ -65,7 +65,7 @@ export function openCreateKeys(store: Store): CreateKeys {
     forget: () => store.settle(() => forget.forEach((each) => void each.run())),
     prune(nowWallMs) {
       prune.run(nowWallMs - IDEMPOTENCY_KEPT_MS);
-      // Longer than what was created in them: a turn that is given out must not be given out again.
+      // Grants are kept longer than the creates under them, so that a grant's number is never given out twice.
       pruneTurns.run(nowWallMs - 2 * IDEMPOTENCY_KEPT_MS);
     },
   };

@@ -1,4 +1,4 @@
-// What one node knows of an Idempotency-Key: who may create under it, and in which turns it itself may not; each move is pure.
+// A node's knowledge of an Idempotency-Key: which node may create under it (a grant, numbered by `turn`), and which grants this node has declined.
 import { TURNS_OF_A_REGISTRAR } from "@svc/contract/create-keys.ts";
 
 /**
@@ -6,19 +6,19 @@ import { TURNS_OF_A_REGISTRAR } from "@svc/contract/create-keys.ts";
  *      └──decline──▶ declined ──register──▶ …      a higher decline by another registrar takes the key from this one
  */
 export type KeyTurn = {
-  /** The node that decides. */
+  /** The node that grants the key. */
   readonly registrar: string;
-  /** Of this registrar: the node that may create, in this turn; 0 and absent before the first. */
+  /** The node to which this registrar granted the key, and the grant's number; absent and 0 before the first grant. */
   readonly node?: string | undefined;
   readonly turn: number;
-  /** This node creates nothing in turns up to this one. */
+  /** This node has declined all grants up to this number. */
   readonly declined: number;
 };
 
 export type Registration = { readonly node?: string | undefined; readonly after?: number | undefined; readonly from?: number | undefined };
 export type Registered = { readonly registrar: string; readonly node?: string | undefined; readonly turn?: number | undefined; readonly isSure: boolean };
 
-/** `next` is to be kept before `answer` is given. `isSure`: no other node has decided about keys that this one may lack. */
+/** Grants the key. The caller stores `next` before it sends `answer`. `isSure`: no other node can have granted this key without this node's knowledge. */
 export function register(
   self: string,
   known: KeyTurn | undefined,
@@ -36,21 +36,21 @@ export function register(
 }
 
 function given(registrar: string, node: string, turn: number, declined: number): ReturnType<typeof register> {
-  // Above this another registrar's turns may begin.
+  // The numbers above belong to another registrar.
   if (turn % TURNS_OF_A_REGISTRAR === 0) return { answer: "too many" };
   return { answer: { registrar, node, turn, isSure: true }, next: { registrar, node, turn, declined } };
 }
 
-/** For a node that has created nothing under the key and is not about to. */
+/** Declines the grants up to `turn`, on a node that has created nothing under the key and is not about to. */
 export function decline(known: KeyTurn | undefined, turn: number, registrar: string): KeyTurn {
   const before = known ?? { registrar, turn: 0, declined: 0 };
   const declined = Math.max(before.declined, turn);
-  // One that was asked because another registrar is lost: what that one had given out is over.
+  // The registrar that asks has replaced a lost one, whose grants are void.
   const isTaken = before.registrar !== registrar && turn >= before.turn && turn > before.declined;
   return isTaken ? { registrar, turn: 0, declined } : { ...before, declined };
 }
 
-/** Without a turn a client asks this node itself, which may create where no gateway has been told otherwise. */
+/** A client that calls this node directly has no grant; the node may then create, unless a gateway has granted the key to another node. */
 export function mayCreate(self: string, known: KeyTurn | undefined, turn: number | undefined): boolean {
   // I52
   if (turn !== undefined) return turn > (known?.declined ?? 0);
