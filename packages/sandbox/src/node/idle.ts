@@ -44,7 +44,7 @@ type Track = { life: string; cpuNs: number; atMs: number; traffic: number; deadl
 export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"], "idle_pause_seconds" | "idle_pause_below_memory_mb">): Idle {
   const { registry, drivers, pauses, proxy, metrics, log } = parts;
   const tracks = new Map<string, Track>();
-  const counter = metrics.counter("svc_node_idle_pauses_total", "Sandboxes that were paused since they did nothing, by what made it their turn.", ["cause"]);
+  const counter = metrics.counter("svc_node_idle_pauses_total", "Idle sandboxes that were paused, by cause.", ["cause"]);
   for (const cause of idleCauses) counter.inc({ cause }, 0);
   let timer: NodeJS.Timeout | undefined;
   let looking: Promise<void> | undefined;

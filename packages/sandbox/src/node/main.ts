@@ -151,7 +151,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
   const described = `${JSON.stringify({ ...self, runtime: node.runtime, apiKeySource: apiKey.source })}\n`;
   const kept = keepStateFile(stateFile, described, () =>
-    log.error({ stateFile }, "the disk is full: the file with the node's address is written once there is room; the node serves meanwhile"),
+    log.error({ stateFile }, "the disk is full: the file with the node's address is written once there is space; the node serves meanwhile"),
   );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));

@@ -110,7 +110,7 @@ function retry({ registry, ends, pauses, log }: WatchParts): void {
   try {
     registry.saveAll();
   } catch (error) {
-    log.warn({ err: error }, "records that wait for room on the disk could not be written; retrying");
+    log.warn({ err: error }, "records that wait for free disk space could not be written; retrying");
   }
 }
 
