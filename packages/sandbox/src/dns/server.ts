@@ -2,7 +2,7 @@
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
-import { setImmediate as yieldToLoop, setTimeout as sleep } from "node:timers/promises";
+import { setTimeout as sleep, setImmediate as yieldToLoop } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 import { AAAA_TYPE, addressesIn, type Found, MAX_OPEN_SECONDS, nameAsked, typeAsked } from "./answer.ts";

@@ -181,7 +181,7 @@ const fencedMessages: Readonly<Record<Fence["kind"], string>> = {
   removed: "this node was removed from the deployment: it stops; started again, it joins again, and what ran on it ends",
   replaced: "another process runs as this node: this one stops",
   emptied:
-    "etcd has lost the records of this deployment: this node stops, and writes its own again at its next start; its sandboxes keep running, and nothing was declared dead",
+    "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
 };
 
 /** Returns the URL at which gateways and other nodes reach this node. */
