@@ -16,7 +16,7 @@ export interface Claims {
   arrive(sandboxID: string): () => void;
   /** Prevents takeovers from now on; the caller holds the sandbox's lock. @throws SANDBOX_MOVED when another node owns it; ETCD_UNAVAILABLE. */
   keep(sandboxID: string): Promise<void>;
-  /** As `keep`, and replaces the copy in object storage, since the record is about to change. */
+  /** As `keep`, and marks the copy in object storage as outdated, since the record is about to change. */
   withdraw(sandboxID: string): Promise<void>;
   /** After a resume that failed: exports the sandbox again, so that others may take it over while this node does not serve. */
   stays(sandboxID: string): void;

@@ -5,7 +5,7 @@ import type { Output, Parsed } from "@svc/contract/operation.ts";
 import { nodeIDOf } from "../cluster/node-id.ts";
 import type { Clock } from "../records/clock.ts";
 import { type CreateKeys, IDEMPOTENCY_KEPT_MS, type IdempotentCreate } from "../records/create-keys.ts";
-import { decline, highestTurn, mayCreate, register } from "../records/key-turns.ts";
+import { decline, highestGrant, mayCreate, register } from "../records/key-grants.ts";
 
 export type KeyedCreate = { readonly key: string; readonly bodyHash: string; readonly turn: number | undefined };
 
@@ -46,7 +46,7 @@ export function openKeyedCreates({ home, membership, records: { keys }, clock }:
       if (inFlight.has(key))
         throw new Failure("REQUEST_IN_FLIGHT", `a create with Idempotency-Key '${key}' is in progress; try again when it is done`, { retryAfterSeconds: 1 });
       if (earlier !== undefined) return answer(earlier);
-      if (!mayCreate(self, keys.turn(key), turn))
+      if (!mayCreate(self, keys.grant(key), turn))
         fail("KEY_ELSEWHERE", `another node creates under Idempotency-Key '${key}'; send the request to a gateway, which finds it`);
       inFlight.set(key, bodyHash);
       try {
@@ -56,21 +56,21 @@ export function openKeyedCreates({ home, membership, records: { keys }, clock }:
       }
     },
     register({ key, ...asked }) {
-      const known = keys.turn(key);
+      const known = keys.grant(key);
       // A client sent the create directly to this node, so no registrar knows of it.
-      if (known?.node === undefined && isHere(key)) return { registrar: self, node: self, turn: highestTurn(known), isSure: true, others: [] };
+      if (known?.node === undefined && isHere(key)) return { registrar: self, node: self, turn: highestGrant(known), isSure: true, others: [] };
       const { answer, next } = register(self, known, asked, isSure());
       if (answer === "too many") return fail("TOO_MANY_REQUESTS", `Idempotency-Key '${key}' was handed from node to node too often; take a new key`);
-      if (next !== undefined) keys.putTurn(key, next, clock.wallMs());
+      if (next !== undefined) keys.putGrant(key, next, clock.wallMs());
       return { ...answer, others: answer.isSure ? [] : [...(membership?.others ?? [])] };
     },
     decline({ key, turn, registrar }) {
-      const known = keys.turn(key);
-      if (isHere(key)) return { isHere: true, turn: highestTurn(known) };
-      if (turn === 0) return { isHere: false, turn: highestTurn(known), registrar: known?.registrar, node: known?.node };
+      const known = keys.grant(key);
+      if (isHere(key)) return { isHere: true, turn: highestGrant(known) };
+      if (turn === 0) return { isHere: false, turn: highestGrant(known), registrar: known?.registrar, node: known?.node };
       const next = decline(known, turn, registrar);
-      keys.putTurn(key, next, clock.wallMs());
-      return { isHere: false, turn: highestTurn(known), registrar: next.registrar, node: known?.node };
+      keys.putGrant(key, next, clock.wallMs());
+      return { isHere: false, turn: highestGrant(known), registrar: next.registrar, node: known?.node };
     },
   };
 }

@@ -38,7 +38,7 @@ export function openDeaths({ registry, drivers, ends, pool, limitEvents }: Death
   /** Ends the sandbox if it died; undefined if it lives or is not running. */
   function endIfDead({ sandboxID, status }: SandboxRecord): Promise<void> | undefined {
     if (status.state !== "running" && status.state !== "warm") return undefined;
-    // Without its driver, only the recording of its end is pending.
+    // A record whose driver is missing is here only because its requested end waits for free disk space.
     const runtime = drivers.runtimes.get(status.handle.runtime);
     if (runtime === undefined || runtime.isAlive(status.handle)) return undefined;
     if (status.state === "warm") pool.drop(sandboxID);

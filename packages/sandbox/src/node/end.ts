@@ -107,7 +107,7 @@ async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
   const { handle, claim, kept, reason } = record.status;
   const left = { runtimeID: sandboxID, directory: record.directory };
   const stage = stages(handle?.runtime ?? drivers.runtime.name);
-  // The checkpoint goes first: it occupies most of the disk, and no later step needs it.
+  // The checkpoint goes first: its removal is what frees space on a full disk, and no later step needs it.
   if (kept !== undefined) await stage("release", () => checkpoints.remove(kept.checkpointID));
   await stage("destroy", async () => {
     if (handle === undefined) await Promise.all([...drivers.runtimes.values()].map((runtime) => runtime.destroy(left)));

@@ -58,7 +58,7 @@ const MAX_TARGETS = 3;
 const GRACE_MS = 250;
 const GRACE_LOOK_MS = 5;
 const TAKE_MS = 15 * 60_000;
-/** Failures of one node that another node may not have. */
+/** Failures of the asked node alone, after which the next node is asked. */
 const passesToNext = new Set<FailureName>([
   "CAPACITY_EXHAUSTED",
   "TOO_MANY_REQUESTS",

@@ -107,7 +107,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
    */
   function warmOne(each: TemplatePool): void {
     const sandboxID = each.ready.find((id) => each.cold.has(id));
-    // At most one sandbox is warmed at a time; the others stay available for creates.
+    // At most one sandbox per template is warmed at a time; the others stay available for creates.
     if (sandboxID === undefined || each.filling > 0) return;
     // It is not claimable meanwhile, so that no client finds a process in it that is not its own.
     each.ready = each.ready.filter((id) => id !== sandboxID);

@@ -36,7 +36,10 @@ export type Wanted = {
 };
 
 export interface PrecreatedPool {
-  /** Returns a matching precreated sandbox, which the caller owns from then on, or undefined. More of its kind are made later, without a start under way. */
+  /**
+   * Returns a matching precreated sandbox, which the caller owns from then on, or undefined. More of its kind are made later, while no start is
+   * under way.
+   */
   take(runtime: Runtime, wanted: Wanted): Promise<Precreated | undefined>;
   /** Destroys a sandbox that was taken; never throws, since the next start of the node sweeps what is left. */
   discard(precreated: Precreated): Promise<void>;
@@ -80,7 +83,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
   const all = () => [...byKind.values()];
   const making = () => all().reduce((sum, each) => sum + each.making, 0);
   /** True if this number fits in addition to the running sandboxes. */
-  const hasRoom = (count: number) => registry.runningCount + count <= max_sandboxes;
+  const hasCapacity = (count: number) => registry.runningCount + count <= max_sandboxes;
   const ready = () => all().reduce((sum, each) => sum + each.ready.length, 0);
 
   function kindOf(runtime: Runtime, { image, limits, envd, initKey = initKeys.unnamed, from }: Wanted): Promise<PrecreatedKind | undefined> {
@@ -123,7 +126,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
     const isBusy = admission.waiting > 0 || admission.running > making() || performance.now() - lastUseMs < QUIET_MS;
     if (isBusy) later(QUIET_MS);
     for (const each of isBusy ? [] : lacking) {
-      while (each.ready.length + each.making < size && making() < concurrency && hasRoom(ready() + making() + 1)) refill(each);
+      while (each.ready.length + each.making < size && making() < concurrency && hasCapacity(ready() + making() + 1)) refill(each);
     }
   }
 
@@ -186,7 +189,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
       const precreated = takeReady(stockOf(runtime, kind));
       metrics.precreatedTakes.inc({ source: precreated === undefined ? "none" : "ready" });
       // A full node has no capacity for unused sandboxes.
-      if (!hasRoom(ready() + 1)) void drop(all());
+      if (!hasCapacity(ready() + 1)) void drop(all());
       later(QUIET_MS);
       return precreated;
     },

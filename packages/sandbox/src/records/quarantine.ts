@@ -1,4 +1,5 @@
-// Items of this home that the node cannot use: each is listed with its reason in the log and, through a file, in `svc doctor`, and never removed.
+// Items of this home that the node cannot use: each is listed with its reason in the log and, through a file, in `svc doctor`, and kept until a
+// client deletes it.
 import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { Log } from "@svc/kit/log.ts";
 import { z } from "zod";
