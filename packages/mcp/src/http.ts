@@ -61,19 +61,19 @@ export async function listenHttp({ host, port, token, idleMs, openSandboxes }: H
     if (typeof body === "string") return refuse(response, 400, body);
     let session = typeof id === "string" ? sessions.get(id) : undefined;
     if (session === undefined && id !== undefined)
-      return refuse(response, 404, "the session is not known here: it has ended, or the server was started anew; initialize again");
+      return refuse(response, 404, "the session is not known here: it has ended, or the server was restarted; initialize again");
     if (session === undefined && !isInitializeRequest(body?.json))
-      return refuse(response, 400, "a session begins with an initialize request, and goes on with its Mcp-Session-Id header");
+      return refuse(response, 400, "a session begins with an initialize request and continues with its Mcp-Session-Id header");
     if (session === undefined && sessions.size >= MAX_SESSIONS)
       return refuse(response, 503, `${MAX_SESSIONS} sessions are open, the maximum; end some, or try again later`);
     session ??= await begin();
-    const held = session;
-    held.open++;
+    const current = session;
+    current.open++;
     response.once("close", () => {
-      held.open--;
-      held.idleSinceMs = performance.now();
+      current.open--;
+      current.idleSinceMs = performance.now();
     });
-    await held.transport.handleRequest(request, response, body?.json);
+    await current.transport.handleRequest(request, response, body?.json);
   }
 
   const server: Server = createServer({ requestTimeout: BODY_MS, headersTimeout: 10_000, maxHeaderSize: 16 * 1024 }, (request, response) => {

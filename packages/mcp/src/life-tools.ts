@@ -31,7 +31,7 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
     "sandbox_create",
     {
       title: "Start another sandbox",
-      description: "Starts an isolated Linux computer beside this session's own and returns its id; it ends with the session. Not needed for a single one.",
+      description: "Starts an isolated Linux computer next to this session's own and returns its id; it ends with the session. Not needed for a single one.",
       inputSchema: z.strictObject({
         template: z.string().optional().describe("Name or id of a template or snapshot"),
         env: z.record(z.string(), z.string()).optional(),

@@ -18,7 +18,7 @@ Without --listen the protocol is spoken on stdin and stdout, as most agents want
   { "mcpServers": { "svc": { "command": "/path/to/svc", "args": ["mcp"] } } }
 
 With --listen it is spoken over HTTP, at /mcp, to any number of sessions. A session has a sandbox of its own, started when it is first needed, and may start others; all end with the session.
-Beyond loopback a token is demanded (Authorization: Bearer …): whoever reaches the port runs code in your sandboxes.
+Beyond loopback a token is demanded (Authorization: Bearer …): any client that reaches the port can run code in your sandboxes.
 
 Examples:
   svc mcp --listen 127.0.0.1:8765

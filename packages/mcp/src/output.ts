@@ -10,12 +10,12 @@ export class Output {
   #leftOut = 0;
 
   add(data: Buffer): void {
-    const room = HALF_BYTES - this.#headBytes;
-    if (room > 0) {
-      this.#head.push(data.subarray(0, room));
-      this.#headBytes += Math.min(room, data.length);
+    const free = HALF_BYTES - this.#headBytes;
+    if (free > 0) {
+      this.#head.push(data.subarray(0, free));
+      this.#headBytes += Math.min(free, data.length);
     }
-    const rest = data.subarray(Math.max(0, room));
+    const rest = data.subarray(Math.max(0, free));
     if (rest.length === 0) return;
     this.#tail.push(rest);
     this.#tailBytes += rest.length;

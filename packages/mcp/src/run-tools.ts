@@ -76,7 +76,7 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
     {
       title: "Start a process in the background",
       description:
-        "Starts a command that goes on after this call, such as a server, and returns its process id and the file that its output goes to (read it with read_file). Stop it with run_command `kill PID`; reach its port with port_url.",
+        "Starts a command that continues after this call, such as a server, and returns its process id and the file that its output goes to (read it with read_file). Stop it with run_command `kill PID`; reach its port with port_url.",
       inputSchema: z.strictObject({
         command: z.string().min(1),
         cwd: z.string().optional(),

@@ -1,11 +1,11 @@
-// The envd programs of a home, and how they are started: a copy per content, so that a restored sandbox goes on in the very program it ran.
+// The envd programs of a home and their command line: one copy per content, so that a restored sandbox finds the program that it ran.
 import { createHash } from "node:crypto";
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { fail } from "@svc/contract/failures.ts";
 
-/** The path that set-up hands over by this variable of the environment. @throws HOST_UNSUITABLE. */
+/** Returns the path that set-up passes in this environment variable. @throws HOST_UNSUITABLE. */
 export function binaryOf(variable: string, name: string): string {
   const path = process.env[variable];
   if (path !== undefined && existsSync(path)) return path;
@@ -15,7 +15,7 @@ export function binaryOf(variable: string, name: string): string {
   );
 }
 
-/** Copies `binary` to bin/envd-<hash of its content> where it is not there yet; the name below bin. */
+/** Copies `binary` to bin/envd-<hash of its content> unless it exists; returns the file name in `bin`. */
 export function keepEnvd(home: string, binary: string): string {
   const name = `envd-${createHash("sha256").update(readFileSync(binary)).digest("hex").slice(0, 16)}`;
   const folder = join(home, "bin");
@@ -33,7 +33,7 @@ export function envdPath(home: string, name: string): string {
   return join(home, "bin", name);
 }
 
-/** PID 1 of a sandbox, envd: the copy of this name and its command line. What starts from a checkpoint was started with the same. */
+/** Returns the program and command line of envd, PID 1 of a sandbox. A sandbox restored from a checkpoint needs the ones it was started with. */
 export function agentOf(home: string, name: string, publicKeyBase64: string) {
   return { binary: envdPath(home, name), args: ["-listen", `0.0.0.0:${ENVD_PORT}`, "-init-key", publicKeyBase64], env: {} };
 }

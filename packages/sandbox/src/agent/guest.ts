@@ -1,4 +1,4 @@
-// The node as a client of a sandbox's envd: commands with their output line by line, and files sent in.
+// The node as a client of a sandbox's envd: runs commands with their output line by line, and uploads files.
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,36 +12,36 @@ import { beginCall, requestAgent } from "./request.ts";
 export type Command = {
   readonly cmd: string;
   readonly args: readonly string[];
-  /** By name or number. */
+  /** A user name or number. */
   readonly user: string;
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string | undefined;
-  /** envd ends the process after this, connected or not; absent: no limit. */
+  /** envd kills the process after this time, connected or not; absent: no limit. */
   readonly timeoutMs?: number;
   readonly signal: AbortSignal;
   readonly onLine?: (kind: "stdout" | "stderr", line: string) => void;
 };
 
 export interface Guest {
-  /** The exit code a shell would show. @throws what envd says of user, program or folder; SANDBOX_NOT_RUNNING when the sandbox dies. */
+  /** Returns the exit code that a shell would show. @throws envd's error about user, program or folder; SANDBOX_NOT_RUNNING when the sandbox dies. */
   run(command: Command): Promise<number>;
   /** Writes a file as root. */
   upload(path: string, body: Readable, sizeBytes: number, signal: AbortSignal): Promise<void>;
 }
 
-/** A sandbox that dies says no goodbye on its connections. */
+/** A dying sandbox does not close its connections, so its liveness is polled. */
 const ALIVE_CHECK_MS = 250;
-/** A line that never ends is cut here. */
+/** Longer lines are split here. */
 const MAX_LINE_CHARS = 64 * 1024;
 const MAX_SENTENCE_CHARS = 1000;
-/** A login shell that does nothing, and what it may print. */
+/** Bounds for the login shell that does nothing, and for its output. */
 const WARM_MS = 5_000;
 const MAX_WARM_BYTES = 64 * 1024;
 const START_PROCESS = "/process.Process/Start";
 const connectHeaders = { "content-type": "application/connect+json", "connect-protocol-version": "1" };
 
 export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive" | "deathReason">): Guest {
-  /** A signal that also goes off when the sandbox is gone. */
+  /** Runs `work` with a signal that also aborts when the sandbox dies. */
   async function whileAlive<T>(outer: AbortSignal, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     outer.throwIfAborted();
     const died = new AbortController();
@@ -54,8 +54,8 @@ export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive
       if (outer.aborted) throw outer.reason;
       if (died.signal.aborted || !runtime.isAlive(handle)) {
         const reason = await runtime.deathReason(handle).catch(() => "crashed" as const);
-        const says = reason === "oom" ? "it ran out of memory; ask for more memoryMB" : "it crashed";
-        throw new Failure("SANDBOX_NOT_RUNNING", `the build's sandbox ended: ${says}`, { cause: error });
+        const cause = reason === "oom" ? "it ran out of memory; ask for more memoryMB" : "it crashed";
+        throw new Failure("SANDBOX_NOT_RUNNING", `the build's sandbox ended: ${cause}`, { cause: error });
       }
       throw asFailure(error);
     } finally {
@@ -105,25 +105,26 @@ export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive
         const query = new URLSearchParams({ path, username: "root" });
         const headers = { "content-type": "application/octet-stream", "content-length": String(sizeBytes) };
         const { call, answered } = beginCall(handle, { method: "POST", path: `/files?${query}`, headers, signal: alive });
-        // An answer may come before the upload is through (507): it counts.
+        // envd may answer before the upload is complete (507); that answer counts.
         await Promise.race([pipeline(body, call, { signal: alive }), answered]);
         const response = await answered;
-        let said = "";
+        let text = "";
         for await (const chunk of response) {
-          said += String(chunk);
-          // What is inside could answer without end.
-          if (said.length > MAX_SENTENCE_CHARS) break;
+          text += String(chunk);
+          // Code in the sandbox could send an endless body.
+          if (text.length > MAX_SENTENCE_CHARS) break;
         }
-        said = said.slice(0, MAX_SENTENCE_CHARS);
+        text = text.slice(0, MAX_SENTENCE_CHARS);
         if (response.statusCode === 507) fail("DISK_FULL", "the files do not fit on the build's disk; request more with minFreeDiskMb");
-        if (response.statusCode !== 200) fail("INTERNAL", `envd refused the files: HTTP ${response.statusCode} ${said}`);
+        if (response.statusCode !== 200) fail("INTERNAL", `envd refused the files: HTTP ${response.statusCode} ${text}`);
       }),
   };
 }
 
 /**
- * Runs a login shell that does nothing, so that its files and libraries are known inside before a client's first command.
- * Only before the identity is sent: envd asks for no token yet. A failure is no reason to refuse the sandbox.
+ * Runs a login shell that does nothing, so that its files and libraries are cached before a client's first command. Called only before the
+ * identity
+ * is sent, while envd requires no token. A failure is ignored: the sandbox works without it.
  */
 export async function warmShell(handle: RuntimeHandle): Promise<void> {
   const headers = { ...connectHeaders, "connect-timeout-ms": String(WARM_MS) };
@@ -131,7 +132,7 @@ export async function warmShell(handle: RuntimeHandle): Promise<void> {
   await requestAgent(handle, { method: "POST", path: START_PROCESS, headers, body, boundMs: WARM_MS, maxBytes: MAX_WARM_BYTES }).catch(() => undefined);
 }
 
-/** Cuts output into lines, whatever the chunks; a carriage return begins a progress bar anew, of which the last state counts. */
+/** Splits output into lines across chunks. After a carriage return, as in a progress bar, only the last part of the line counts. */
 export function openLines(onLine: (line: string) => void): { push(chunk: Buffer): void; end(): void } {
   const decoder = new TextDecoder();
   let rest = "";

@@ -1,4 +1,4 @@
-// Sends envd its identity (POST /init), signed, so that no code inside can speak as the node.
+// Sends envd its identity (POST /init), signed, so that no code in the sandbox can act as the node (I8).
 import { createHash, type KeyObject, sign } from "node:crypto";
 import { Failure } from "@svc/contract/failures.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
@@ -6,42 +6,42 @@ import type { InitKeys } from "./init-keys.ts";
 import { type AgentAnswer, requestAgent } from "./request.ts";
 
 const CALL_MS = 5_000;
-/** envd's answer is empty, or a sentence. */
+/** envd's answer is empty or one sentence. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 const MAX_SENTENCE_CHARS = 500;
-/** A hook's failure comes with its last words. */
+/** A hook's failure includes the end of its output. */
 const MAX_HOOK_CHARS = 8_192;
 const NONCE_HEADER = "x-svc-init-nonce";
 
-/** Members that are absent stay as they are inside. */
+/** Absent members leave envd's present values unchanged. */
 export type Identity = {
   readonly sandboxId: string;
-  /** Empty: insecure. */
+  /** Empty: requests to envd need no token. */
   readonly accessToken?: string;
   readonly envVars?: Readonly<Record<string, string>>;
   readonly defaultUser?: string;
   readonly defaultWorkdir?: string;
-  /** Files are reached with their user's rights alone. */
+  /** The file API uses only its user's permissions. */
   readonly strictFiles?: boolean;
   readonly hostname?: string;
   /** 32 hexadecimal digits. */
   readonly machineId?: string;
-  /** Address of the resolver. */
+  /** The address of the DNS server. */
   readonly nameserver?: string;
   /** Base64; mixed into the kernel's randomness. */
   readonly entropy?: string;
   /** RFC 3339. */
   readonly timestamp?: string;
-  /** Another after each start from a checkpoint; programs inside can watch it. */
+  /** New after each start from a checkpoint; programs inside can watch it. */
   readonly generation?: string;
-  /** This is a copy: its template's hooks run, and have this long. */
+  /** Present for a copy: the template's hooks run, within this time. */
   readonly onCopyMs?: number;
 };
 
-/** `initKey`: that its envd was started under. @throws SANDBOX_START_FAILED when envd refuses or does not answer. */
+/** `initKey`: the key its envd was started under. @throws SANDBOX_START_FAILED when envd refuses or does not answer. */
 export type SendIdentity = (handle: RuntimeHandle, initKey: string | undefined, identity: Identity) => Promise<void>;
 
-/** The nonce is the wall clock in nanoseconds; where that was set back, envd's refusal names the last one it took (I8). */
+/** Uses the wall clock in nanoseconds as nonce; if the clock was set back, envd's refusal contains the last nonce it accepted (I8). */
 export function openInit(keys: Pick<InitKeys, "signer">): SendIdentity {
   let lastNonce = 0n;
   function nextNonce(atLeast: bigint): string {
@@ -58,13 +58,13 @@ export function openInit(keys: Pick<InitKeys, "signer">): SendIdentity {
     const known = String(answer.headers[NONCE_HEADER] ?? "");
     if (answer.code === 401 && /^\d{1,20}$/.test(known)) answer = await send(nextNonce(BigInt(known) + 1n));
     if (answer.code === 204) return;
-    const said = answer.body.toString("utf8");
-    throw new Failure("SANDBOX_START_FAILED", hookWords(said) ?? `envd rejected its identity: HTTP ${answer.code} ${said.slice(0, MAX_SENTENCE_CHARS)}`);
+    const text = answer.body.toString("utf8");
+    throw new Failure("SANDBOX_START_FAILED", hookMessage(text) ?? `envd rejected its identity: HTTP ${answer.code} ${text.slice(0, MAX_SENTENCE_CHARS)}`);
   };
 }
 
-/** What a hook of the template's said that failed. */
-function hookWords(body: string): string | undefined {
+/** Returns the message of a template hook that failed. */
+function hookMessage(body: string): string | undefined {
   try {
     const { message } = JSON.parse(body) as { message?: unknown };
     return typeof message === "string" && message.startsWith("on copy: ") ? message.slice(0, MAX_HOOK_CHARS) : undefined;

@@ -1,11 +1,11 @@
-// How fast a sandbox's output is taken in: what prints without end waits, and the node has time for others.
+// Limits the rate of a sandbox's output: endless output is slowed down, so that the node can serve others.
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 
 const TOKEN_BYTES = 1024;
-/** 4 MiB a second after a burst of 16; an ordinary build prints less in all. */
+/** 4 MiB/s after a burst of 16 MiB; an ordinary build prints less in total. */
 const outputRate: Rate = { perSecond: 4096, burst: 16_384 };
 
-/** Says after each chunk how many milliseconds to wait before the next one is read. */
+/** Returns a function that takes each chunk's size and returns how many milliseconds to wait before the next read. */
 export function openPace(nowMs: number): (bytes: number, nowMs: number) => number {
   const bucket = new TokenBucket(outputRate, nowMs);
   let owed = 0;

@@ -1,17 +1,17 @@
-// Fetches what envd remembers of the processes it started; asked only when somebody reads the sandbox's log.
+// Fetches envd's log of the processes it started, only when a client reads the sandbox's log.
 import { z } from "zod";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 import { requestAgent } from "./request.ts";
 
-/** A reader of the log waits no longer for a sandbox that does not answer. */
+/** A reader of the log waits at most this long for a sandbox that does not answer. */
 const BOUND_MS = 1_000;
-/** A thousand entries of some six hundred bytes, and room; little enough to be parsed at once. */
+/** Enough for a thousand entries of about six hundred bytes, and small enough for one JSON.parse. */
 const MAX_BYTES = 2 * 1024 * 1024;
 const MAX_ENTRIES = 1_000;
-/** Brackets, commas and colons of a page: an entry has eleven members. */
+/** The maximum number of brackets, commas and colons in a page: an entry has eleven members. */
 const MAX_MARKS = 32 * MAX_ENTRIES;
 
-/** Code inside the sandbox may have written all of this: every length is bounded here. */
+/** Code in the sandbox may have written all of this, so every length is bounded. */
 const processEntry = z.object({
   seq: z.number().int().min(1),
   at: z.number().int().min(0),
@@ -31,7 +31,7 @@ export type ProcessPage = z.output<typeof processPage>;
 
 export type Known = { readonly run: string; readonly seq: number };
 
-/** What is behind `known`, oldest first; undefined where envd does not answer, or not in these words. */
+/** Returns the entries after `known`, oldest first; undefined if envd does not answer, or not in this format. */
 export async function fetchProcesses(
   handle: RuntimeHandle,
   accessToken: string | undefined,
@@ -39,7 +39,7 @@ export async function fetchProcesses(
   boundMs = BOUND_MS,
 ): Promise<ProcessPage | undefined> {
   const page = await ask(handle, accessToken, known.seq, boundMs);
-  // Another run of envd counts anew.
+  // Another run of envd counts from the start.
   if (page === undefined || page.run === known.run || known.seq === 0) return page;
   return ask(handle, accessToken, 0, boundMs);
 }
@@ -59,7 +59,7 @@ async function ask(handle: RuntimeHandle, accessToken: string | undefined, after
   }
 }
 
-/** Whether text has few enough parts to be parsed at once: two megabytes of nothing but brackets take JSON.parse half a second. */
+/** True if the text has few enough parts for one JSON.parse: two megabytes of brackets alone take it half a second. */
 function isSimple(text: Buffer): boolean {
   let marks = 0;
   let inString = false;

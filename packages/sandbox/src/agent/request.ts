@@ -1,13 +1,13 @@
-// The one way to a sandbox's envd. Code of strangers may answer in its place: bytes, interim answers and time are bounded.
+// All requests to a sandbox's envd. Untrusted code may answer in its place, so bytes, interim answers and time are bounded.
 import { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { traceHeaders } from "@svc/kit/trace.ts";
 import { dialUnix } from "../runtime/dial.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
-/** Heads, chunk framing and trailers, on top of the body. */
+/** Headers, chunk framing and trailers, in addition to the body. */
 const FRAMING_BYTES = 64 * 1024;
-/** envd sends none. */
+/** envd sends no interim answers; untrusted code might. */
 const MAX_INTERIM = 4;
 
 export type AgentCall = {
@@ -19,21 +19,21 @@ export type AgentCall = {
 
 export type AgentRequest = Omit<AgentCall, "signal"> & {
   readonly body?: string | Buffer;
-  /** From the dial to the answer's last byte. */
+  /** The time from the connect to the answer's last byte. */
   readonly boundMs: number;
   readonly maxBytes: number;
 };
 
 export type AgentAnswer = { readonly code: number; readonly headers: IncomingHttpHeaders; readonly body: Buffer };
 
-/** How envd is dialled. A socket's name lies inside the sandbox: only dialUnix may open it. */
+/** Returns envd's address. A socket's path is inside the sandbox, so only dialUnix may open it. */
 function addressOf({ endpoint }: RuntimeHandle) {
   return endpoint.kind === "tcp"
     ? { host: endpoint.host, port: ENVD_PORT, agent: false as const }
     : { host: "envd", createConnection: () => dialUnix(endpoint.path) };
 }
 
-/** A request whose body the caller writes, and whose answer it reads within bounds of its own. @throws when there is nothing to dial. */
+/** Begins a request; the caller writes the body and reads the answer within bounds of its own. @throws when there is no address. */
 export function beginCall(
   handle: RuntimeHandle,
   { method, path, headers, signal }: AgentCall,
@@ -49,7 +49,7 @@ export function beginCall(
   return { call, answered };
 }
 
-/** @throws when no whole answer comes within the bounds. */
+/** @throws when no complete answer arrives within the bounds. */
 export function requestAgent(handle: RuntimeHandle, { body, boundMs, maxBytes, ...asked }: AgentRequest): Promise<AgentAnswer> {
   return new Promise((resolve, reject) => {
     const length = body === undefined ? {} : { "content-length": String(Buffer.byteLength(body)) };

@@ -1,23 +1,23 @@
-// What an answer says about the name that was asked: its addresses, along the aliases (CNAME) that lead to them.
+// Reads a DNS answer: the addresses of the name in question, along the aliases (CNAME) that lead to them.
 import { HEADER_BYTES, questionOf } from "./message.ts";
 
 export type Found = { readonly address: string; readonly ttlSeconds: number };
 
-/** Longer times to live are lowered to this: an address that a name opened is closed after it. */
+/** Longer TTLs are lowered to this: an address that a name opened is closed after it. */
 export const MAX_OPEN_SECONDS = 3600;
 const A_TYPE = 1;
 const CNAME_TYPE = 5;
 export const AAAA_TYPE = 28;
 const IN_CLASS = 1;
-/** Records looked at, labels of a name, and jumps within one: what is longer is no answer of a resolver. */
+/** Limits on records, on labels of a name and on compression jumps within one; no resolver's answer exceeds them. */
 const MAX_RECORDS = 256;
 const MAX_LABELS = 128;
 const MAX_JUMPS = 16;
 
-/** Host names as rules write them; any other octet in a label makes a name that no rule can mean. */
+/** Host names as rules contain them; a label with other octets matches no rule. */
 const LABEL = /^[a-z0-9_-]{1,63}$/;
 
-/** The name a query asks for, in lower case; undefined when it is no host name. */
+/** Returns the name in question, in lower case; undefined if it is not a host name. */
 export function nameAsked(query: Buffer): string | undefined {
   return questionOf(query) === undefined ? undefined : readName(query, HEADER_BYTES)?.name;
 }
@@ -30,9 +30,9 @@ export function typeAsked(query: Buffer): number | undefined {
 type Record = { owner: string; type: number; ttlSeconds: number; ttlAt: number; data: string };
 
 /**
- * IPv4 addresses of the name asked for. Records that no chain of aliases ties to it are passed over: whoever
- * writes an answer must not open addresses for names that were not asked. Times to live above `maxTtlSeconds`
- * are lowered in the answer itself, so that a client asks again before its address is closed.
+ * Returns the IPv4 addresses of the name in question. Records without a chain of aliases from it are ignored: an answer must not open addresses
+ * for
+ * other names. TTLs above `maxTtlSeconds` are lowered in the answer itself, so that a client asks again before its address is closed.
  */
 export function addressesIn(answer: Buffer, maxTtlSeconds: number): Found[] {
   const asked = nameAsked(answer);
@@ -81,7 +81,7 @@ function recordsOf(answer: Buffer): Record[] {
   return records;
 }
 
-/** A name and where it ends; `name` is undefined when it is no host name, all of it when the bytes are no name. */
+/** Returns a name and the offset after it; `name` is undefined for other than host names, and the result is undefined for malformed bytes. */
 function readName(message: Buffer, start: number): { name: string | undefined; end: number } | undefined {
   const labels: string[] = [];
   let end: number | undefined;

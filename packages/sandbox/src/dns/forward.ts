@@ -1,4 +1,4 @@
-// One DNS question asked of the upstream servers in turn, over the transport that the sandbox used.
+// Sends one DNS question to the upstream servers, one after the other, over the transport that the sandbox used.
 
 import { randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
@@ -11,13 +11,13 @@ const MAX_MESSAGE_BYTES = 65_535;
 
 export type Transport = "udp" | "tcp";
 
-/** The first upstream's answer under the query's own id; undefined when none answered in time. */
+/** Returns the first upstream's answer under the query's own id; undefined if none answered in time. */
 export async function ask(transport: Transport, upstreams: readonly Upstream[], query: Buffer, signal: AbortSignal): Promise<Buffer | undefined> {
   const question = questionOf(query);
   if (question === undefined) return undefined;
   for (const upstream of upstreams) {
     if (signal.aborted) return undefined;
-    // A new id and a new port for every question: sandboxes choose neither, so that they cannot aim forged answers.
+    // Every question gets a new id and port: sandboxes must not choose them, or they could forge answers.
     const id = randomInt(0x1_0000);
     const accepts = (response: Buffer): boolean => answers(response, id, question);
     const response = await (transport === "udp" ? askUdp : askTcp)(upstream, withId(query, id), accepts, signal);
@@ -41,11 +41,11 @@ function askUdp(upstream: Upstream, query: Buffer, accepts: Accepts, signal: Abo
     const stop = (): void => finish();
     const timer = setTimeout(stop, UPSTREAM_TIMEOUT_MS);
     signal.addEventListener("abort", stop);
-    socket.on("error", stop); // refused: the next server is asked at once
+    socket.on("error", stop); // on a refusal the next server is asked at once
     socket.on("message", (response) => {
       if (accepts(response)) finish(response);
     });
-    // Connected: the kernel takes packets of this server only and reports its refusal.
+    // On a connected socket the kernel accepts only this server's packets and reports its refusal.
     socket.connect(upstream.port, upstream.address, () => socket.send(query));
   });
 }
@@ -79,7 +79,7 @@ export function frame(message: Buffer): Buffer {
   return framed;
 }
 
-/** Messages out of a TCP stream, each behind its length; holds one message's bytes at most. */
+/** Splits a TCP stream into messages, each preceded by its length; buffers at most one message. */
 export class Frames {
   readonly #maxBytes: number;
   #rest: Buffer = Buffer.alloc(0);
@@ -88,7 +88,7 @@ export class Frames {
     this.#maxBytes = maxBytes;
   }
 
-  /** @throws when a message is announced that is longer than allowed. */
+  /** @throws when the announced length exceeds the maximum. */
   *take(chunk: Buffer): Generator<Buffer> {
     let rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
     while (rest.length >= 2) {
@@ -98,7 +98,7 @@ export class Frames {
       yield rest.subarray(2, 2 + length);
       rest = rest.subarray(2 + length);
     }
-    // A copy: a slice would keep the whole read alive for the few bytes that are left of it.
+    // Copies the remainder: a slice would keep the whole chunk in memory for a few bytes.
     this.#rest = Buffer.from(rest);
   }
 }

@@ -1,6 +1,6 @@
-// The little that the node reads and writes of DNS messages: id, question, and short answers of its own.
+// Reads and writes the parts of DNS messages that the node needs: id, question, and short answers of its own.
 export const HEADER_BYTES = 12;
-/** Names end here, whatever a sender claims. */
+/** The maximum length of a name, whatever its sender claims. */
 const MAX_NAME_BYTES = 255;
 
 const OPT_TYPE = 41;
@@ -10,16 +10,16 @@ const MAX_UDP_PAYLOAD_BYTES = 1232;
 const rcodes = { FORMERR: 1, SERVFAIL: 2, NOTIMP: 4, REFUSED: 5 } as const;
 export type Rcode = keyof typeof rcodes;
 
-/** Extended DNS Error codes (RFC 8914) that say why. */
+/** Extended DNS Error codes (RFC 8914) for the reason. */
 const reasons = { REFUSED: 18, SERVFAIL: 23, NOTIMP: 21, FORMERR: 0 } as const;
 
-/** The question's bytes (name, type, class) of a query with exactly one; undefined when it is none. */
+/** Returns the question (name, type, class) of a query with exactly one; undefined otherwise. */
 export function questionOf(message: Buffer): Buffer | undefined {
   if (message.length < HEADER_BYTES || message.readUInt16BE(4) !== 1) return undefined;
   let at = HEADER_BYTES;
   for (;;) {
     const length = message[at];
-    // Compression has nothing to point back to in the first name.
+    // The first name has nothing to point back to, so compression is invalid.
     if (length === undefined || length > 63 || at - HEADER_BYTES > MAX_NAME_BYTES) return undefined;
     at += 1 + length;
     if (length === 0) break;
@@ -30,10 +30,10 @@ export function questionOf(message: Buffer): Buffer | undefined {
 export const isResponse = (message: Buffer): boolean => ((message[2] ?? 0) & 0x80) !== 0;
 export const opcodeOf = (message: Buffer): number => ((message[2] ?? 0) >> 3) & 0x0f;
 
-/** A response belongs to a query when id and question agree; letter case is the sender's to keep or not. */
+/** True if the response's id and question match the query; servers may change the letter case. */
 export function answers(response: Buffer, id: number, question: Buffer): boolean {
   if (response.length < HEADER_BYTES || !isResponse(response) || response.readUInt16BE(0) !== id) return false;
-  // A server that cannot read the query may answer without the question.
+  // A server that cannot parse the query may answer without the question.
   if (response.readUInt16BE(4) === 0) return true;
   const echoed = questionOf(response);
   return echoed !== undefined && echoed.toString("latin1").toLowerCase() === question.toString("latin1").toLowerCase();
@@ -45,7 +45,7 @@ export function withId(message: Buffer, id: number): Buffer {
   return copy;
 }
 
-/** An answer without records; a client that speaks EDNS is told the reason in words. */
+/** Builds an answer without records; clients that support EDNS get the reason as text. */
 export function refusal(query: Buffer, rcode: Rcode, reason: string): Buffer {
   const question = questionOf(query);
   const options = speaksEdns(query, question) ? extendedError(rcode, reason) : undefined;
@@ -59,7 +59,7 @@ export function refusal(query: Buffer, rcode: Rcode, reason: string): Buffer {
   return Buffer.concat([header, question ?? Buffer.alloc(0), options ?? Buffer.alloc(0)]);
 }
 
-/** The usual query: nothing but the question, then an OPT record, whose name is the root. */
+/** True for the usual form of EDNS: only the question, then an OPT record, whose name is the root. */
 function speaksEdns(query: Buffer, question: Buffer | undefined): boolean {
   if (question === undefined || query.readUInt32BE(6) !== 0 || query.readUInt16BE(10) === 0) return false;
   const at = HEADER_BYTES + question.length;

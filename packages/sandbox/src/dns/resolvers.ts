@@ -1,4 +1,4 @@
-// Which DNS servers the node asks on behalf of sandboxes: a setting, or the host's resolv.conf as it is now.
+// The DNS servers that the node asks for sandboxes: a setting, or the host's present resolv.conf.
 import { readFile, stat } from "node:fs/promises";
 import { isIP } from "node:net";
 import { fail } from "@svc/contract/failures.ts";
@@ -6,12 +6,12 @@ import { fail } from "@svc/contract/failures.ts";
 export type Upstream = { readonly address: string; readonly port: number };
 
 const RESOLV_CONF = "/etc/resolv.conf";
-/** How old an answer about the file's modification time may be. */
+/** The maximum age of what is known about the file's modification time. */
 const RECHECK_MS = 1000;
-/** As many as the C library asks. */
+/** The number of servers that the C library asks. */
 const MAX_UPSTREAMS = 3;
 
-/** `address`, `address:port` or `[v6]:port`. */
+/** Parses `address`, `address:port` or `[v6]:port`. */
 export function parseUpstream(text: string): Upstream {
   const match = /^(?:\[(?<bracketed>[^\]]+)\]|(?<plain>[^:]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*))(?::(?<port>\d{1,5}))?$/.exec(text);
   const address = match?.groups?.["bracketed"] ?? match?.groups?.["plain"] ?? "";
@@ -28,7 +28,7 @@ export function parseResolvConf(text: string): Upstream[] {
     // A zone index names an interface of this host (fe80::1%eth0); the socket understands it as it stands.
     return word === "nameserver" && isIP(address) !== 0 ? [{ address, port: 53 }] : [];
   });
-  // What the C library does with an empty file: ask this host.
+  // With an empty file the C library asks this host.
   return addresses.length > 0 ? addresses.slice(0, MAX_UPSTREAMS) : [{ address: "127.0.0.1", port: 53 }];
 }
 
@@ -36,7 +36,7 @@ export interface Resolvers {
   current(): Promise<readonly Upstream[]>;
 }
 
-/** Fixed ones, or the host's: looked at again when the file has changed, at most once each RECHECK_MS. */
+/** Uses fixed servers or the host's; checks the file for changes at most once per RECHECK_MS. */
 export function openResolvers(fixed: readonly string[] | undefined, path: string = RESOLV_CONF): Resolvers {
   if (fixed !== undefined && fixed.length > 0) {
     const upstreams = fixed.slice(0, MAX_UPSTREAMS).map(parseUpstream);

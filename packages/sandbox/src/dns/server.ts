@@ -1,8 +1,8 @@
-// DNS for sandboxes on the gateway address: questions go to the host's resolvers, within a rate and bounds per sandbox.
+// DNS for sandboxes on the gateway address: questions go to the host's resolvers, within a rate and other limits per sandbox.
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
-import { setImmediate as loopTurn, setTimeout as sleep } from "node:timers/promises";
+import { setTimeout as sleep, setImmediate as yieldToLoop } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 import { AAAA_TYPE, addressesIn, type Found, MAX_OPEN_SECONDS, nameAsked, typeAsked } from "./answer.ts";
@@ -14,11 +14,11 @@ import { Shares } from "./shares.ts";
 const QUERY_LIMITS = { perSandbox: 64, inAll: 1024, least: 4 };
 const CONNECTION_LIMITS = { perSandbox: 8, inAll: 256, least: 1 };
 const LISTEN_BACKLOG = 256;
-/** A query is a name and options; what is longer is not one. */
+/** A valid query is a name and options, and not longer than this. */
 const MAX_QUERY_BYTES = 4096;
 const CONNECTION_IDLE_MS = 10_000;
 const MAX_REASON_LENGTH = 200;
-/** Tries for a port that is free for UDP and TCP alike. */
+/** The number of attempts to find a port that is free for UDP and TCP. */
 const MAX_PORT_TRIES = 20;
 
 export type DnsOptions = {
@@ -26,27 +26,27 @@ export type DnsOptions = {
   readonly address: string;
   readonly port: number;
   readonly resolvers: Resolvers;
-  /** Questions of one sandbox. Beyond it datagrams are dropped, and connections are read more slowly. */
+  /** The rate of questions per sandbox. Beyond it datagrams are dropped, and connections are read more slowly. */
   readonly rate: Rate;
-  /** The sandbox with this address; undefined: no sandbox has it, and nothing is answered. */
+  /** Returns the sandbox with this address; undefined if none has it: nothing is answered then. */
   readonly askerAt: (address: string) => Asker | undefined;
 };
 
-/** A sandbox as its questions meet it. */
+/** The sandbox that asks, with its policy. */
 export interface Asker {
-  /** Why this name is not resolved for it; undefined: it is. A name that is no host name comes as undefined. */
+  /** Returns why this name is not resolved, or undefined if it is. Names that are not host names come as undefined. */
   refuses(name: string | undefined): string | undefined;
-  /** Told of each refusal. */
+  /** Called for each refusal. */
   denied(name: string, transport: Transport, why: string): void;
-  /** Told of each datagram that was dropped because of the rate. */
+  /** Called for each datagram dropped because of the rate. */
   dropped(): void;
-  /** Told of an answer before it is given; the addresses are open when this returns. */
+  /** Called before an answer is sent; the addresses are open when it resolves. */
   resolved(name: string, found: readonly Found[]): Promise<void>;
 }
 
 export interface Dns {
   readonly port: number;
-  /** The sandbox with this address is gone: its connections end. */
+  /** Closes the connections of a sandbox that is gone. */
   forget(address: string): void;
   close(): Promise<void>;
 }
@@ -69,7 +69,7 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
     if (asker === undefined || query.length < HEADER_BYTES || isResponse(query)) return undefined;
     const name = nameAsked(query);
     const refuse = (why: string): Buffer => {
-      // Resolvers ask for both families at once, and IPv6 is closed anyway: one entry for one look-up.
+      // Resolvers ask for IPv4 and IPv6, and IPv6 is closed anyway, so one entry per look-up suffices.
       if (typeAsked(query) !== AAAA_TYPE) asker.denied(name ?? "", transport, why);
       return refusal(query, "REFUSED", why);
     };
@@ -99,7 +99,7 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
     if (asker === undefined) return;
     if (!bucketOf(from.address).take(performance.now())) return asker.dropped();
     const response = await answer("udp", query, from.address);
-    // The sandbox may be gone by now, and so may this server.
+    // The sandbox and this server may be gone by now.
     if (response !== undefined && !stopping.signal.aborted) socket.send(response, from.port, from.address, () => {});
   }
 
@@ -116,7 +116,7 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
     void converse(socket, sandbox).catch(() => socket.destroy());
   }
 
-  /** One query after the other: nothing is read while one is answered, waits for its token, or its answer is not taken. */
+  /** Serves a connection's queries one after the other. Nothing is read while a query is answered, waits for a token, or its answer is not accepted. */
   async function converse(socket: Socket, sandbox: string): Promise<void> {
     const frames = new Frames(MAX_QUERY_BYTES);
     for await (const chunk of socket) {
@@ -132,8 +132,8 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
   async function admitted(sandbox: string): Promise<void> {
     const bucket = bucketOf(sandbox);
     while (!bucket.take(performance.now())) await sleep(bucket.waitMs(performance.now()), undefined, { signal: stopping.signal });
-    // A refusal takes no turn of the loop by itself: a long row of questions would be answered before anybody else's.
-    await loopTurn();
+    // A refusal needs no I/O, so without this pause a long sequence of questions would delay all other sandboxes.
+    await yieldToLoop();
   }
 
   const { udp, tcp, port } = await bind(options.address, options.port);
@@ -164,7 +164,7 @@ function drained(socket: Socket): Promise<void> {
   });
 }
 
-/** One port for both transports. A port of the node's own choice: 53 may be in use on all addresses of the host. */
+/** Binds one port for both transports. It is not 53, which may be in use on all addresses of the host. */
 async function bind(address: string, wanted: number): Promise<{ udp: UdpSocket; tcp: Server; port: number }> {
   let failure: unknown;
   for (let attempt = 0; attempt < MAX_PORT_TRIES; attempt++) {

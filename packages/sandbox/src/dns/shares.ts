@@ -1,17 +1,18 @@
-// Counts what is in progress per sandbox, such that no few of them take what all share.
+// Counts work in progress per sandbox, so that no few sandboxes use up the common limit.
 
 export type ShareLimits = {
-  /** Of one sandbox, while there is room. */
+  /** The maximum per sandbox while few sandboxes are active. */
   readonly perSandbox: number;
-  /** Divided among the sandboxes that have any in progress. */
+  /** The total, divided among the active sandboxes. */
   readonly inAll: number;
-  /** Every sandbox may have as many, whatever the others do. */
+  /** The minimum that every sandbox may have, whatever the others do. */
   readonly least: number;
 };
 
 /**
- * A sandbox may have `inAll` divided by the number of sandboxes that have any, within `least` and `perSandbox`: who comes late
- * finds room. So the total may pass `inAll`, by `least` per sandbox and what earlier ones began when they were fewer.
+ * A sandbox may have `inAll` divided by the number of active sandboxes, within `least` and `perSandbox`, so that latecomers get a share. The
+ * total may
+ * exceed `inAll`, by `least` per sandbox and by work begun when fewer were active.
  */
 export class Shares {
   readonly #limits: ShareLimits;

@@ -1,4 +1,4 @@
-// Keeps the thread that answers DNS for sandboxes: tells it their policies, opens what it resolved, starts it again when it dies.
+// Runs the thread that answers DNS for sandboxes: sends it their policies, opens the addresses it resolved, and restarts it when it dies.
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
@@ -9,15 +9,15 @@ import type { EgressPolicy } from "../egress/policy.ts";
 import type { Found } from "./answer.ts";
 import type { DnsReport, DnsWorkerData, FromDns, ToDns } from "./worker.ts";
 
-/** Of the thread's heap; past it the thread ends, and the next one begins. Connections and messages lie outside, bounded by server.ts. */
+/** The limit of the thread's heap; beyond it the thread ends and is restarted. Connections and messages are outside, limited by server.ts. */
 const MAX_HEAP_MB = 128;
 const MIN_RESTART_MS = 50;
 const MAX_RESTART_MS = 10_000;
 const CLOSE_MS = 2_000;
 
-/** A sandbox as the thread knows it: where its questions come from, and what it may resolve. */
+/** A sandbox in the thread's view: the address its questions come from, and its policy. */
 export type DnsClient = {
-  /** No two clients of a process have the same: addresses are used again. */
+  /** Unique within the process, unlike addresses, which are used again. */
   readonly id: number;
   readonly slot: { readonly guestAddress: string };
   readonly policy: EgressPolicy;
@@ -26,22 +26,22 @@ export type DnsClient = {
 export type DnsThreadOptions<Client extends DnsClient> = {
   readonly address: string;
   readonly port: number;
-  /** Undefined: the host's resolvers. */
+  /** Undefined: the host's resolvers are used. */
   readonly upstreams: readonly string[] | undefined;
   readonly rate: Rate;
   readonly log: Log;
-  /** Every sandbox that has an address; given to a thread that begins. */
+  /** Lists every sandbox with an address, for a thread that starts. */
   readonly clients: () => Iterable<Client>;
-  /** The addresses are open when this returns. */
+  /** Opens the addresses; they are open when it resolves. */
   readonly resolved: (client: Client, name: string, found: readonly Found[]) => Promise<void>;
   readonly onReport: (client: Client, report: DnsReport) => void;
-  /** The port is another one: a thread that was started again found its own in use. */
+  /** Called when a restarted thread has another port, since its old one was in use. */
   readonly onPort: (port: number) => void;
 };
 
 export interface DnsThread<Client extends DnsClient> {
   readonly port: number;
-  /** The client's policy is in force when this is done. */
+  /** The client's policy is in force when this resolves. */
   setPolicy(client: Client): Promise<void>;
   forget(client: Client): void;
   close(): Promise<void>;
@@ -57,14 +57,14 @@ export async function openDnsThread<Client extends DnsClient>(options: DnsThread
   let restartMs = MIN_RESTART_MS;
   let worker: Worker | undefined = await start();
 
-  const tell = (message: ToDns): void => worker?.postMessage(message);
+  const send = (message: ToDns): void => worker?.postMessage(message);
 
   async function start(): Promise<Worker> {
     const workerData: DnsWorkerData = { address: options.address, port, upstreams: options.upstreams, rate: options.rate };
     const started = new Worker(new URL("./worker.ts", import.meta.url), {
       workerData,
       name: "dns",
-      // The key and the seed are none of its business, nor is what this process was told to run.
+      // The thread must not see the key and the seed (I25), nor this process's arguments.
       env: {},
       execArgv: ["--disable-warning=ExperimentalWarning"],
       resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB },
@@ -109,10 +109,10 @@ export async function openDnsThread<Client extends DnsClient>(options: DnsThread
 
   function setPolicy(client: Client): Promise<void> {
     known.set(client.id, client);
-    if (worker === undefined) return Promise.resolve(); // the next thread begins with it
+    if (worker === undefined) return Promise.resolve(); // the next thread starts with this policy
     const call = nextCall++;
     const done = new Promise<void>((resolve) => waiting.set(call, resolve));
-    tell({ say: "policy", call, address: client.slot.guestAddress, client: client.id, policy: client.policy });
+    send({ say: "policy", call, address: client.slot.guestAddress, client: client.id, policy: client.policy });
     return done;
   }
 
@@ -132,7 +132,7 @@ export async function openDnsThread<Client extends DnsClient>(options: DnsThread
         const { call, name, found } = message;
         const client = known.get(message.client);
         const problem = client === undefined ? "the sandbox is gone" : await opened(client, name, found);
-        if (call !== undefined) tell({ say: "opened", call, ...(problem === undefined ? {} : { problem }) });
+        if (call !== undefined) send({ say: "opened", call, ...(problem === undefined ? {} : { problem }) });
         return;
       }
       default:
@@ -156,7 +156,7 @@ export async function openDnsThread<Client extends DnsClient>(options: DnsThread
     setPolicy,
     forget(client) {
       known.delete(client.id);
-      tell({ say: "forget", address: client.slot.guestAddress, client: client.id });
+      send({ say: "forget", address: client.slot.guestAddress, client: client.id });
     },
     async close() {
       closed = true;

@@ -16,14 +16,14 @@ export type DnsWorkerData = {
   readonly rate: Rate;
 };
 
-/** What the node says. `call` is answered by a message that names it. */
+/** Messages from the node. `call` identifies the message that is the answer. */
 export type ToDns =
   | { readonly say: "policy"; readonly call: number; readonly address: string; readonly client: number; readonly policy: EgressPolicy }
   | { readonly say: "forget"; readonly address: string; readonly client: number }
   | { readonly say: "opened"; readonly call: number; readonly problem?: string }
   | { readonly say: "close" };
 
-/** Names that were refused, each with its reason, and how many more there were; `dropped` of all that the rate cut off. */
+/** Refused names with their reasons, `unlisted`: how many more there were, and `dropped`: datagrams that the rate cut off. */
 export type DnsReport = { readonly client: number; readonly refused: readonly Refused[]; readonly unlisted: number; readonly dropped: number };
 export type Refused = { readonly name: string; readonly transport: Transport; readonly why: string };
 
@@ -33,7 +33,7 @@ export type FromDns =
   | { readonly say: "resolved"; readonly call: number | undefined; readonly client: number; readonly name: string; readonly found: readonly Found[] }
   | { readonly say: "report"; readonly reports: readonly DnsReport[] };
 
-/** As of denied packets: enough to read, too few to be a load. */
+/** The same rate as for denied packets: enough to read, too few to be a load. */
 const REPORTED: Rate = { perSecond: 5, burst: 50 };
 const REPORT_MS = 100;
 
@@ -41,7 +41,7 @@ type Sandbox = { client: number; read: ReadPolicy; readonly reported: TokenBucke
 
 const node = parentPort;
 assert.ok(node !== null, "this file is the program of a worker thread");
-const tell = (message: FromDns): void => node.postMessage(message);
+const send = (message: FromDns): void => node.postMessage(message);
 const { address, port, upstreams, rate } = workerData as DnsWorkerData;
 const sandboxes = new Map<string, Sandbox>();
 const opening = new Map<number, (problem: string | undefined) => void>();
@@ -57,7 +57,7 @@ function report(): void {
     reports.push({ client, refused, unlisted, dropped });
     Object.assign(sandbox, { refused: [], unlisted: 0, dropped: 0 });
   }
-  tell({ say: "report", reports });
+  send({ say: "report", reports });
 }
 
 function askerOf(sandbox: Sandbox): Asker {
@@ -73,12 +73,12 @@ function askerOf(sandbox: Sandbox): Asker {
       reporting ??= setTimeout(report, REPORT_MS);
     },
     async resolved(name, found) {
-      // Where names open nothing, the node only remembers them for its log.
-      if (!sandbox.read.restricted) return tell({ say: "resolved", call: undefined, client: sandbox.client, name, found });
+      // Where names open nothing, the node only notes them for its log.
+      if (!sandbox.read.restricted) return send({ say: "resolved", call: undefined, client: sandbox.client, name, found });
       const call = nextCall++;
       const problem = await new Promise<string | undefined>((resolve) => {
         opening.set(call, resolve);
-        tell({ say: "resolved", call, client: sandbox.client, name, found });
+        send({ say: "resolved", call, client: sandbox.client, name, found });
       });
       if (problem !== undefined) throw new Error(problem);
     },
@@ -110,7 +110,7 @@ node.on("message", (message: ToDns) => {
   switch (message.say) {
     case "policy":
       setPolicy(message.address, message.client, message.policy);
-      return tell({ say: "in force", call: message.call });
+      return send({ say: "in force", call: message.call });
     case "forget":
       if (sandboxes.get(message.address)?.client !== message.client) return;
       sandboxes.delete(message.address);
@@ -124,4 +124,4 @@ node.on("message", (message: ToDns) => {
       return void dns.close().then(() => node.close());
   }
 });
-tell({ say: "ready", port: dns.port });
+send({ say: "ready", port: dns.port });

@@ -1,13 +1,13 @@
-// The shape of one line of `svc doctor`, and the two ways to make it.
+// One line of `svc doctor`, and its two constructors.
 
 export type Check = {
   readonly name: string;
   readonly works: boolean;
-  /** What was found. */
+  /** The finding. */
   readonly says: string;
-  /** What cannot be done without it; empty when it works. */
+  /** The consequence; empty when it works. */
   readonly follows: string;
-  /** What to do about it; empty when there is nothing to do. */
+  /** The remedy; empty when there is nothing to do. */
   readonly fix: string;
 };
 

@@ -1,4 +1,4 @@
-// How far the clock of a running node of this home is from its deployment's, as the node measured it.
+// The clock difference between this home's running node and its deployment, as the node measured it.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
@@ -7,7 +7,7 @@ import { type Check, failed, passed } from "./check.ts";
 const ANSWER_MS = 2_000;
 const METRIC = /^svc_node_clock_skew_seconds (\S+)$/m;
 
-/** None where no node of this home serves, or it stands alone. */
+/** Returns no check if no node of this home serves, or if it runs alone. */
 export async function clockChecks(home: string): Promise<Check[]> {
   const text = await metricsOf(home).catch(() => "");
   const seconds = METRIC.exec(text)?.[1];

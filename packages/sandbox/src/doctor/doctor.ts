@@ -1,4 +1,4 @@
-// Looks at this host with the eyes of a node: every check, and every driver proven by a sandbox that really starts.
+// Examines this host as a node would: every check, and every driver tested with a sandbox that really starts.
 import { mkdtemp, rm } from "node:fs/promises";
 import { freemem, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -57,7 +57,7 @@ export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
   const looks = [kernelChecks(options.spawner), networkLines(options.spawner), machineChecks(options), clockChecks(options.home)];
   const checks = (await Promise.all(looks)).flat();
   const drivers: Driver[] = [];
-  // One after the other: each is measured.
+  // Drivers are examined one after the other, since each is measured.
   for (const name of runtimeNames) drivers.push(await examine(name, options));
   return { checks: [...checks, ...quarantineChecks(options.home)], drivers, canRun: drivers.some(({ usable }) => usable.works) };
 }
@@ -67,7 +67,7 @@ async function networkLines(spawner: Spawner): Promise<Check[]> {
   return lines.map((line) => ({ ...line, follows: line.works ? "" : (line.follows ?? "sandboxes have no network of their own, or none that leads out") }));
 }
 
-/** In a home of its own, so that a running node's sandboxes are not touched. */
+/** Uses a home of its own, so that a running node's sandboxes are not affected. */
 async function examine(name: RuntimeName, { spawner, runsc, envd }: DoctorOptions): Promise<Driver> {
   const home = await mkdtemp(join(tmpdir(), "svc-doctor-"));
   try {

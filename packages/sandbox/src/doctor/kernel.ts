@@ -1,4 +1,4 @@
-// What the kernel and the privileges of this process offer to sandboxes.
+// Checks of what the kernel and this process's privileges offer to sandboxes.
 import { existsSync, readFileSync } from "node:fs";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { controllerNames, findCgroups } from "../runtime/cgroup-layout.ts";

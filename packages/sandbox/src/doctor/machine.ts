@@ -1,4 +1,4 @@
-// What lies on this machine: programs, templates, room on disk and in memory.
+// Checks of this machine: programs, templates, free disk space and memory.
 import { existsSync, readFileSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { freemem, totalmem } from "node:os";
@@ -21,9 +21,9 @@ const BYTES_PER_GB = 1e9;
 const DISK_WANTED_GB = 5;
 const MEMORY_WANTED_GB = 1;
 
-/** Programs, what each is for, and the Debian package that brings it. */
+/** Programs, the consequence if one is missing, and the Debian package that contains it. */
 const programs = [
-  { name: "runsc", follows: "the gvisor driver is missing: the one with the strongest wall, and pause with memory", fix: "./svc up installs it" },
+  { name: "runsc", follows: "the gvisor driver is missing: the one with the strongest isolation, and pause with memory", fix: "./svc up installs it" },
   { name: "runc", follows: "the runc driver is missing", fix: "apt-get install runc" },
   { name: "bwrap", follows: "the bubblewrap driver is missing; without root it is the only one", fix: "apt-get install bubblewrap" },
   { name: "mkfs.ext4", follows: "runc and bubblewrap as root cannot make disks", fix: "apt-get install e2fsprogs" },
@@ -42,7 +42,7 @@ async function programCheck(program: (typeof programs)[number], { spawner, runsc
   if (program.name !== "runsc" && program.name !== "runc" && program.name !== "bwrap") return passed(program.name, path);
   const result = await spawner.run([path, "--version"]).catch((error: Error) => ({ code: 1, stdout: "", stderr: error.message }));
   if (result.code !== 0) return failed(program.name, `${path} does not run: ${result.stderr.trim()}`, program.follows, program.fix);
-  // runsc does not know its own version when it was built from a module; the folder that set-up keeps it in is named by it.
+  // runsc reports no version when it was built from a module; its folder is named by the version.
   return passed(program.name, program.name === "runsc" ? path : `${path}, ${result.stdout.trim().split("\n")[0]}`);
 }
 

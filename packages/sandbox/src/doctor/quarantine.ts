@@ -1,4 +1,4 @@
-// What the servers of this home have quarantined: kept, but not usable as things are; a line for each.
+// One line per item that the servers of this home have quarantined.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { QUARANTINE_FILE, type Quarantined, readQuarantine } from "../records/quarantine.ts";
@@ -6,7 +6,7 @@ import { type Check, failed } from "./check.ts";
 
 const SHOWN = 5;
 
-/** None where nothing was quarantined. */
+/** Returns no check if nothing is quarantined. */
 export function quarantineChecks(home: string): Check[] {
   return [...nodeQuarantine(home), ...metadataQuarantine(home), ...storeQuarantine(home)];
 }
@@ -22,7 +22,7 @@ function fixOf(home: string, kind: Quarantined["kind"], name: string): string {
     case "build":
       return `${back}; or \`svc template delete ${name}\``;
     case "layer":
-      return `bring back ${join(home, "layers", name, "layer.json")} and start the node again; or delete the templates that stand on it: it goes with the last of them`;
+      return `bring back ${join(home, "layers", name, "layer.json")} and start the node again; or delete the templates that need it: it is removed with the last of them`;
     case "driver":
       return `install it again, and the node takes it up; or delete the sandboxes, snapshots and templates that need it`;
   }

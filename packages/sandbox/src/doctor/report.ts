@@ -2,7 +2,7 @@
 import type { RuntimeReport } from "../runtime/runtime.ts";
 import type { Check } from "./check.ts";
 
-export type Driver = RuntimeReport & { /** Idle sandboxes that the memory free now would hold. */ readonly density: number };
+export type Driver = RuntimeReport & { /** The number of idle sandboxes that fit into the free memory. */ readonly density: number };
 
 export type Diagnosis = { readonly checks: readonly Check[]; readonly drivers: readonly Driver[]; readonly canRun: boolean };
 
@@ -42,7 +42,7 @@ function detail(label: string, text: string, columns: number): string[] {
   return wrapped(`     ${"".padEnd(NAME_COLUMNS)} ${label}: `, text, columns);
 }
 
-/** Words below each other, under the first one. */
+/** Wraps text at words; further lines are indented to the first. */
 function wrapped(head: string, text: string, columns: number): string[] {
   const width = Math.max(columns - head.length, 30);
   const rows: string[] = [];

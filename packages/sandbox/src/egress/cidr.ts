@@ -15,7 +15,7 @@ export function formatAddress(address: number): string {
 
 export const sizeOf = (cidr: Cidr): number => 2 ** (32 - cidr.prefixLength);
 
-/** `a.b.c.d/n` or a lone address; undefined for anything else, also for bits set beyond the prefix. */
+/** Parses `a.b.c.d/n` or a single address; undefined for anything else, and for bits set beyond the prefix. */
 export function parseCidr(text: string): Cidr | undefined {
   const [address = "", length = "32", ...more] = text.split("/");
   const base = parseAddress(address);

@@ -1,26 +1,26 @@
-// What a sandbox may reach, and the policy read for the firewall and for DNS: ranges, names, and which rule decides about a destination.
+// A sandbox's egress policy, parsed for the firewall and for DNS: ranges, names, and which rule decides about a destination.
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "./cidr.ts";
 import { coversAll, mergeRanges, type Range } from "./ranges.ts";
 
 /**
- * What a sandbox may reach, in this order; the first that speaks decides:
+ * The destinations that a sandbox may reach. The first rule that matches decides, in this order:
  *
- *   1. closed ranges, the home's own block, the host, IPv6   refused, whatever else is said (I9)
+ *   1. closed ranges, the home's own block, the host, IPv6   refused, whatever the other rules say (I9)
  *   2. allowOut                                              allowed; wins over denyOut
  *   3. denyOut                                               refused
- *   4. allowInternet                                         what matched nothing: allowed, or refused when false
+ *   4. allowInternet                                         anything else: allowed, or refused when false
  *
- * Entries are as rules.ts leaves them: blocks aligned, names in lower case without a trailing dot.
+ * rules.ts has normalized the entries: blocks are aligned, names are in lower case without a trailing dot.
  */
 export type EgressPolicy = {
   readonly allowInternet: boolean;
-  /** CIDR blocks, addresses, domains, and `*.example.com`: every name below example.com, at any depth, but not itself. */
+  /** CIDR blocks, addresses, domains, and `*.example.com`: every name below example.com, at any depth, but not example.com itself. */
   readonly allowOut: readonly string[];
-  /** CIDR blocks and addresses. IPv6 may be named here and changes nothing. */
+  /** CIDR blocks and addresses. IPv6 entries are accepted without effect, since IPv6 is always closed. */
   readonly denyOut: readonly string[];
 };
 
-/** The usual policy: all but what is closed to every sandbox. */
+/** The default policy: everything that is not closed to every sandbox. */
 export const openEgress: EgressPolicy = { allowInternet: true, allowOut: [], denyOut: [] };
 
 export function sameEgress(a: EgressPolicy, b: EgressPolicy): boolean {
@@ -32,9 +32,9 @@ export type ReadPolicy = {
   readonly policy: EgressPolicy;
   readonly allow: readonly Range[];
   readonly deny: readonly Range[];
-  /** Entries of allowOut that are names. */
+  /** The entries of allowOut that are names. */
   readonly names: readonly string[];
-  /** What matches no rule is refused; then only allowed names resolve. */
+  /** True if destinations without a matching rule are refused; only allowed names resolve then. */
   readonly restricted: boolean;
 };
 
@@ -51,22 +51,22 @@ export function readPolicy(policy: EgressPolicy): ReadPolicy {
   };
 }
 
-/** Whether a name of the policy covers this one, which is in lower case. */
+/** Returns true if an entry of the policy covers this name, which is in lower case. */
 export function nameAllowed({ names }: ReadPolicy, name: string): boolean {
   return names.some((rule) => (rule.startsWith("*.") ? name.endsWith(rule.slice(1)) && name.length > rule.length - 1 : name === rule));
 }
 
-/** Why the policy refuses this address, in words that name the rule. */
+/** Returns why the policy refuses this address, naming the rule. */
 export function addressRefusal({ policy, restricted }: ReadPolicy, address: string): string {
   const none = policy.allowOut.length > 0 ? "matches no allowOut rule and " : "";
   if (restricted && policy.allowInternet) return `${none}denyOut holds 0.0.0.0/0`;
   if (restricted) return none === "" ? "allow_internet_access is false" : `${none}allow_internet_access is false`;
   const rule = cidrsOf(policy.denyOut).find((cidr) => contains(cidr, parseAddress(address) ?? -1));
-  // None: the policy was another one when the packet came.
+  // The policy was replaced after the packet arrived.
   return rule === undefined ? "matched a rule that was replaced meanwhile" : `matches denyOut ${formatCidr(rule)}`;
 }
 
-/** Why the policy lets this name not resolve; undefined when it does. A name that is not plain text is none of its own. */
+/** Returns why the policy does not let this name resolve; undefined if it does. A name with unusual octets comes as undefined and matches no rule. */
 export function nameRefusal(read: ReadPolicy, name: string | undefined): string | undefined {
   if (!read.restricted || (name !== undefined && nameAllowed(read, name))) return undefined;
   if (read.names.length === 0 && !read.policy.allowInternet) return "this sandbox has no internet access: allow_internet_access is false";

@@ -1,12 +1,12 @@
-// Sets of IPv4 addresses as merged ranges: what nftables takes without overlaps, and what says whether all is covered.
+// Sets of IPv4 addresses as merged ranges, since nftables refuses overlaps, and to test whether a set covers everything.
 import { type Cidr, contains, formatAddress, sizeOf } from "./cidr.ts";
 
-/** From first to last, both within. */
+/** From first to last, both included. */
 export type Range = { readonly first: number; readonly last: number };
 
 const LAST_ADDRESS = 2 ** 32 - 1;
 
-/** In order, without overlaps and without neighbours that could be one. */
+/** Returns sorted ranges without overlaps and without adjacent ones. */
 export function mergeRanges(cidrs: readonly Cidr[]): Range[] {
   const sorted = cidrs.map((cidr) => ({ first: cidr.base, last: cidr.base + sizeOf(cidr) - 1 })).sort((a, b) => a.first - b.first);
   const merged: { first: number; last: number }[] = [];
@@ -20,7 +20,7 @@ export function mergeRanges(cidrs: readonly Cidr[]): Range[] {
 
 export const coversAll = (ranges: readonly Range[]): boolean => ranges.length === 1 && ranges[0]?.first === 0 && ranges[0].last === LAST_ADDRESS;
 
-/** As the elements of an nftables set. */
+/** Formats ranges as the elements of an nftables set. */
 export function formatRanges(ranges: readonly Range[]): string {
   return ranges.map(({ first, last }) => (first === last ? formatAddress(first) : `${formatAddress(first)}-${formatAddress(last)}`)).join(", ");
 }

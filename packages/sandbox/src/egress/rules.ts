@@ -1,4 +1,4 @@
-// What clients write as egress rules, read: every entry checked and brought to one spelling, or refused by its place and with the reason.
+// Parses clients' egress rules: every entry is validated and normalized, or refused with its position and the reason.
 import { isIPv4, isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
@@ -17,7 +17,7 @@ const MAX_NAME_LENGTH = 253;
 
 type Refuse = (why: string) => never;
 
-/** What is absent is not said: no rule, and access to the internet. @throws INVALID_REQUEST naming the member and its index. */
+/** Absent members mean no rule, and internet access. @throws INVALID_REQUEST with the member and its index. */
 export function egressOf({ allowOut, denyOut, allow_internet_access }: EgressInput): EgressPolicy {
   const policy = {
     allowInternet: allow_internet_access ?? true,
@@ -27,7 +27,7 @@ export function egressOf({ allowOut, denyOut, allow_internet_access }: EgressInp
   const { names, restricted } = readPolicy(policy);
   const [name] = names;
   if (name !== undefined && !restricted) {
-    // Else every other destination would be open too, and the rule would only look like one.
+    // Otherwise every other destination would be open as well, and the rule would have no effect.
     const at = policy.allowOut.indexOf(name);
     refuser(`allowOut[${at}]`, name)("a domain needs denyOut to hold 0.0.0.0/0, or allow_internet_access to be false: without it all else is allowed anyway");
   }
@@ -35,9 +35,9 @@ export function egressOf({ allowOut, denyOut, allow_internet_access }: EgressInp
 }
 
 const refuser =
-  (place: string, rule: string): Refuse =>
+  (position: string, rule: string): Refuse =>
   (why) =>
-    fail("INVALID_REQUEST", `network.${place}: "${rule}": ${why}`);
+    fail("INVALID_REQUEST", `network.${position}: "${rule}": ${why}`);
 
 function allowRule(rule: string, refuse: Refuse): string {
   if (isIPv6(bare(rule))) refuse("IPv6 is closed to sandboxes, and no rule opens it; name IPv4 blocks, addresses or domains");
@@ -45,20 +45,20 @@ function allowRule(rule: string, refuse: Refuse): string {
 }
 
 function denyRule(rule: string, refuse: Refuse): string {
-  // Closed already: saying so again is no mistake.
+  // IPv6 is always closed, so denying it is redundant but not wrong.
   if (isIPv6(bare(rule))) return ipv6(rule, refuse);
   return numeric(rule)
     ? block(rule, refuse)
     : refuse("denyOut takes CIDR blocks and addresses; only allowOut takes domains (deny 0.0.0.0/0 and allow the domains)");
 }
 
-/** Without prefix length, brackets and port. */
+/** Returns the rule without prefix length, brackets and port. */
 const bare = (rule: string): string => rule.replace(/\/\d*$/, "").replace(/^\[|\](:\d+)?$/g, "");
 
-/** Whether it is meant as an IPv4 address: its last label is a number, as in every spelling of one and in no domain. */
+/** True if the rule is meant as an IPv4 address: its last label is a number, as in all notations of addresses and in no domain. */
 const numeric = (rule: string): boolean => /(^|\.)(0x[0-9a-f]*|[0-9]+)\.?$/i.test(rule.split("/")[0] ?? "");
 
-/** Bits beyond the prefix are dropped, as address libraries do: 1.2.3.4/24 is 1.2.3.0/24. */
+/** Bits beyond the prefix are cleared, as address libraries do: 1.2.3.4/24 is 1.2.3.0/24. */
 function block(rule: string, refuse: Refuse): string {
   const [address = "", length, ...more] = rule.split("/");
   const value = parseAddress(address);

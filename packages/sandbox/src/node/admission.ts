@@ -1,4 +1,4 @@
-// Admission of starts: a few at once, a bounded queue behind them, 429 past that.
+// Admission of starts: a few at once, a bounded queue behind them, and 429 beyond that.
 import { Failure } from "@svc/contract/failures.ts";
 
 export interface Admission {
@@ -44,7 +44,7 @@ export function openAdmission(concurrency: number, queueLength: number, waitMs: 
       running--;
       return;
     }
-    // The place is handed over, so `running` stays.
+    // The released slot goes to the next waiter, so `running` stays the same.
     queue.delete(next);
     clearTimeout(next.timer);
     next.resolve();

@@ -1,10 +1,10 @@
-// What a client is answered about a sandbox that it owns: what identifies it, and its tokens, derived anew each time.
+// The answer about a sandbox that a client owns: its identity and its tokens, which are derived each time.
 import { CLIENT_ID, type SandboxAnswer } from "@svc/contract/fields.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { OwnedRecord } from "../records/registry.ts";
 import type { ProxyLink } from "./proxy-link.ts";
 
-/** What an answer is made of; kept under an idempotency key, so it holds no token. */
+/** The data of an answer; stored under an idempotency key, so it contains no token (I5). */
 export type Answerable = { sandboxID: string; templateID: string; alias: string | undefined; secure: boolean; trafficPrivate: boolean; envdVersion: string };
 
 export type AnswerSandbox = (answerable: Answerable) => SandboxAnswer;

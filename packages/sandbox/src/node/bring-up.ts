@@ -1,4 +1,4 @@
-// Brings a sandbox's system up on a network slot of its own, anew or from a checkpoint, until its envd answers.
+// Starts a sandbox on a network slot of its own, fresh or from a checkpoint, and waits until its envd answers.
 import { Failure } from "@svc/contract/failures.ts";
 import { agentOf } from "../agent/binary.ts";
 import { untilHealthy } from "../agent/health.ts";
@@ -15,7 +15,7 @@ const ENVD_HEALTHY_MS = 30_000;
 
 export type BringUpParts = {
   readonly home: string;
-  /** By which envd knows its nodes. */
+  /** The keys by which envd recognizes its node. */
   readonly initKeys: Pick<InitKeys, "unnamed">;
   readonly networks: Networks | undefined;
   readonly checkpoints: Pick<Checkpoints, "find" | "verify">;
@@ -26,28 +26,28 @@ export type BringUpParts = {
 export type BringUp = {
   readonly record: Pick<SandboxRecord, "sandboxID" | "directory" | "image" | "limits" | "envd" | "initKey">;
   readonly runtime: Runtime;
-  /** What /proc/sys/kernel/random/boot_id says inside. */
+  /** The value of /proc/sys/kernel/random/boot_id inside the sandbox. */
   readonly guestBootID: string;
   readonly checkpointID: string | undefined;
-  /** The checkpoint was written a moment ago and needs no second look. */
+  /** Skips the checksums: this process has just written the checkpoint. */
   readonly isVerified?: boolean | undefined;
   readonly egress: EgressPolicy;
-  /** To go on in; the caller's until it is started. */
+  /** The precreated sandbox to start in; the caller owns it until start() succeeds. */
   readonly precreated?: Precreated | undefined;
-  /** Whoever undoes a failure detaches it. */
+  /** Reports the attached network slot, which the caller detaches if the start fails. */
   readonly onSlot: (slot: NetworkSlot) => void;
-  /** Its first process runs; what comes next may still fail. */
+  /** Called once the first process runs; a later step may still fail. */
   readonly onStarted?: (handle: RuntimeHandle) => void;
 };
 
-/** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; what there is of it by then is the caller's to take away. */
+/** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; the caller then removes the parts that exist. */
 export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<RuntimeHandle> {
   const { record, runtime, guestBootID, checkpointID, isVerified, egress, precreated, onSlot, onStarted } = asked;
   const { sandboxID, directory, image, limits, envd, initKey = parts.initKeys.unnamed } = record;
   const stage = parts.stages(runtime.name);
   const from = checkpointID === undefined ? undefined : await parts.checkpoints.find(checkpointID);
   await parts.images.ready(image);
-  // I12. Checksums are computed while the runtime reads the same files; nothing damaged is handed over.
+  // I12: checksums are computed while the runtime reads the same files, and awaited before the handle is returned.
   const verified = isVerified === true || from === undefined ? undefined : parts.checkpoints.verify(from.checkpointID);
   verified?.catch(() => undefined);
   const network = await stage("network", () => attach(parts, egress, precreated));
@@ -66,7 +66,7 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
       ...(from === undefined ? {} : { from: { directory: from.directory, kind: from.kind } }),
     });
   const handle = await stage(from === undefined ? "runtime" : "restore", start).catch(async (error: unknown) => {
-    // A restore that failed because of damage is called by that name.
+    // Damage is the likely cause of a failed restore, so SNAPSHOT_DAMAGED takes precedence.
     await verified;
     throw error;
   });
@@ -79,7 +79,7 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
   return handle;
 }
 
-/** A precreated sandbox has its network already, open to all that any sandbox may reach. */
+/** A precreated sandbox already has a slot, with the default egress policy; only another policy has to be set. */
 async function attach({ networks }: BringUpParts, egress: EgressPolicy, precreated: Precreated | undefined): Promise<NetworkSlot | undefined> {
   if (precreated === undefined) return networks?.attach(egress);
   const { network } = precreated.handle;

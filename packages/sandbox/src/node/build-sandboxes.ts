@@ -1,4 +1,4 @@
-// The sandboxes that template builds work in: started like any other, owned by nobody, under the egress rules of all.
+// The sandboxes in which template builds run: started like any other, without an owner, with the default egress policy.
 import { fail } from "@svc/contract/failures.ts";
 import { openEgress } from "../egress/policy.ts";
 import type { BuildSandboxes } from "../template/builder.ts";
@@ -14,7 +14,7 @@ export type BuildSandboxesParts = {
   readonly drivers: Pick<Drivers, "named">;
 };
 
-/** The parts are there before the first build begins. */
+/** `parts` is called only when a build begins, since templates are opened before the parts. */
 export function buildSandboxes(parts: () => BuildSandboxesParts): BuildSandboxes {
   return {
     async start(template) {

@@ -1,33 +1,33 @@
-// How many sandboxes a node holds: those that run and those on their way, up to a maximum; none more once it stops.
+// The number of sandboxes on a node: running ones and those that are starting, up to a maximum; none is admitted while the node stops or drains.
 import { Failure, fail } from "@svc/contract/failures.ts";
 
 export interface Capacity {
-  /** @throws SHUTTING_DOWN; CAPACITY_EXHAUSTED while it drains; TOO_MANY_REQUESTS when this node holds the maximum. */
+  /** @throws SHUTTING_DOWN; CAPACITY_EXHAUSTED while the node drains; TOO_MANY_REQUESTS at the maximum. */
   check(): void;
-  /** As `check`, once idle sandboxes were paused where that makes room; while `work` runs, one more counts. */
+  /** Pauses idle sandboxes if the node is full, then checks as `check` does. One more sandbox counts while `work` runs. */
   reserve<T>(work: () => Promise<T>): Promise<T>;
-  /** While true nothing is admitted. */
+  /** While true, no sandbox is admitted. */
   setDraining(isDraining: boolean): void;
   readonly isDraining: boolean;
-  /** From here on nothing is admitted. */
+  /** Refuses every sandbox from now on. */
   stop(): void;
   readonly isStopping: boolean;
   readonly max: number;
-  /** Creates, forks and resumes under way. */
+  /** The number of creates, forks and resumes under way. */
   readonly onTheirWay: number;
 }
 
-export type Places = {
-  /** Sandboxes that clients own and that run. */
+export type Population = {
+  /** The number of running sandboxes that clients own. */
   running(): number;
-  /** Pauses one that may be; false where there is none. */
-  makeRoom(): Promise<boolean>;
+  /** Pauses one idle sandbox; false where there is none. */
+  pauseIdle(): Promise<boolean>;
 };
 
-/** Of a refusal that lasts until an operator ends a drain; the proxy's header bears the reason. */
+/** Details of a refusal that lasts until an operator ends the drain; the proxy sends the reason in a header. */
 export const drains = { retryAfterSeconds: 5, details: { reason: "draining" } };
 
-export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places, nodeID: () => string): Capacity {
+export function openCapacity(maxSandboxes: number, { running, pauseIdle }: Population, nodeID: () => string): Capacity {
   let onTheirWay = 0;
   let isStopping = false;
   let isDraining = false;
@@ -41,7 +41,7 @@ export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places
       throw new Failure("CAPACITY_EXHAUSTED", `node ${id} is draining: it starts and resumes nothing until \`svc nodes undrain ${id}\``, drains);
     }
     if (isFull()) {
-      // Clients wait, instead of failing, where they read "maximum number of concurrent".
+      // E2B clients wait instead of failing when a message contains "maximum number of concurrent".
       const message = `this node has the maximum number of concurrent sandboxes, ${maxSandboxes} (sandbox.max_sandboxes); delete some, or try again later`;
       throw new Failure("TOO_MANY_REQUESTS", message, { retryAfterSeconds: 5 });
     }
@@ -50,7 +50,7 @@ export function openCapacity(maxSandboxes: number, { running, makeRoom }: Places
   return {
     check,
     async reserve(work) {
-      while (isFull() && !isStopping && !isDraining && (await makeRoom()));
+      while (isFull() && !isStopping && !isDraining && (await pauseIdle()));
       check();
       onTheirWay++;
       try {

@@ -1,4 +1,4 @@
-// Checkpoints a running sandbox, where its driver can and its envd is the node's to start again.
+// Checkpoints a running sandbox, if its driver supports that and the node can start its envd again.
 import { fail } from "@svc/contract/failures.ts";
 import type { CheckpointInfo, Checkpoints } from "../records/checkpoints.ts";
 import type { RunningRecord } from "../records/registry.ts";
@@ -14,13 +14,16 @@ export type CheckpointParts = {
   readonly stages: Stages;
 };
 
-/** `isKept`: it outlives what the template's files are now, so it notes them and is refused over others (I22). */
+/** With `isKept` the checkpoint may outlive a change of the template's files, so it records their checksums and is refused on others (I22). */
 export type CheckpointRequest = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly isKept: boolean };
 
 export interface Checkpointer {
-  /** @throws CHECKPOINT_UNAVAILABLE when this sandbox's driver cannot do it, or its envd is not the node's to start again. */
+  /** @throws CHECKPOINT_UNAVAILABLE when the driver cannot do it, or the record lacks the envd that a restore needs. */
   check(record: RunningRecord, kind: CheckpointKind): void;
-  /** Whole when it returns; the sandbox goes on, unless it was frozen before. @throws CHECKPOINT_FAILED, DISK_FULL; then nothing is left. */
+  /**
+   * Returns when the checkpoint is complete; the sandbox then continues, unless it was frozen before. @throws CHECKPOINT_FAILED, DISK_FULL; then
+   * nothing is left.
+   */
   take(record: RunningRecord, request: CheckpointRequest): Promise<CheckpointInfo>;
 }
 

@@ -1,4 +1,4 @@
-// Whose a paused sandbox is before it starts or changes here: one that leaves for another node is waited for, one that others could take is asked for.
+// Makes sure that a paused sandbox is this node's before it starts or changes here: waits for a move under way, and asks etcd where others may own it.
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
@@ -8,25 +8,25 @@ import type { Sharing } from "../snapshot-transfer/exports.ts";
 import type { SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 
 export interface Claims {
-  /** When no move of it is under way. */
+  /** Resolves when no move of the sandbox is under way. */
   settled(sandboxID: string): Promise<void>;
-  /** Runs `work`, and who would resume it waits meanwhile. @throws SANDBOX_CHANGING_STATE while another move of it is under way. */
+  /** Runs `work` as a move; resumes of the sandbox wait for it. @throws SANDBOX_CHANGING_STATE while another move of it is under way. */
   leave<T>(sandboxID: string, work: () => Promise<T>): Promise<T>;
-  /** One that is taken over and resumed is on its way until it runs; returns what says that it does, or does not go on. */
+  /** Marks a sandbox as moving while it is taken over and resumed here; the returned function ends that, whether or not it runs. */
   arrive(sandboxID: string): () => void;
-  /** For a caller that holds its lock: nobody else takes it from now on. @throws SANDBOX_MOVED, when it is not here any more; ETCD_UNAVAILABLE. */
+  /** Prevents takeovers from now on; the caller holds the sandbox's lock. @throws SANDBOX_MOVED when another node owns it; ETCD_UNAVAILABLE. */
   keep(sandboxID: string): Promise<void>;
-  /** As `keep`; and what is in object storage of it is written anew. */
+  /** As `keep`, and marks the copy in object storage as outdated, since the record is about to change. */
   withdraw(sandboxID: string): Promise<void>;
-  /** Kept for a resume that failed: others may have it again when this node does not serve. */
+  /** After a resume that failed: exports the sandbox again, so that others may take it over while this node does not serve. */
   stays(sandboxID: string): void;
-  /** For what is exported; undefined where this node stands alone. */
+  /** The etcd records of exported sandboxes; undefined where this node runs alone. */
   readonly sharing: Sharing | undefined;
-  /** On their way from this node or to it. */
+  /** The sandboxes that are moving from this node or to it. */
   readonly leaving: Pick<ReadonlyMap<string, unknown>, "has" | "keys">;
-  /** When it is on its way no longer, if it is. */
+  /** Resolves when the move of the sandbox is over; at once if there is none. */
   over(sandboxID: string): Promise<void>;
-  /** Hears of each that is on its way from now on, and of each that has left, stays or has arrived. */
+  /** Calls `onChange` when a move of a sandbox begins and when it is over. Returns the function that unsubscribes. */
   watch(onChange: (sandboxID: string, isLeaving: boolean) => void): () => void;
 }
 
@@ -35,7 +35,7 @@ export type ClaimsParts = {
   readonly registry: Pick<Registry, "get">;
   readonly ownership: Ownership | undefined;
   readonly listed: (record: PausedRecord) => ListedSandbox;
-  /** Made after this. */
+  /** Opened after the claims, so it is read at the time of use. */
   readonly transfer: () => Pick<SnapshotTransfer, "releaseSandbox" | "exports">;
 };
 
@@ -44,22 +44,22 @@ export function openClaims({ lock, registry, ownership, listed, transfer }: Clai
   const leaving = new Map<string, PromiseWithResolvers<void>>();
   const moves = new Map<string, Promise<unknown>>();
   const watchers = new Set<(sandboxID: string, isLeaving: boolean) => void>();
-  const tell = (sandboxID: string, isLeaving: boolean) => {
+  const notify = (sandboxID: string, isLeaving: boolean) => {
     for (const watcher of watchers) watcher(sandboxID, isLeaving);
   };
 
   function begin(sandboxID: string): () => void {
     const over = Promise.withResolvers<void>();
     leaving.set(sandboxID, over);
-    tell(sandboxID, true);
+    notify(sandboxID, true);
     return () => {
       leaving.delete(sandboxID);
-      tell(sandboxID, false);
+      notify(sandboxID, false);
       over.resolve();
     };
   }
 
-  /** What another node has taken is forgotten here at once. */
+  /** Forgets the sandbox here at once if another node has taken it over. */
   async function unlessMoved(sandboxID: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
@@ -96,7 +96,7 @@ export function openClaims({ lock, registry, ownership, listed, transfer }: Clai
       share: (sandboxID, manifest) =>
         lock.run(sandboxID, async () => {
           const record = registry.get(sandboxID);
-          // It ran meanwhile, or has ended.
+          // The sandbox was resumed or ended during the export, so the manifest is outdated.
           if (!isPaused(record) || !manifest.endsWith(`/${record.status.kept.checkpointID}`)) return;
           await unlessMoved(sandboxID, () => ownership.share(sandboxID, manifest, listed(record)));
         }),

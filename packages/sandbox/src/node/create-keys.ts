@@ -1,16 +1,19 @@
-// Creates under an Idempotency-Key on this node: each at most once, and none in a turn that this node has declined.
+// Creates under an Idempotency-Key: at most one per key, and none under a grant ("turn") that this node has declined (I52).
 import type { declineKey, registerKey } from "@svc/contract/create-keys.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Output, Parsed } from "@svc/contract/operation.ts";
 import { nodeIDOf } from "../cluster/node-id.ts";
 import type { Clock } from "../records/clock.ts";
 import { type CreateKeys, IDEMPOTENCY_KEPT_MS, type IdempotentCreate } from "../records/create-keys.ts";
-import { decline, highestTurn, mayCreate, register } from "../records/key-turns.ts";
+import { decline, highestGrant, mayCreate, register } from "../records/key-grants.ts";
 
 export type KeyedCreate = { readonly key: string; readonly bodyHash: string; readonly turn: number | undefined };
 
 export interface KeyedCreates {
-  /** What was created under the key, else undefined while `work` may create; @throws REQUEST_IN_FLIGHT, IDEMPOTENCY_KEY_REUSED, KEY_ELSEWHERE. */
+  /**
+   * Answers with the sandbox created under the key earlier, else runs `work` to create one. @throws REQUEST_IN_FLIGHT, IDEMPOTENCY_KEY_REUSED,
+   * KEY_ELSEWHERE.
+   */
   once<T>(create: KeyedCreate, answer: (earlier: IdempotentCreate) => Promise<T>, work: () => Promise<T>): Promise<T>;
   register(input: Parsed<typeof registerKey>): Output<typeof registerKey>;
   decline(input: Parsed<typeof declineKey>): Output<typeof declineKey>;
@@ -18,7 +21,7 @@ export interface KeyedCreates {
 
 export type KeyedCreatesParts = {
   readonly home: string;
-  /** Undefined where it stands alone. */
+  /** Undefined where the node runs alone. */
   readonly membership: { readonly deploymentID: string; readonly others: readonly string[] } | undefined;
   readonly records: { readonly keys: CreateKeys };
   readonly clock: Clock;
@@ -26,10 +29,10 @@ export type KeyedCreatesParts = {
 
 export function openKeyedCreates({ home, membership, records: { keys }, clock }: KeyedCreatesParts): KeyedCreates {
   const self = nodeIDOf(home);
-  /** Creates that are under way. */
+  /** The body hashes of the creates under way, by key. */
   const inFlight = new Map<string, string>();
   const isHere = (key: string) => inFlight.has(key) || keys.created(key) !== undefined;
-  /** For as long as keys are kept nobody but this node has decided about those that are its to decide. */
+  /** True once this node has been in this deployment for longer than keys are kept: no other node can then have granted one of its keys. */
   function isSure(): boolean {
     const nowMs = clock.wallMs();
     return nowMs - keys.since(membership?.deploymentID ?? "", nowMs) > IDEMPOTENCY_KEPT_MS;
@@ -43,7 +46,7 @@ export function openKeyedCreates({ home, membership, records: { keys }, clock }:
       if (inFlight.has(key))
         throw new Failure("REQUEST_IN_FLIGHT", `a create with Idempotency-Key '${key}' is in progress; try again when it is done`, { retryAfterSeconds: 1 });
       if (earlier !== undefined) return answer(earlier);
-      if (!mayCreate(self, keys.turn(key), turn))
+      if (!mayCreate(self, keys.grant(key), turn))
         fail("KEY_ELSEWHERE", `another node creates under Idempotency-Key '${key}'; send the request to a gateway, which finds it`);
       inFlight.set(key, bodyHash);
       try {
@@ -53,21 +56,21 @@ export function openKeyedCreates({ home, membership, records: { keys }, clock }:
       }
     },
     register({ key, ...asked }) {
-      const known = keys.turn(key);
-      // Created by this node without a registrar, as a client that asks it itself makes it do.
-      if (known?.node === undefined && isHere(key)) return { registrar: self, node: self, turn: highestTurn(known), isSure: true, others: [] };
+      const known = keys.grant(key);
+      // A client sent the create directly to this node, so no registrar knows of it.
+      if (known?.node === undefined && isHere(key)) return { registrar: self, node: self, turn: highestGrant(known), isSure: true, others: [] };
       const { answer, next } = register(self, known, asked, isSure());
       if (answer === "too many") return fail("TOO_MANY_REQUESTS", `Idempotency-Key '${key}' was handed from node to node too often; take a new key`);
-      if (next !== undefined) keys.putTurn(key, next, clock.wallMs());
+      if (next !== undefined) keys.putGrant(key, next, clock.wallMs());
       return { ...answer, others: answer.isSure ? [] : [...(membership?.others ?? [])] };
     },
     decline({ key, turn, registrar }) {
-      const known = keys.turn(key);
-      if (isHere(key)) return { isHere: true, turn: highestTurn(known) };
-      if (turn === 0) return { isHere: false, turn: highestTurn(known), registrar: known?.registrar, node: known?.node };
+      const known = keys.grant(key);
+      if (isHere(key)) return { isHere: true, turn: highestGrant(known) };
+      if (turn === 0) return { isHere: false, turn: highestGrant(known), registrar: known?.registrar, node: known?.node };
       const next = decline(known, turn, registrar);
-      keys.putTurn(key, next, clock.wallMs());
-      return { isHere: false, turn: highestTurn(known), registrar: next.registrar, node: known?.node };
+      keys.putGrant(key, next, clock.wallMs());
+      return { isHere: false, turn: highestGrant(known), registrar: next.registrar, node: known?.node };
     },
   };
 }

@@ -1,4 +1,4 @@
-// Create: claim a warm sandbox where the pool has one, start one where not, give it its identity, then answer.
+// Create: claims a warm sandbox of the pool or starts one, sends it its identity, then answers.
 import { createHash } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
@@ -11,7 +11,6 @@ import type { Claim, SandboxRecord } from "../records/state.ts";
 import type { Template, TemplateSource } from "../template/template.ts";
 import type { Admission } from "./admission.ts";
 import type { Answerable, AnswerSandbox } from "./answer.ts";
-import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
 import type { Capacity } from "./capacity.ts";
 import type { KeyedCreates } from "./create-keys.ts";
 import type { Drivers } from "./drivers.ts";
@@ -20,6 +19,7 @@ import type { HandOver } from "./hand-over.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
 import type { Pool } from "./pool.ts";
 import type { PrecreatedPool } from "./precreated-pool.ts";
+import { type RetryStartParts, retryStart } from "./retry-start.ts";
 import type { StartWarm } from "./start.ts";
 import type { Timeouts } from "./timeout.ts";
 
@@ -37,17 +37,17 @@ export type CreateInput = {
   readonly envVars?: Readonly<Record<string, string>> | null | undefined;
   readonly strictFiles?: boolean | null | undefined;
   readonly idempotencyKey?: string | undefined;
-  /** From a gateway: in which turn of the key this node may create. */
+  /** Sent by a gateway: the number of the key's grant to this node (I52). */
   readonly keyTurn?: number | undefined;
-  /** A gateway's to look at. */
+  /** Gateways choose the node by it; the node ignores it. */
   readonly nodeLabels?: string | undefined;
-  /** What the template's name means now, as the node says that built it. */
+  /** The build that the template's name means now, according to the node that built it. */
   readonly buildID?: string | undefined;
-  /** The name that the snapshot bears where it was taken. */
+  /** The snapshot's name on the node where it was taken. */
   readonly sourceName?: string | undefined;
 };
 
-export type CreateParts = BeginAgainParts & {
+export type CreateParts = RetryStartParts & {
   readonly templateIndex: Pick<TemplateSource, "find" | "spawned">;
   readonly drivers: Pick<Drivers, "runtime" | "named">;
   readonly keyed: Pick<KeyedCreates, "once">;
@@ -61,10 +61,10 @@ export type CreateParts = BeginAgainParts & {
   readonly ends: Pick<Ends, "end">;
   readonly answer: AnswerSandbox;
   readonly timeouts: Pick<Timeouts, "check">;
-  /** The id of what object storage has under this name; it is here then. */
+  /** Fetches a snapshot or template of this id or name from the deployment; returns its id, or undefined. */
   readonly fetch: (asked: string) => Promise<string | undefined>;
   readonly clock: Clock;
-  /** @throws CAPACITY_EXHAUSTED where it is far from the deployment's. */
+  /** @throws CAPACITY_EXHAUSTED where the node's clock is far from the deployment's. */
   readonly checkClock: () => void;
   readonly metrics: Pick<NodeMetrics, "createSeconds">;
 };
@@ -92,7 +92,7 @@ export function openCreate(parts: CreateParts): CreateSandbox {
   };
 }
 
-/** A snapshot or a template of another node comes here first. @throws TEMPLATE_NOT_FOUND. */
+/** Finds a template; a snapshot or template of another node is fetched first. @throws TEMPLATE_NOT_FOUND. */
 async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string): Promise<Template> {
   try {
     return templateIndex.find(asked);
@@ -103,7 +103,7 @@ async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string
   }
 }
 
-/** @throws CHECKPOINT_UNAVAILABLE at once, not at the timeout, when the driver cannot keep what is asked for. */
+/** @throws CHECKPOINT_UNAVAILABLE already at create, not at the timeout, when the driver cannot keep the requested kind of checkpoint. */
 function checkPause(drivers: CreateParts["drivers"], template: Template, { autoPause, autoPauseMemory }: CreateInput): void {
   const runtime = template.runtime === undefined ? drivers.runtime : drivers.named(template.runtime);
   const kind = autoPauseMemory ? "memory" : "filesystem";
@@ -118,7 +118,7 @@ function checkPause(drivers: CreateParts["drivers"], template: Template, { autoP
 function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
   return {
     startedAtWallMs: clock.wallMs(),
-    deadlineMs: 0, // set when it is handed over
+    deadlineMs: 0, // set at the hand-over
     timeoutSeconds: input.timeout,
     onTimeout: input.autoPause ? "pause" : "kill",
     pauseKind: input.autoPauseMemory ? "memory" : "filesystem",
@@ -143,7 +143,7 @@ function create(parts: CreateParts, claim: Claim, template: Template, idempotent
   const { capacity, templateIndex, handOver, metrics } = parts;
   return capacity.reserve(async () => {
     const begin = performance.now();
-    const { answerable, source } = await beginAgain(parts, async () => {
+    const { answerable, source } = await retryStart(parts, async () => {
       const { record, source } = await obtain(parts, claim.egress, template);
       return { answerable: await handOver(record, claim, template.checkpointID === undefined ? "fresh" : "copied", idempotent), source };
     });
@@ -153,7 +153,7 @@ function create(parts: CreateParts, claim: Claim, template: Template, idempotent
   });
 }
 
-/** A warm sandbox: the pool's, else a new one once it is admitted. */
+/** Returns a warm sandbox: one of the pool, else a new one once its start is admitted. */
 async function obtain(parts: CreateParts, egress: EgressPolicy, template: Template): Promise<{ record: SandboxRecord; source: "pool" | "start" }> {
   const { pool, precreatedPool, networks, ends, admission, start } = parts;
   const pooled = pool.take(template);

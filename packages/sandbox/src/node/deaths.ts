@@ -1,4 +1,4 @@
-// Deaths: sandboxes whose first process is gone are ended with the reason, when the watch looks or when something asked of one fails.
+// Deaths: sandboxes whose first process is gone are ended with the reason, when the watch looks or when a request to one fails.
 import { isOwned, isRunning, type Registry } from "../records/registry.ts";
 import type { SandboxRecord } from "../records/state.ts";
 import type { Drivers } from "./drivers.ts";
@@ -6,7 +6,10 @@ import type { Ends } from "./end.ts";
 import type { LimitEvents } from "./limit-events.ts";
 import type { Pool } from "./pool.ts";
 
-/** Kills for memory that a sandbox outlived are no reason of a later death. One just seen may be its death: it counts a look later. */
+/**
+ * Kills for memory that a sandbox survived do not explain a later death. The latest kill may be the death itself, so it counts as survived only
+ * at the next look.
+ */
 type MemoryKills = { readonly seen: number; readonly outlived: number };
 
 export type DeathParts = {
@@ -18,13 +21,13 @@ export type DeathParts = {
 };
 
 export interface Deaths {
-  /** For the watch: ends what died. */
+  /** Called by the watch: ends sandboxes that died. */
   look(): void;
-  /** For the watch, less often: which limits took effect in sandboxes that live. */
+  /** Called by the watch, less often: reports limits that took effect in live sandboxes. */
   countLimitHits(): Promise<void>;
   /**
-   * What `work` returns. Where it fails because the sandbox died, and the watch has not looked since, the sandbox is ended first.
-   * @throws SANDBOX_NOT_FOUND with the reason then, as a moment later; else what `work` threw.
+   * Returns the result of `work`. If `work` fails because the sandbox died, and the watch has not noticed yet, the sandbox is ended first.
+   * @throws SANDBOX_NOT_FOUND with the reason of the death, as the client would get a moment later; else the failure of `work`.
    */
   orEnded<T>(sandboxID: string, work: () => Promise<T>): Promise<T>;
 }
@@ -32,10 +35,10 @@ export interface Deaths {
 export function openDeaths({ registry, drivers, ends, pool, limitEvents }: DeathParts): Deaths {
   const memoryKills = new Map<string, MemoryKills>();
 
-  /** Its end where it died; undefined where it lives, or is not running. */
+  /** Ends the sandbox if it died; undefined if it lives or is not running. */
   function endIfDead({ sandboxID, status }: SandboxRecord): Promise<void> | undefined {
     if (status.state !== "running" && status.state !== "warm") return undefined;
-    // Without its driver its end was asked for, and waits for room on the disk.
+    // A record whose driver is missing is here only because its requested end waits for free disk space.
     const runtime = drivers.runtimes.get(status.handle.runtime);
     if (runtime === undefined || runtime.isAlive(status.handle)) return undefined;
     if (status.state === "warm") pool.drop(sandboxID);
@@ -56,7 +59,7 @@ export function openDeaths({ registry, drivers, ends, pool, limitEvents }: Death
         const { handle } = record.status;
         const runtime = drivers.runtimes.get(handle.runtime);
         const hits = await runtime?.limitHits(handle).catch(() => undefined);
-        // Asked after the count: a death in between keeps its reason.
+        // Liveness is checked after the count, so that a death in between keeps its reason.
         if (hits === undefined || runtime?.isAlive(handle) !== true) continue;
         const seen = hits.memoryKills;
         if (seen > 0) memoryKills.set(record.sandboxID, { seen, outlived: memoryKills.get(record.sandboxID)?.seen ?? 0 });
@@ -74,9 +77,9 @@ export function openDeaths({ registry, drivers, ends, pool, limitEvents }: Death
           if (end === undefined) throw error;
           await end;
         }
-        // The watch may have been faster.
+        // The watch may have ended it first.
         registry.owned(sandboxID);
-        // A full disk did not take its end: the reason of the failure is all there is to say.
+        // On a full disk the end is not recorded, so the original failure is all there is to report.
         throw error;
       }
     },

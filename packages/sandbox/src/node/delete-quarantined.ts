@@ -1,4 +1,4 @@
-// Deletes sandboxes that are quarantined: what nobody can read or run can still be removed, and what only it may have used goes with it.
+// Deletes quarantined sandboxes, and afterwards the files that only unreadable records may have referred to.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -12,7 +12,7 @@ import type { Registry } from "../records/registry.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
-import type { Held } from "./hold.ts";
+import type { Unusable } from "./unusable.ts";
 
 export type Strays = { readonly checkpoints: readonly string[]; readonly networks: readonly string[] };
 
@@ -21,7 +21,7 @@ export type QuarantineDeletionParts = {
   readonly lock: KeyedLock;
   readonly records: Pick<Records, "remove">;
   readonly registry: Pick<Registry, "get">;
-  readonly held: Pick<Held, "release">;
+  readonly unusable: Pick<Unusable, "release">;
   readonly ends: Pick<Ends, "delete">;
   readonly drivers: Pick<Drivers, "runtimes" | "toEnd">;
   readonly checkpoints: Pick<Checkpoints, "remove">;
@@ -31,20 +31,20 @@ export type QuarantineDeletionParts = {
 };
 
 export interface QuarantineDeletion {
-  /** @throws QUARANTINED when a part of it resists; then it stays quarantined. */
+  /** @throws QUARANTINED when a part of it cannot be removed; the sandbox then stays quarantined. */
   delete(sandboxID: string): Promise<void>;
   /**
-   * What lay in the home at the start without a readable record that names it, while there are unreadable ones; to be removed when
-   * the last of those is gone: nothing that was made later is among it.
+   * Remembers the files and networks that no readable record named at the start, while unreadable records exist. They are removed with the last
+   * unreadable record; nothing created since the start is among them.
    */
   remember(strays: Strays): void;
-  /** Removes what is remembered, if no record that cannot be read is left. */
+  /** Removes the remembered files and networks if no unreadable record is left. */
   clearRemembered(): Promise<void>;
 }
 
 export function openQuarantineDeletion(parts: QuarantineDeletionParts): QuarantineDeletion {
   // I26
-  const { lock, registry, held, ends, checkpoints, networks, quarantine, log } = parts;
+  const { lock, registry, unusable, ends, checkpoints, networks, quarantine, log } = parts;
   let remembered: Strays | undefined;
 
   async function clearRemembered(): Promise<void> {
@@ -59,7 +59,7 @@ export function openQuarantineDeletion(parts: QuarantineDeletionParts): Quaranti
 
   return {
     async delete(sandboxID) {
-      held.release(sandboxID);
+      unusable.release(sandboxID);
       if (registry.get(sandboxID) !== undefined) return ends.delete(sandboxID, "killed");
       await lock.runUnbounded(sandboxID, () => removeUnread(parts, sandboxID));
       await clearRemembered();
@@ -71,7 +71,7 @@ export function openQuarantineDeletion(parts: QuarantineDeletionParts): Quaranti
   };
 }
 
-/** Its record does not say which driver started it; the drivers' own marks do. */
+/** The record that would name the driver is unreadable; the marks that each driver writes show which one started the sandbox. */
 async function removeUnread({ home, records, drivers, quarantine, log }: QuarantineDeletionParts, sandboxID: string): Promise<void> {
   const left = { runtimeID: sandboxID, directory: join(home, "sandboxes", sandboxID) };
   try {
@@ -84,7 +84,7 @@ async function removeUnread({ home, records, drivers, quarantine, log }: Quarant
     quarantine.add({ kind: "sandbox", name: sandboxID, reason });
     fail("QUARANTINED", `sandbox '${sandboxID}' is quarantined: ${reason}`, { cause: error });
   }
-  // The row last: where it is left, what it may name is still known to have an owner.
+  // The row goes last: if a step fails, the files it may name still count as owned.
   records.remove(sandboxID);
   quarantine.drop("sandbox", sandboxID);
   log.info({ sandboxID }, "a sandbox that was quarantined is deleted");

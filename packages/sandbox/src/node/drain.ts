@@ -1,4 +1,4 @@
-// Drain: nothing new is taken, what runs is paused, and what is paused goes to other nodes where it can; it stays so over restarts until the node is made ready again.
+// Drain: the node accepts nothing new, pauses what runs, and moves paused sandboxes to other nodes where it can. The state survives restarts.
 import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -9,9 +9,9 @@ import { isOwned, isPaused, isRunning, type Registry, type RunningRecord } from 
 import type { CheckpointKind } from "../runtime/runtime.ts";
 import type { Capacity } from "./capacity.ts";
 import type { Drivers } from "./drivers.ts";
-import { inParallel } from "./hold.ts";
 import type { Moves } from "./move.ts";
 import type { Pauses } from "./pause.ts";
+import { inParallel } from "./unusable.ts";
 
 export type DrainParts = {
   readonly home: string;
@@ -25,27 +25,27 @@ export type DrainParts = {
 
 export interface Drain {
   readonly isDraining: boolean;
-  /** Kept in the home when it returns. */
+  /** The state is in the home's files when this returns. */
   set(isDraining: boolean): void;
   progress(): Omit<NodeDrain, "nodeID">;
-  /** When sandboxes can be paused: goes on with a drain of before. */
+  /** Continues a drain of an earlier run; called once sandboxes can be paused. */
   start(): void;
   close(): Promise<void>;
 }
 
-/** Each pause writes a sandbox's memory. */
+/** The number of concurrent pauses; each writes a sandbox's memory to disk. */
 const CONCURRENCY = 4;
 const MOVES_AT_ONCE = 2;
-/** What could not be paused, and what was on its way when the drain began. */
+/** The interval between rounds: some pauses fail, and some sandboxes were still starting when the drain began. */
 const AGAIN_MS = 5_000;
 const MAX_SHOWN = 100;
 const MAX_PAUSED_SHOWN = 1000;
 
 export function openDrain({ home, capacity, registry, drivers, pauses, moves, log }: DrainParts): Drain {
-  // There while the node drains; a line for each sandbox that the drain paused, and one with the node behind it for each that it handed over.
+  // The file exists while the node drains. It has a line "ID" per sandbox that the drain paused, and "ID NODE" per sandbox that it moved.
   const marker = join(home, "draining");
   const failed = new Map<string, string>();
-  /** On their way to another node, until that is noted. */
+  /** Sandboxes that are moving to another node and are not noted yet. */
   const leaving = new Set<string>();
   const closing = new AbortController();
   let isDraining = existsSync(marker);
@@ -66,7 +66,7 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
       note(sandboxID);
     } catch (error) {
       const { name, message } = asFailure(error);
-      // It was paused, or ended, by its client meanwhile.
+      // The client paused or ended it in the meantime.
       if (name === "SANDBOX_PAUSED" || name === "SANDBOX_NOT_FOUND") return void failed.delete(sandboxID);
       if (!failed.has(sandboxID)) log.error({ err: error, sandboxID }, "a sandbox could not be paused for the drain; it keeps running, retrying");
       failed.set(sandboxID, `could not be paused and runs on: ${message}`.slice(0, 500));
@@ -81,7 +81,7 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
       note(`${sandboxID} ${nodeID}`);
     } catch (error) {
       const { name, message } = asFailure(error);
-      // It has ended, or went by another way.
+      // It has ended, or was moved by another request.
       if (name === "SANDBOX_MOVED" || name === "SANDBOX_NOT_FOUND") return void failed.delete(sandboxID);
       failed.set(sandboxID, `could not be handed over: ${message}`.slice(0, 500));
     } finally {
@@ -89,7 +89,7 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
     }
   }
 
-  /** On a full disk the list is shorter, and the drain goes on. */
+  /** A full disk only shortens the list; the drain continues. */
   function note(line: string): void {
     if (!isDraining) return;
     try {
@@ -114,19 +114,19 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
   }
 
   async function work(): Promise<void> {
-    let said = false;
+    let isLogged = false;
     while (isDraining && !closing.signal.aborted) {
       const left = running();
       for (const sandboxID of failed.keys()) if (registry.get(sandboxID) === undefined) failed.delete(sandboxID);
-      if (left.length === 0 && !said) log.info("drained: no sandbox runs on this node");
-      said = left.length === 0;
-      const goesOn = () => isDraining && !closing.signal.aborted;
+      if (left.length === 0 && !isLogged) log.info("drained: no sandbox runs on this node");
+      isLogged = left.length === 0;
+      const continues = () => isDraining && !closing.signal.aborted;
       await inParallel(left, CONCURRENCY, async (record) => {
-        if (goesOn()) await pause(record);
+        if (continues()) await pause(record);
       });
       const paused = moves.isPossible ? [...registry.all()].filter(isPaused) : [];
       await inParallel(paused, MOVES_AT_ONCE, async ({ sandboxID }) => {
-        if (goesOn()) await handOver(sandboxID);
+        if (continues()) await handOver(sandboxID);
       });
       await sleep(AGAIN_MS, undefined, { signal: closing.signal, ref: false }).catch(() => undefined);
     }
@@ -136,7 +136,7 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
     if (!isDraining || !isStarted || working !== undefined || closing.signal.aborted) return;
     working = work().finally(() => {
       working = undefined;
-      // It was set again while the last round came to its end.
+      // The drain may have been set again while the last round finished.
       begin();
     });
   }
@@ -161,7 +161,7 @@ export function openDrain({ home, capacity, registry, drivers, pauses, moves, lo
       return {
         isDraining,
         running: runs,
-        // Whoever waits for none to be left then finds each in the list.
+        // Moving sandboxes count as paused, so that each is in the list of moved ones once the count is zero.
         paused: owned.length - runs + [...leaving].filter((sandboxID) => !owned.some((record) => record.sandboxID === sandboxID)).length,
         handsOver: moves.isPossible,
         failed: shown,

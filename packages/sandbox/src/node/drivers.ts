@@ -1,4 +1,4 @@
-// The drivers of a node: the one of new sandboxes, and those that earlier ones need; one that is gone is quarantined, and looked for again.
+// The node's drivers: the one for new sandboxes, and those that existing records need. A missing driver is quarantined and opened once it is back.
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -10,19 +10,19 @@ import { type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
 export interface Drivers {
   readonly runtime: OpenRuntime;
   readonly runtimes: ReadonlyMap<RuntimeName, OpenRuntime>;
-  /** @throws QUARANTINED with the reason when it cannot be used now. */
+  /** @throws QUARANTINED with the reason when the driver cannot be used now. */
   named(name: RuntimeName): OpenRuntime;
-  /** As `named`, to destroy with: also where the driver's program is gone. */
+  /** As `named`, for destroying only: works even if the driver's program is gone. */
   toEnd(name: RuntimeName): Promise<OpenRuntime>;
-  /** Opens those that were missing and are there now; their names. */
+  /** Opens missing drivers that are available again; returns their names. */
   reopen(): Promise<RuntimeName[]>;
-  /** Closes those that `toEnd` opened; `everything`: also those that only left something in the home. */
+  /** Closes the drivers that `toEnd` opened; with `everything`, also those that only left files in the home. */
   closeToEnd(options: { readonly everything: boolean }): Promise<void>;
 }
 
 export type DriversOptions = {
   readonly wanted: RuntimeName | "auto";
-  /** Drivers that records, snapshots and templates name. */
+  /** The drivers that records, snapshots and templates name. */
   readonly needed: ReadonlySet<RuntimeName>;
   readonly log: Log;
   readonly quarantine: Quarantine;

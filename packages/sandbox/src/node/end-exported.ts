@@ -1,4 +1,4 @@
-// `svc node --destroy-all`, where other nodes could take over what this home exported: the deployment forgets it first, or nothing is ended.
+// `svc node --destroy-all` where other nodes could take over exported sandboxes: the deployment forgets them first, or nothing is ended.
 import { readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,20 +19,20 @@ const SHOWN = 3;
 export type EndExportedParts = {
   readonly home: string;
   readonly settings: Pick<NodeSettings, "cluster" | "objects" | "node">;
-  /** They stay, for other nodes to go on with. */
+  /** Leaves exported sandboxes in the deployment, so that other nodes can resume them. */
   readonly isToLeave: boolean;
   readonly env: NodeJS.ProcessEnv;
   readonly log: Log;
 };
 
-/** @throws SETTING_INVALID where the settings that are needed are missing; ETCD_UNAVAILABLE, OBJECTS_UNAVAILABLE. */
+/** @throws SETTING_INVALID where settings that this needs are missing; ETCD_UNAVAILABLE, OBJECTS_UNAVAILABLE. */
 export async function endExported({ home, settings, isToLeave, env, log }: EndExportedParts): Promise<void> {
   const notes = join(home, "snapshot-transfer", "exported");
   const exported = namesIn(notes).flatMap((note) => {
     const [, sandboxID, checkpointID] = EXPORTED.exec(note) ?? [];
     return sandboxID === undefined || checkpointID === undefined ? [] : [{ note, sandboxID, checkpointID }];
   });
-  // Without its note a later start of this home takes none of it away.
+  // Without the note, a later start of this home does not remove the sandbox's data from object storage.
   if (isToLeave) for (const { note } of exported) await rm(join(notes, note), { force: true });
   if (exported.length === 0 || isToLeave) return;
   const isMember = readMembership(home) !== undefined;
@@ -55,7 +55,7 @@ export async function endExported({ home, settings, isToLeave, env, log }: EndEx
     const owners = await ownership?.load();
     for (const { note, sandboxID, checkpointID } of exported) {
       const owner = owners?.get(sandboxID)?.nodeID ?? nodeID;
-      // First the list: what is not in it any more nobody takes over while its files go.
+      // The record goes first: no node takes over an unlisted sandbox while its files are removed.
       if (owner === nodeID) {
         await ownership?.forget(sandboxID);
         await store.delete(`${MANIFESTS}sandboxes/${sandboxID}/${checkpointID}`);

@@ -1,4 +1,4 @@
-// Ends a sandbox: decided on disk first, then torn down; whoever asks again waits for the same end.
+// Ends a sandbox: the decision is written to disk first, then its parts are torn down. Repeated requests wait for the same end.
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
@@ -11,11 +11,11 @@ import type { Drivers } from "./drivers.ts";
 import type { NodeMetrics, Stages } from "./node-metrics.ts";
 import type { ProxyLink } from "./proxy-link.ts";
 
-/** What envd knows of its processes is worth no more than this. */
+/** The time to collect the processes' output from envd before the sandbox ends. */
 const COLLECT_MS = 100;
 
 export type EndParts = {
-  /** Pause, resume, checkpoint and end of one sandbox wait for each other instead of meeting half-way. */
+  /** Serializes pause, resume, checkpoint and end of one sandbox. */
   readonly lock: KeyedLock;
   readonly registry: Registry;
   readonly drivers: Drivers;
@@ -33,23 +33,23 @@ export type EndParts = {
 
 export interface Ends {
   /**
-   * Returns when nothing of the sandbox is left, or a part resists: that is logged, and tried again by `retry` (I2).
-   * @throws DISK_FULL when its end could not be recorded: then it goes on as it is.
+   * Returns when no part of the sandbox is left, or when a part could not be removed: that is logged, and `retry` removes it (I2).
+   * @throws DISK_FULL when the end could not be recorded; the sandbox then continues unchanged.
    */
   delete(sandboxID: string, reason: DeathReason): Promise<void>;
-  /** As `delete`, for whoever has nobody to answer to: an end that the disk does not take is tried again by `retry`. */
+  /** As `delete`, for callers that do not report failures to a client: `retry` repeats an end that the full disk did not record. */
   end(sandboxID: string, reason: DeathReason): Promise<void>;
-  /** Whether its end is asked for, and no disk has taken it yet. */
+  /** True while the end was requested but could not be recorded. */
   isUndecided(sandboxID: string): boolean;
-  /** For the watch: ends that are not finished. */
+  /** Called by the watch; repeats the ends that are not finished. */
   retry(): void;
 }
 
 export function openEnds(parts: EndParts): Ends {
   const { lock, registry, drivers, log } = parts;
-  /** Ends under way, by sandbox: at most one each. */
+  /** The ends under way, one per sandbox. */
   const underWay = new Map<string, Promise<void>>();
-  /** Sandboxes whose end no disk has taken yet, and those of which a part resists. */
+  /** `undecided`: sandboxes whose end could not be recorded; `resisting`: those of which a part could not be removed. */
   const undecided = new Map<string, DeathReason>();
   const resisting = new Set<string>();
 
@@ -76,7 +76,7 @@ export function openEnds(parts: EndParts): Ends {
     if (before === undefined) return;
     if (isRunning(before) && drivers.runtimes.get(before.status.handle.runtime)?.isAlive(before.status.handle) === true)
       await parts.collect(sandboxID, COLLECT_MS);
-    // I2: from here the end is certain, whatever happens to this process.
+    // I2: from here the end is completed, even if this process is killed.
     registry.move(sandboxID, { event: "dying", reason });
     try {
       await tearDown(parts, sandboxID);
@@ -107,7 +107,7 @@ async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
   const { handle, claim, kept, reason } = record.status;
   const left = { runtimeID: sandboxID, directory: record.directory };
   const stage = stages(handle?.runtime ?? drivers.runtime.name);
-  // The checkpoint first: it is what a full disk waits for, and nothing that goes on needs it.
+  // The checkpoint goes first: its removal is what frees space on a full disk, and no later step needs it.
   if (kept !== undefined) await stage("release", () => checkpoints.remove(kept.checkpointID));
   await stage("destroy", async () => {
     if (handle === undefined) await Promise.all([...drivers.runtimes.values()].map((runtime) => runtime.destroy(left)));
@@ -117,7 +117,7 @@ async function tearDown(parts: EndParts, sandboxID: string): Promise<void> {
   if (network !== undefined) await stage("detach", async () => networks?.detach(network));
   if (claim !== undefined) {
     metrics.ended.inc({ reason });
-    // While the record is there: a kill in between reports it twice, rather than never.
+    // The event precedes the removal of the record: after a kill in between it is reported twice rather than never.
     report("sandbox.ended", record, { reason });
   }
   await stage("forget", async () => registry.forget(sandboxID));

@@ -1,4 +1,4 @@
-// Fork: one checkpoint of a running sandbox, and as many new sandboxes that go on from it.
+// Fork: takes one checkpoint of a running sandbox and starts the requested number of new sandboxes from it.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
@@ -9,18 +9,18 @@ import type { Claim } from "../records/state.ts";
 import type { Template } from "../template/template.ts";
 import type { Admission } from "./admission.ts";
 import type { AnswerSandbox } from "./answer.ts";
-import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
 import type { Capacity } from "./capacity.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import type { HandOver } from "./hand-over.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
 import type { PrecreatedPool } from "./precreated-pool.ts";
+import { type RetryStartParts, retryStart } from "./retry-start.ts";
 import type { StartWarm } from "./start.ts";
 import type { Timeouts } from "./timeout.ts";
 
 export type Forked = { readonly sandbox: SandboxAnswer } | { readonly error: { readonly code: number; readonly message: string } };
 
-export type ForkParts = BeginAgainParts & {
+export type ForkParts = RetryStartParts & {
   readonly precreatedPool: Pick<PrecreatedPool, "take">;
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "running">;
@@ -36,7 +36,7 @@ export type ForkParts = BeginAgainParts & {
   readonly report: Report;
 };
 
-/** A result or an error per child, in no order. @throws when the checkpoint fails; then there are no children. */
+/** Returns a result or an error per child, in no particular order. @throws when the checkpoint fails; there are no children then. */
 export type ForkSandbox = (sandboxID: string, count: number, timeoutSeconds: number | undefined) => Promise<Forked[]>;
 
 export function openFork(parts: ForkParts): ForkSandbox {
@@ -76,7 +76,7 @@ async function child(parts: ForkParts, source: RunningRecord, template: Template
   };
   try {
     const owned = await capacity.reserve(() =>
-      beginAgain(parts, async () => handOver(await admission.run(() => start(template, claim.egress, precreatedPool.take)), asked, "copied")),
+      retryStart(parts, async () => handOver(await admission.run(() => start(template, claim.egress, precreatedPool.take)), asked, "copied")),
     );
     return { sandbox: answer(owned) };
   } catch (error) {
@@ -85,7 +85,7 @@ async function child(parts: ForkParts, source: RunningRecord, template: Template
   }
 }
 
-/** The source as something to start from; only for its own children. */
+/** Returns the source as a template, for its own children only. */
 function templateOf({ templateID, image, limits, envd, envdVersion, status }: RunningRecord, checkpointID: string): Template {
   const { claim, handle } = status;
   return {

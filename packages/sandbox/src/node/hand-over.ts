@@ -1,4 +1,4 @@
-// Hands a warm sandbox over to its client: envd gets its identity, then the claim is recorded; from there on it is theirs.
+// Hands a warm sandbox over to its client: envd gets its identity, then the claim is recorded, and from then on the client owns it.
 import { fail } from "@svc/contract/failures.ts";
 import type { Report } from "../observe/open-observe.ts";
 import type { Clock } from "../records/clock.ts";
@@ -26,7 +26,7 @@ export type HandOver = (
   idempotent?: { readonly key: string; readonly bodyHash: string } | undefined,
 ) => Promise<Answerable>;
 
-/** It ends when it cannot be handed over. */
+/** A sandbox that cannot be handed over is ended. */
 export function openHandOver({ clock, registry, identities, ends, stages, report }: HandOverParts): HandOver {
   return async (warm, asked, origin, idempotent) => {
     const { sandboxID, templateID } = warm;

@@ -1,4 +1,4 @@
-// What a sandbox learns about itself: all of it when it is new, what may have changed when it comes back.
+// The identity that a sandbox gets: complete when it is new, only what may have changed when it is resumed.
 import { randomBytes, randomUUID } from "node:crypto";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Identity, SendIdentity } from "../agent/init.ts";
@@ -10,16 +10,16 @@ const ENTROPY_BYTES = 64;
 
 export type Named = Pick<SandboxRecord, "sandboxID" | "templateID" | "initKey">;
 
-/** Whose the system is that envd finds: made for this sandbox, its own of before at another place, or somebody else's. */
+/** The origin of the system that envd runs in: made for this sandbox, its own from before (`returned`), or another sandbox's (`copied`). */
 export type Origin = "fresh" | "returned" | "copied";
 
 /** Each @throws SANDBOX_START_FAILED when envd refuses or does not answer. */
 export interface Identities {
-  /** Everything, for an envd that knows nothing or believes to be another's. */
+  /** Sends everything, to an envd that has no identity yet or that of its source. */
   sendAll(named: Named, handle: RuntimeHandle, claim: Claim, origin: Origin): Promise<void>;
-  /** For one that comes back as itself: the token (the seed may be another), the clock, the resolver. */
+  /** Sends a resumed sandbox its token (the seed may have changed), the time and the DNS server. */
   sendReturn(named: Named, handle: RuntimeHandle, claim: Claim): Promise<void>;
-  /** The token alone: the seed may be another than at the last start. */
+  /** Sends only the token: the seed may have changed since the last start. */
   sendToken(named: Named, handle: RuntimeHandle): Promise<void>;
 }
 
@@ -27,7 +27,7 @@ export type IdentityParts = {
   readonly seed: string;
   readonly clock: Clock;
   readonly send: SendIdentity;
-  /** For the hooks of a template, in a copy. */
+  /** The time that a template's on-copy hooks may take. */
   readonly onCopyMs: number;
 };
 
@@ -55,15 +55,15 @@ export function openIdentities({ seed, clock, send, onCopyMs }: IdentityParts): 
         defaultUser: handle.onlyUser ?? claim.user,
         defaultWorkdir: claim.workdir,
         strictFiles: claim.strictFiles === true,
-        ...(origin === "fresh" ? {} : place(handle)),
+        ...(origin === "fresh" ? {} : nameserverOf(handle)),
         ...(origin === "copied" ? { hostname: sandboxID, machineId: randomBytes(16).toString("hex"), onCopyMs } : {}),
       });
     },
-    sendReturn: ({ sandboxID, initKey }, handle, claim) => send(handle, initKey, { ...passing(sandboxID, claim), ...place(handle) }),
+    sendReturn: ({ sandboxID, initKey }, handle, claim) => send(handle, initKey, { ...passing(sandboxID, claim), ...nameserverOf(handle) }),
     sendToken: ({ sandboxID, initKey }, handle) => send(handle, initKey, { sandboxId: sandboxID, accessToken: tokenOf(sandboxID) }),
   };
 }
 
-function place({ network }: RuntimeHandle) {
+function nameserverOf({ network }: RuntimeHandle) {
   return network === undefined ? {} : { nameserver: network.gatewayAddress };
 }

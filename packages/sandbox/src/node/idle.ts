@@ -1,4 +1,4 @@
-// Pauses sandboxes that do nothing and that traffic may resume: after their own time of idleness, or sooner where memory or places are short.
+// Pauses idle sandboxes that traffic may resume: after their idle time, or sooner where memory or capacity is short.
 import { freemem } from "node:os";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -22,34 +22,34 @@ export type IdleParts = {
 };
 
 export interface Idle {
-  /** Pauses the sandbox that was idle longest, so that another may run; false where none may be paused. */
-  makeRoom(): Promise<boolean>;
-  /** The seconds of idleness after which such a sandbox is paused; 0: never. */
+  /** Pauses the sandbox that was idle longest, to free capacity; false where none may be paused. */
+  pauseOne(): Promise<boolean>;
+  /** Returns the seconds of idleness after which the sandbox is paused; 0: never. */
   secondsOf(claim: Pick<Claim, "autoResume" | "idlePauseSeconds">): number;
   start(): void;
   close(): Promise<void>;
 }
 
 const LOOK_MS = 1_000;
-/** Where something is short; a client between two requests is not interrupted. */
+/** The minimum idle time where memory or capacity is short; it spares a client that is between two requests. */
 const SHORTEST_MS = 5_000;
-/** Part of one processor. envd and the sandbox's kernel by themselves take less than a hundredth. */
+/** As a fraction of one processor. An idle envd and sandbox kernel use less than 0.01. */
 const IDLE_CPU = 0.02;
-/** After a pause that failed. */
+/** The delay after a failed pause. */
 const RETRY_MS = 60_000;
 
-/** `againMs`: not paused before, since that failed; the attempt itself looks like work of the sandbox. */
+/** `againMs`: no attempt before this time, set after a failed pause, which itself looks like work of the sandbox. */
 type Track = { life: string; cpuNs: number; atMs: number; traffic: number; deadlineMs: number; activeMs: number; againMs: number };
 
 export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"], "idle_pause_seconds" | "idle_pause_below_memory_mb">): Idle {
   const { registry, drivers, pauses, proxy, metrics, log } = parts;
   const tracks = new Map<string, Track>();
-  const counter = metrics.counter("svc_node_idle_pauses_total", "Sandboxes that were paused since they did nothing, by what made it their turn.", ["cause"]);
+  const counter = metrics.counter("svc_node_idle_pauses_total", "Idle sandboxes that were paused, by cause.", ["cause"]);
   for (const cause of idleCauses) counter.inc({ cause }, 0);
   let timer: NodeJS.Timeout | undefined;
   let looking: Promise<void> | undefined;
-  /** Those who need a place are served one after the other: each pauses one. */
-  let making: Promise<unknown> = Promise.resolve();
+  /** Serializes the requests for capacity, since each pauses one sandbox. */
+  let pausing: Promise<unknown> = Promise.resolve();
   let isClosed = false;
 
   const secondsOf: Idle["secondsOf"] = (claim) => (claim.autoResume ? (claim.idlePauseSeconds ?? settings.idle_pause_seconds) : 0);
@@ -60,7 +60,7 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
     for (const record of registry.all()) if (isRunning(record) && limitMs(record) > 0) yield record;
   }
 
-  /** Whether something came for it since the last look, or is under way. */
+  /** True if requests came since the last look, or are open. */
   function hasTraffic({ sandboxID, status }: RunningRecord, track: Track): boolean {
     const { open, begun } = proxy.trafficOf(sandboxID);
     return open > 0 || begun !== track.traffic || status.claim.deadlineMs !== track.deadlineMs;
@@ -82,7 +82,7 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
     tracks.set(sandboxID, { ...now, activeMs: isActive ? nowMs : known.activeMs, againMs: known?.life === life ? known.againMs : 0 });
   }
 
-  /** Longest idle first. */
+  /** Returns the sandboxes idle for at least this time, longest first. */
   function idleFor(leastMs: (record: RunningRecord) => number): RunningRecord[] {
     const nowMs = performance.now();
     const activeMs = ({ sandboxID }: RunningRecord) => tracks.get(sandboxID)?.activeMs ?? nowMs;
@@ -90,7 +90,7 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
     return [...candidates()].filter((record) => mayTry(record) && nowMs - activeMs(record) >= leastMs(record)).sort((a, b) => activeMs(a) - activeMs(b));
   }
 
-  /** @returns whether it is paused now. */
+  /** @returns true if the sandbox is paused now. */
   async function sleep(record: RunningRecord, outbound: ReadonlySet<string> | undefined, cause: IdleCause): Promise<boolean> {
     const { sandboxID, status } = record;
     const track = tracks.get(sandboxID);
@@ -134,7 +134,7 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
     for (const record of spare) if (!isClosed && isShort() && !due.includes(record)) await sleep(record, outbound, "memory");
   }
 
-  async function makeRoom(): Promise<boolean> {
+  async function pauseLongestIdle(): Promise<boolean> {
     const idle = idleFor(() => SHORTEST_MS);
     if (idle.length === 0) return false;
     const outbound = await readOutbound();
@@ -144,10 +144,10 @@ export function openIdle(parts: IdleParts, settings: Pick<NodeSettings["sandbox"
 
   return {
     secondsOf,
-    makeRoom() {
-      const made = making.then(makeRoom, makeRoom);
-      making = made.catch(() => undefined);
-      return made;
+    pauseOne() {
+      const paused = pausing.then(pauseLongestIdle, pauseLongestIdle);
+      pausing = paused.catch(() => undefined);
+      return paused;
     },
     start() {
       timer ??= setInterval(() => {

@@ -1,11 +1,11 @@
-// Events about limits that took effect inside a sandbox which lives on: programs ended for memory, memory and forks refused.
+// Events about limits that took effect inside a sandbox that continues to run: processes killed for memory, memory and forks refused.
 import type { Report } from "../observe/open-observe.ts";
 import type { Clock } from "../records/clock.ts";
 import type { RunningRecord } from "../records/registry.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import type { LimitHits } from "../runtime/runtime.ts";
 
-/** A fork bomb that goes on is refused without end; it is one event in so long. */
+/** A fork bomb is refused without end; this limits its events to one per period. */
 const QUIET_MS = 30_000;
 
 type Counts = Pick<LimitHits, "memoryKills" | "memoryRefusals" | "taskRefusals">;
@@ -14,7 +14,7 @@ type Seen = { readonly life: string; reported: Counts; memoryAtMs: number; tasks
 const none: Counts = { memoryKills: 0, memoryRefusals: 0, taskRefusals: 0 };
 
 export interface LimitEvents {
-  /** Reports what is new since the last call. */
+  /** Reports the hits since the last call. */
   note(record: RunningRecord, hits: LimitHits): void;
   /** Forgets sandboxes that no longer run. */
   endRound(isKept: (sandboxID: string) => boolean): void;

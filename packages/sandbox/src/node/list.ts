@@ -1,4 +1,4 @@
-// The listing: which sandboxes match, in a stable order, page by page.
+// The listing: sandboxes that match a filter, in a stable order, page by page.
 import { CLIENT_ID } from "@svc/contract/fields.ts";
 import { type SandboxFilter, sandboxMatcher } from "@svc/contract/list-filter.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
@@ -27,7 +27,7 @@ type WallTimes = ReturnType<typeof openWallTimes>;
 export type ShownRecord = Pick<OwnedRecord, "sandboxID" | "templateID" | "limits" | "envdVersion" | "status">;
 
 export interface Listing {
-  /** One page, and the token of the next one where more follow. */
+  /** Returns one page, and the token of the next page if more sandboxes follow. */
   page(query: ListQuery): { items: ListedSandbox[]; next: string | undefined };
   all(filter: SandboxFilter): ListedSandbox[];
   detail(record: ShownRecord): SandboxDetail;
@@ -66,7 +66,7 @@ export function listed(wallTimes: WallTimes, record: ShownRecord): ListedSandbox
   };
 }
 
-/** When it ends or pauses; of a paused one, when it was paused. Right also after the wall clock was set. */
+/** Returns when the sandbox ends or pauses; for a paused one, when it was paused. Steps of the wall clock do not affect it. */
 function endWallMs(wallTimes: WallTimes, { status }: ShownRecord): number {
   if (status.state === "paused" || status.state === "resuming") return status.pausedAtWallMs;
   return wallTimes(status.claim.deadlineMs);

@@ -57,7 +57,7 @@ async function run(argv: readonly string[]): Promise<number> {
   await lockHome(home, "node");
   const log = destroyAll ? openSentences("svc node") : openLog("node", settings.node.log_level);
   const metrics = openMetrics();
-  // Before anything is made on the host for a node that could not be reached.
+  // A node that could not be reached must not create anything on the host, so the port is tried first.
   if (!destroyAll) await tryListening(settings.node.listen);
   if (destroyAll) await endExported({ home, settings, isToLeave, env: process.env, log });
   const apiKey = destroyAll ? undefined : loadApiKey({ home, env: process.env });
@@ -114,7 +114,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   });
   app.server.keepAliveTimeout = KEEP_ALIVE_MS;
   app.server.requestTimeout = 0;
-  // An abstract socket: no file that a kill could leave, and no sandbox is in this network namespace.
+  // An abstract socket leaves no file behind after a kill, and no sandbox shares this network namespace.
   const control = `\0svc-node-${process.pid}-${randomBytes(6).toString("hex")}`;
   await app.listen({ path: control });
 
@@ -147,23 +147,23 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   templates.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port);
   const stateFile = join(home, "node.json");
-  // The client of this machine sends the API key only to the process that this file names.
+  // Clients on this machine send the API key only to the process that this file names.
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
   const described = `${JSON.stringify({ ...self, runtime: node.runtime, apiKeySource: apiKey.source })}\n`;
   const kept = keepStateFile(stateFile, described, () =>
-    log.error({ stateFile }, "the disk is full: the file with the node's address is written once there is room; the node serves meanwhile"),
+    log.error({ stateFile }, "the disk is full: the file with the node's address is written once there is space; the node serves meanwhile"),
   );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
   const fenced = node.membership?.presence.fenced.then(({ kind, reason }) => {
-    log.error({ reason }, fencedWords[kind]);
+    log.error({ reason }, fencedMessages[kind]);
     process.kill(process.pid, "SIGTERM");
     return 1;
   });
   ready("node", url);
 
   const code = await untilStopped(log, [
-    // First: from here on the port may be another's.
+    // The file goes first: once the port is closed, another process may open it.
     { name: "state file", close: async () => kept.remove() },
     { name: "proxy", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
@@ -171,12 +171,12 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     { name: "watch", close: watch.close },
     ...node.parts(false),
   ]);
-  // Whoever supervises it starts it again.
+  // A non-zero code makes the supervisor restart a fenced node.
   return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
 }
 
-/** What the log says of a node that its deployment does not count as this process any more. */
-const fencedWords: Readonly<Record<Fence["kind"], string>> = {
+/** Log messages for a node whose deployment no longer counts it as this process. */
+const fencedMessages: Readonly<Record<Fence["kind"], string>> = {
   dead: "this node was declared dead: it stops, and finds out at its next start what it still owns",
   removed: "this node was removed from the deployment: it stops; started again, it joins again, and what ran on it ends",
   replaced: "another process runs as this node: this one stops",
@@ -184,7 +184,7 @@ const fencedWords: Readonly<Record<Fence["kind"], string>> = {
     "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
 };
 
-/** Where gateways and other nodes reach it. */
+/** Returns the URL at which gateways and other nodes reach this node. */
 function advertisedAt({ cluster, node }: NodeSettings, port: number): string {
   if (cluster.advertise !== "") return cluster.advertise.replace(/\/$/, "");
   const { host } = node.listen;
@@ -211,10 +211,10 @@ function cannotListen({ host, port }: ListenAddress, error: unknown): never {
   fail("SETTING_INVALID", `setting node.listen: cannot listen on ${host}:${port}: ${why}; ${advice}`, { cause: error });
 }
 
-/** Sandboxes go on; only this process takes no more requests. */
+/** Stops taking requests; the sandboxes keep running. */
 async function stopTaking(node: Node, close: () => Promise<void>): Promise<void> {
   node.capacity.stop();
-  // Gateways and readers of events would keep the proxy from closing.
+  // Long-lived streams to gateways and readers of events would keep the proxy from closing.
   node.observe.streams.end();
   node.cluster.end();
   await close();

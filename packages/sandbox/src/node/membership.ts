@@ -2,7 +2,7 @@
 import type { JoinParts, Membership } from "../cluster/join.ts";
 import type { NodeSettings } from "./settings.ts";
 
-/** Nothing of it is loaded where the node stands alone. */
+/** The import is dynamic so that a node that runs alone loads none of the cluster's code. */
 export async function joined(
   home: string,
   { cluster, node }: NodeSettings,

@@ -1,4 +1,4 @@
-// Moves a sandbox to another node: paused and exported here, offered in etcd, taken there, then forgotten here.
+// Moves a sandbox to another node: it is paused and exported here, offered in etcd, taken over there, then forgotten here.
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { call } from "@svc/contract/call.ts";
@@ -27,7 +27,7 @@ import type { ResumeSandbox } from "./resume.ts";
  *                                 owner: there ◀───────── take
  *   forget it ◀───────────────────────────────────────── on record, resumed if it ran
  *
- * Whoever is killed in between: the record says whose it is, and each of the two reads it before it serves again.
+ * If a node is killed in between, etcd's record names the owner, and both nodes read it before they serve again.
  */
 export type MoveParts = {
   readonly apiKey: string;
@@ -46,20 +46,20 @@ export type MoveParts = {
 };
 
 export interface Moves {
-  /** Whether sandboxes can move at all: there are other nodes, and a place that all of them reach. */
+  /** True where sandboxes can move: there are other nodes, and object storage that all of them share. */
   readonly isPossible: boolean;
-  /** To this node, or to one that has room. @throws what `moveSandbox` lists; then it is here as it was. */
+  /** Moves to node `asked`, or to any that accepts it. @throws the failures that `moveSandbox` lists; the sandbox is then here, as it was. */
   move(sandboxID: string, asked: string | undefined): Promise<MovedSandbox>;
 }
 
-/** Nodes that are asked, one after the other. */
+/** The maximum number of nodes asked, one after the other. */
 const MAX_TARGETS = 3;
-/** Requests that a sandbox has taken may be answered for so long before it is paused; those that come meanwhile wait. */
+/** The time for the sandbox to answer the requests it has received, before it is paused; newer ones wait. */
 const GRACE_MS = 250;
 const GRACE_LOOK_MS = 5;
 const TAKE_MS = 15 * 60_000;
-/** What another node may not say. */
-const nodesOwn = new Set<FailureName>([
+/** Failures of the asked node alone, after which the next node is asked. */
+const passesToNext = new Set<FailureName>([
   "CAPACITY_EXHAUSTED",
   "TOO_MANY_REQUESTS",
   "SNAPSHOT_UNSUITABLE",
@@ -94,7 +94,7 @@ export function openMoves(parts: MoveParts): Moves {
           return leave({ ...parts, ownership, exports }, sandboxID, { targets, timeoutSeconds, stages });
         });
       } catch (error) {
-        if (timeoutSeconds !== undefined) await goOn(sandboxID, timeoutSeconds);
+        if (timeoutSeconds !== undefined) await resumeHere(sandboxID, timeoutSeconds);
         throw error;
       }
       const stoodStillMs = Math.round(performance.now() - begin);
@@ -107,10 +107,10 @@ export function openMoves(parts: MoveParts): Moves {
     },
   };
 
-  /** The time it has left, where it ran. */
+  /** Pauses the sandbox and returns its remaining time in seconds; undefined if it was paused already. */
   async function paused(sandboxID: string, stages: Stages): Promise<number | undefined> {
     let record = registry.get(sandboxID);
-    // A pause or resume under way is waited for: how it ends says what there is to move.
+    // A pause or resume under way decides what there is to move, so it is awaited.
     if (!isRunning(record) && !isPaused(record)) {
       await parts.lock.run(sandboxID, async () => {});
       record = registry.get(sandboxID);
@@ -123,7 +123,7 @@ export function openMoves(parts: MoveParts): Moves {
     try {
       await parts.pauses.pause(sandboxID, { kind: checkpoints.has("memory") ? "memory" : "filesystem", cause: "move" });
     } catch (error) {
-      // Another's pause came first: it moves as the paused one that it is.
+      // The sandbox was paused concurrently, so it moves as a paused one.
       if (asFailure(error).name === "SANDBOX_PAUSED") return undefined;
       throw error;
     }
@@ -131,8 +131,8 @@ export function openMoves(parts: MoveParts): Moves {
     return timeoutSeconds;
   }
 
-  async function goOn(sandboxID: string, timeoutSeconds: number): Promise<void> {
-    // Its pause may be what failed; or it is where it was to go.
+  async function resumeHere(sandboxID: string, timeoutSeconds: number): Promise<void> {
+    // The sandbox may still run, if its pause failed, or may have moved after all.
     if (!isPaused(registry.get(sandboxID))) return;
     await parts
       .resume(sandboxID, { timeoutSeconds, cause: "request" })
@@ -141,9 +141,9 @@ export function openMoves(parts: MoveParts): Moves {
 }
 
 type Leaving = MoveParts & { readonly ownership: Ownership; readonly exports: NonNullable<SnapshotTransfer["exports"]> };
-type Way = { readonly targets: readonly NodeRecord[]; readonly timeoutSeconds: number | undefined; readonly stages: Stages };
+type Plan = { readonly targets: readonly NodeRecord[]; readonly timeoutSeconds: number | undefined; readonly stages: Stages };
 
-async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSeconds, stages }: Way): Promise<Done> {
+async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSeconds, stages }: Plan): Promise<Done> {
   const { apiKey, ownership, exports, lock, registry, claims, transfer } = parts;
   const begin = performance.now();
   const stage = (name: string) => parts.log.debug({ stage: name, sandboxID }, "stage begins");
@@ -169,7 +169,7 @@ async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSecond
     });
     return { nodeID, resumeFailed: answer.resumeFailed };
   } catch (error) {
-    // One that did not answer may have taken it all the same: then this says so, and it is not here any more.
+    // A node that did not answer may have taken the sandbox all the same; SANDBOX_MOVED says so.
     const nodeID = await lock
       .run(sandboxID, () => claims.keep(sandboxID))
       .then(
@@ -190,7 +190,7 @@ async function firstThatTakes<T>({ log }: Leaving, targets: readonly NodeRecord[
     } catch (error) {
       last = asFailure(error);
       log.warn({ nodeID, reason: last.message }, "a node did not take a sandbox over");
-      if (!nodesOwn.has(last.name)) break;
+      if (!passesToNext.has(last.name)) break;
     }
   }
   throw new Failure(last?.name ?? "CAPACITY_EXHAUSTED", `no other node took the sandbox: ${last?.message ?? "there is none"}`, { cause: last });

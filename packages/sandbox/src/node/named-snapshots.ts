@@ -1,4 +1,4 @@
-// Snapshots as clients know them: found by id, name and tag, shown page by page, deleted; and templates for new sandboxes.
+// Snapshots as clients see them: found by id, name and tag, listed page by page, deleted, and used as templates for new sandboxes.
 import type { NameRecord } from "@svc/contract/cluster.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
@@ -15,9 +15,9 @@ export type NamedSnapshotsParts = {
   readonly snapshots: Snapshots;
   readonly checkpoints: Pick<Checkpoints, "remove">;
   readonly quarantine: Pick<Quarantine, "drop" | "find">;
-  /** Warm sandboxes of a deleted one are ended. */
+  /** Ends the warm sandboxes of a deleted snapshot. */
   readonly forget: Pool["forget"];
-  /** What only it may have used goes with one whose record cannot be read. */
+  /** Removes files that only unreadable records may have referred to, once the last of them is gone (I26). */
   readonly clearRemembered: QuarantineDeletion["clearRemembered"];
   readonly report: Report;
 };
@@ -27,18 +27,18 @@ export type SnapshotPageQuery = SnapshotQuery & { readonly limit: number; readon
 export interface NamedSnapshots {
   /** @throws SNAPSHOT_NOT_FOUND; QUARANTINED where its record cannot be read. */
   get(asked: string): SnapshotInfo;
-  /** One page, newest first, and the token of the next one where more follow. */
+  /** Returns one page, newest first, and the token of the next page if more follow. */
   page(query: SnapshotPageQuery): { readonly items: SnapshotInfo[]; readonly next: string | undefined };
-  /** Whether there was one by that id or name, readable or not; running sandboxes of it go on, and starts under way finish. */
+  /** Deletes a snapshot, readable or not; false if there is none by that id or name. Its running sandboxes continue, and starts under way finish. */
   delete(asked: string): Promise<boolean>;
-  /** Takes what names mean on other nodes; of how many it knew less. @throws DISK_FULL. */
-  settle(told: readonly NameRecord[]): number;
-  /** What a create finds under an id or name that is a snapshot's. */
+  /** Merges other nodes' records of snapshot names; returns how many were news to this node. @throws DISK_FULL. */
+  settle(records: readonly NameRecord[]): number;
+  /** Returns the snapshot of this id or name as a template. */
   template(asked: string): Template | undefined;
 }
 
 export function openNamedSnapshots({ snapshots, checkpoints, quarantine, forget, clearRemembered, report }: NamedSnapshotsParts): NamedSnapshots {
-  /** Its files are among those that nobody is known to need. */
+  /** Deletes a snapshot whose record is unreadable; its files are found among those that no record names. */
   async function deleteUnreadable(asked: string): Promise<boolean> {
     const snapshotID = snapshots.unreadable(asked);
     if (snapshotID === undefined) return false;
@@ -51,8 +51,8 @@ export function openNamedSnapshots({ snapshots, checkpoints, quarantine, forget,
 
   return {
     get(asked) {
-      const held = quarantine.find("snapshot", snapshots.unreadable(asked) ?? "");
-      if (held !== undefined) fail("QUARANTINED", `snapshot '${asked}' is quarantined: ${held.reason}`);
+      const unreadable = quarantine.find("snapshot", snapshots.unreadable(asked) ?? "");
+      if (unreadable !== undefined) fail("QUARANTINED", `snapshot '${asked}' is quarantined: ${unreadable.reason}`);
       const found = snapshots.find(asked) ?? fail("SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found; \`svc snapshot list\` lists them`);
       return shownSnapshot(found);
     },
@@ -74,8 +74,8 @@ export function openNamedSnapshots({ snapshots, checkpoints, quarantine, forget,
       report("snapshot.deleted", { sandboxID: snapshot.sandboxID, templateID: snapshot.snapshotID }, {});
       return true;
     },
-    settle(told) {
-      const { changed, unnamed } = snapshots.settle(told);
+    settle(records) {
+      const { changed, unnamed } = snapshots.settle(records);
       for (const { snapshotID, sandboxID } of unnamed) report("snapshot.unnamed", { sandboxID, templateID: snapshotID }, {});
       return changed;
     },
@@ -86,12 +86,12 @@ export function openNamedSnapshots({ snapshots, checkpoints, quarantine, forget,
   };
 }
 
-/** Newest first, so a later moment is a lower one. */
+/** Lists are newest first, so later snapshots have lower positions. */
 function positionOf({ createdAtWallMs, snapshotID }: NamedSnapshot): Position {
   return [-createdAtWallMs, snapshotID];
 }
 
-/** A snapshot as something to start from. */
+/** Returns a snapshot as a template. */
 function templateOf(snapshot: NamedSnapshot): Template {
   const { snapshotID, limits, names } = snapshot;
   return {

@@ -1,4 +1,4 @@
-// Drains, readies and removes nodes: this one by itself, others of its deployment by their records in etcd.
+// Drains, readies and removes nodes: this one directly, others of its deployment through their records in etcd.
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { nodeControlOperations } from "@svc/contract/node-control.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
@@ -22,7 +22,7 @@ export function nodeControlHandlers({ home, drain, membership }: NodeControlPart
       const isDraining = status === "draining";
       if (isOwn(nodeID)) {
         drain.set(isDraining);
-        // Others read it there; a node that etcd does not hear from drains all the same.
+        // Other nodes read the status in etcd; the node drains even if etcd cannot be reached.
         await membership?.members.setDraining(membership.nodeID, isDraining).catch((error: unknown) => {
           const { message } = asFailure(error);
           const done = isDraining ? "this node drains now and pauses what runs" : "this node takes sandboxes again";

@@ -1,4 +1,4 @@
-// The node's own metrics: how long creates take and where, how many sandboxes there are, why they ended.
+// The node's own metrics: duration of creates and of their stages, number of sandboxes, reasons for their ends.
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Counter, Histogram } from "prom-client";
@@ -15,10 +15,10 @@ export type NodeMetrics = {
 export type Census = {
   /** Sandboxes by state. */
   states(): Iterable<string>;
-  /** Warm sandboxes ready to be claimed, by template; precreated sandboxes. */
+  /** The number of warm sandboxes ready to be claimed, by template, and of precreated sandboxes. */
   pool(): { readonly started: ReadonlyMap<string, number>; readonly precreated: number };
   waiting(): number;
-  /** Of a node of a deployment. */
+  /** The offset to the deployment's clock; undefined where the node runs alone. */
   clockSkewMs(): number | undefined;
 };
 

@@ -1,4 +1,4 @@
-// The networks of a node as its settings say; a plain user has none.
+// Opens the node's networks from its settings; without root there are none.
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Denial } from "../network/denial.ts";

@@ -1,4 +1,4 @@
-// Builds a node bottom up: what it stands on, then each verb with what it uses; and says in which order all of it closes.
+// Builds a node bottom up: storage and drivers, then each verb from its parts; `parts` is the order in which all of it closes.
 // Longer than 300 lines: the composition of a node reads top to bottom in one place.
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -43,7 +43,6 @@ import { openDrivers } from "./drivers.ts";
 import { openEnds } from "./end.ts";
 import { openFork } from "./fork.ts";
 import { openHandOver } from "./hand-over.ts";
-import { openHeld } from "./hold.ts";
 import { openIdentities } from "./identity.ts";
 import { openIdle } from "./idle.ts";
 import { openLimitEvents } from "./limit-events.ts";
@@ -57,7 +56,7 @@ import { openPauses } from "./pause.ts";
 import { openPool, type Pool } from "./pool.ts";
 import { openPrecreatedPool } from "./precreated-pool.ts";
 import type { ProxyLink } from "./proxy-link.ts";
-import { type EndedAll, endAll, type Recovered, recover, takeBackHeld } from "./recover.ts";
+import { type EndedAll, endAll, type Recovered, recover, takeBackUnusable } from "./recover.ts";
 import { openResume } from "./resume.ts";
 import type { Verbs } from "./routes.ts";
 import { loadSeed, sweepHalfWritten } from "./secrets.ts";
@@ -67,6 +66,7 @@ import { openStart } from "./start.ts";
 import { openTake, type Takes } from "./take.ts";
 import { openTakeSnapshot } from "./take-snapshot.ts";
 import { openTimeouts } from "./timeout.ts";
+import { openUnusable } from "./unusable.ts";
 import { openWake } from "./wake.ts";
 import { openWatch } from "./watch.ts";
 
@@ -79,30 +79,30 @@ export type Node = {
   readonly snapshots: NamedSnapshots;
   readonly observe: Observe;
   readonly transfer: SnapshotTransfer;
-  /** For gateways. */
+  /** The node's interface for gateways. */
   readonly cluster: Cluster;
-  /** For the proxy. */
+  /** The proxy's way to find and wake sandboxes. */
   readonly directory: SandboxDirectory;
-  /** From the proxy. */
+  /** Functions that the proxy fills in when it opens. */
   readonly proxy: ProxyLink;
   readonly pool: Pool;
   readonly capacity: Capacity;
-  /** The driver of new sandboxes. */
+  /** The driver that starts new sandboxes. */
   readonly runtime: RuntimeName;
-  /** Undefined where it stands alone. */
+  /** Undefined where the node runs alone. */
   readonly membership: Membership | undefined;
   readonly drain: Drain;
   readonly takes: Takes;
   readonly keyed: KeyedCreates;
   recover(): Promise<Recovered>;
-  /** The ids of sandboxes that could not be ended. */
+  /** Ends every sandbox; returns the ids of those that ended and of those that could not be ended. */
   endAll(): Promise<EndedAll>;
   watch(): { close(): Promise<void> };
-  /** In closing order; what would outlive the node goes, too, where it `destroys` or no sandbox is left to need it. */
+  /** The parts in closing order. With `destroys`, or when no sandbox is left, parts that would outlive the node are removed as well. */
   parts(destroys: boolean): Part[];
 };
 
-/** `purpose` end: only to end what is there, for which neither the seed nor envd is needed, and none is made. */
+/** With `purpose` "end" the node only ends existing sandboxes, so it neither reads nor creates a seed and envd. */
 export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end", apiKey: string): Promise<Node> {
   const quarantine = openQuarantine(join(home, QUARANTINE_FILE), log);
   const reserve = openDiskReserve(join(home, "reserve"));
@@ -110,7 +110,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const storage = { reserve, durability, quarantine };
   const records = openRecords(join(home, "sandboxes.db"), storage);
   quarantine.begin();
-  // Only now, with the home held, is what lies half-written certainly nobody's.
+  // The home's lock is held, so no other process is writing these half-written files.
   sweepHalfWritten(home);
   const isEnding = purpose === "end";
   const configuredSeed = settings.sandbox.access_token_hash_seed;
@@ -127,8 +127,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log, durability);
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
   const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
-  const places = { running: () => registry.runningCount, makeRoom: () => idle.makeRoom() };
-  const capacity = openCapacity(max_sandboxes, places, () => nodeIDOf(home));
+  const population = { running: () => registry.runningCount, pauseIdle: () => idle.pauseOne() };
+  const capacity = openCapacity(max_sandboxes, population, () => nodeIDOf(home));
   const admission = openAdmission(start_concurrency, start_queue, start_timeout_seconds * 1000);
   const nodeMetrics = openNodeMetrics(metrics, {
     states: () => [...registry.all()].map((record) => record.status.state),
@@ -138,10 +138,10 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   });
   const stages = openStages(nodeMetrics, log);
   const proxy: ProxyLink = { domain: "localhost", drop: () => {}, waitingFor: () => 0, trafficOf: () => ({ open: 0, begun: 0 }) };
-  /** Paused sandboxes of which nothing runs or is left on the host, as far as this process knows. */
+  /** Paused sandboxes of which this process has removed all running parts. */
   const takenDown = new Set<string>();
 
-  // Templates and verbs need each other: what is named here before it is made is called only when sandboxes can be started.
+  // Templates and verbs depend on each other: these functions use names that are declared below, and are called only once sandboxes can be started.
   const report: Report = (...event) => {
     observe.report(...event);
     transfer.follow(...event);
@@ -162,7 +162,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     envdVersion,
     secret: keys.uploadKey,
     storage,
-    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...held.all(), ...precreatedPool.standing()].map(({ image }) => image.rootfs),
+    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...unusable.all(), ...precreatedPool.standing()].map(({ image }) => image.rootfs),
     report: (type, templateID, details) => report(type, { templateID }, details),
     async onDeleted(templateID) {
       await Promise.all([forget(templateID), precreatedPool.clear()]);
@@ -240,12 +240,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
   const deaths = openDeaths({ registry, drivers, ends, pool, limitEvents: openLimitEvents({ report, clock }) });
   const drain = openDrain({ home, capacity, registry, drivers, pauses, moves, log });
-  const held = openHeld({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
-  const quarantined = openQuarantineDeletion({ home, lock, records, registry, held, ends, drivers, checkpoints, networks, quarantine, log });
+  const unusable = openUnusable({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
+  const quarantined = openQuarantineDeletion({ home, lock, records, registry, unusable, ends, drivers, checkpoints, networks, quarantine, log });
   const isLost = membership?.isLost === true;
-  const kept = { records, registry, held, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
+  const kept = { records, registry, unusable, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };
-  const watching = { registry, records, deaths, ends, pauses, idle, quarantine, takeBackHeld: () => takeBackHeld(recovering), clock, log };
+  const watching = { registry, records, deaths, ends, pauses, idle, quarantine, takeBackUnusable: () => takeBackUnusable(recovering), clock, log };
 
   // I41
   const all = (destroys: boolean) => ({ everything: destroys || (registry.size === 0 && quarantine.all().length === 0) });
@@ -271,7 +271,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   };
   let program = "";
   const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name, program: () => program });
-  // Secrets, envd and folders of a first start: what is acknowledged later stands on them.
+  // A first start has written secrets, envd and folders; later acknowledgements depend on them, so they are synced first (I20).
   if (durability === "disk") await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS });
   return {
     snapshots,

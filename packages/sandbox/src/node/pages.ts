@@ -1,4 +1,4 @@
-// What the node says of itself to a browser at its URL.
+// The page that a browser gets at the node's URL.
 import { readFileSync } from "node:fs";
 import type { PageOptions } from "@svc/kit/home-page.ts";
 

@@ -1,4 +1,4 @@
-// Pause: freeze, checkpoint, and only when the checkpoint is whole and on record, take the running parts away.
+// Pause: freezes the sandbox, takes a checkpoint, and removes the running parts only once the checkpoint is complete and recorded (I11).
 import { fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -15,14 +15,14 @@ import type { Drivers } from "./drivers.ts";
 import type { Stages } from "./node-metrics.ts";
 import type { ProxyLink } from "./proxy-link.ts";
 
-/** A timeout's pause that failed is tried again after this; the sandbox runs on meanwhile, since ending it would lose its files. */
+/** The delay before a failed pause at the timeout is retried; the sandbox keeps running, since ending it would lose its files. */
 export const PAUSE_RETRY_MS = 60_000;
 const GUEST_ANSWERS_MS = 2_000;
-/** What envd knows of its processes can be read while the sandbox is paused, if it says so this fast. */
+/** The time to collect the processes' output, so that it can be read while the sandbox is paused. */
 const COLLECT_MS = 100;
 const PARTS_ATTEMPTS = 3;
 
-/** Why it was the turn of one that does nothing: its own time was over, or memory or a place was short. */
+/** Why an idle sandbox was paused: its idle time was over, or memory or capacity was short. */
 export const idleCauses = ["idle", "memory", "places"] as const;
 export type IdleCause = (typeof idleCauses)[number];
 
@@ -30,7 +30,7 @@ export type PauseRequest = {
   readonly kind: CheckpointKind;
   readonly cause: "request" | "timeout" | "drain" | "move" | IdleCause;
   readonly requireHealthyGuest?: boolean;
-  /** Asked right before it is frozen: where it holds, nothing happens. */
+  /** Called right before the freeze; if it returns true, the sandbox is not paused. */
   readonly unless?: () => boolean;
 };
 
@@ -42,7 +42,7 @@ export type PauseParts = {
   readonly checkpointer: Checkpointer;
   readonly networks: Pick<Networks, "detach"> | undefined;
   readonly proxy: Pick<ProxyLink, "drop">;
-  /** Paused sandboxes of which nothing runs or is left on the host, as far as this process knows. */
+  /** Paused sandboxes of which this process has removed all running parts. */
   readonly takenDown: Set<string>;
   readonly collect: Observe["collect"];
   readonly report: Report;
@@ -53,11 +53,12 @@ export type PauseParts = {
 
 export interface Pauses {
   /**
-   * Returns when its checkpoint is whole and on record, or where `unless` held; its running parts go right after, and whatever is asked of it next waits for that.
-   * @throws SANDBOX_PAUSED when it is paused already; CHECKPOINT_UNAVAILABLE, CHECKPOINT_FAILED, DISK_FULL: then it runs on.
+   * Returns when the checkpoint is complete and recorded, or when `unless` returned true. The running parts are removed right after, and later
+   * requests to the sandbox wait for that.
+   * @throws SANDBOX_PAUSED when it is paused already; CHECKPOINT_UNAVAILABLE, CHECKPOINT_FAILED, DISK_FULL: it then keeps running.
    */
   pause(sandboxID: string, request: PauseRequest): Promise<void>;
-  /** For the watch: sandboxes whose pause failed and that could not be thawed. */
+  /** Called by the watch: thaws sandboxes whose pause failed and that could not be thawed then. */
   retryThaws(): void;
 }
 
@@ -66,7 +67,7 @@ export function openPauses(parts: PauseParts): Pauses {
   /** Sandboxes whose pause failed and that could not be thawed. */
   const frozen = new Set<string>();
 
-  /** It is on record as running only when it runs: one that cannot be thawed stays `pausing`, and is tried again (I23). */
+  /** Thaws a sandbox. It is recorded as running only once it runs; until then it stays `pausing`, and the thaw is retried (I23). */
   async function thaw(sandboxID: string, deadlineMs: number): Promise<void> {
     const record = registry.get(sandboxID);
     if (record?.status.state !== "pausing") return void frozen.delete(sandboxID);
@@ -74,7 +75,7 @@ export function openPauses(parts: PauseParts): Pauses {
     const runtime = parts.drivers.named(handle.runtime);
     if (!runtime.isAlive(handle)) {
       frozen.delete(sandboxID);
-      // Noticed like any other death, with its reason.
+      // The watch notices the death like any other, with its reason.
       return void registry.moveBack(sandboxID, { event: "thawed", deadlineMs });
     }
     try {
@@ -93,7 +94,7 @@ export function openPauses(parts: PauseParts): Pauses {
       lock
         .run(sandboxID, async () => {
           const record = registry.running(sandboxID);
-          // Set anew while it waited for the lock.
+          // The deadline may have been moved while this waited for the lock.
           if (request.cause === "timeout" && record.status.claim.deadlineMs > clock.monotonicMs()) return;
           const isPaused = await pause(parts, record, request, thaw).catch((error: Error) => {
             parts.report("sandbox.pause_failed", record, { cause: request.cause, message: error.message.slice(0, 500) });
@@ -120,7 +121,7 @@ export function openPauses(parts: PauseParts): Pauses {
 
 type Thaw = (sandboxID: string, deadlineMs: number) => Promise<void>;
 
-/** False where it was not to be paused after all. */
+/** Returns false where `unless` prevented the pause. */
 async function pause(parts: PauseParts, record: RunningRecord, request: PauseRequest, thaw: Thaw): Promise<boolean> {
   const { kind, cause, requireHealthyGuest, unless } = request;
   const { registry, checkpoints, checkpointer, report, clock } = parts;
@@ -136,7 +137,7 @@ async function pause(parts: PauseParts, record: RunningRecord, request: PauseReq
   await parts.collect(sandboxID, COLLECT_MS);
   if (unless?.() === true) return false;
   const kept: Kept = { checkpointID: checkpoints.newID(), kind, runtime: runtime.name };
-  // I11: the record names the checkpoint before it exists, and says `paused` only when it is whole.
+  // I11: the record names the checkpoint before it exists, and says `paused` only when it is complete.
   registry.move(sandboxID, { event: "pausing", kept });
   parts.proxy.drop(sandboxID);
   try {
@@ -146,7 +147,7 @@ async function pause(parts: PauseParts, record: RunningRecord, request: PauseReq
     report("sandbox.paused", record, { cause, kind, sizeBytes });
     return true;
   } catch (error) {
-    // Also one that is whole, where only its record found no room.
+    // This also removes a complete checkpoint whose record did not fit on the disk.
     await checkpoints
       .remove(kept.checkpointID)
       .catch((left: unknown) => parts.log.error({ err: left, sandboxID }, "the checkpoint of a failed pause could not be removed"));
@@ -155,7 +156,7 @@ async function pause(parts: PauseParts, record: RunningRecord, request: PauseReq
   }
 }
 
-/** Nothing is lost when this is cut off: what stays behind is found by the next resume or start. */
+/** Removes the running parts. An interruption loses nothing: the next resume or start finds what is left. */
 async function takeRunningParts({ drivers, networks, stages, takenDown, log }: PauseParts, { sandboxID, directory, status }: RunningRecord): Promise<void> {
   const { runtime: name, network } = status.handle;
   const runtime = drivers.named(name);
@@ -168,7 +169,7 @@ async function takeRunningParts({ drivers, networks, stages, takenDown, log }: P
   );
 }
 
-/** What works for it may just have been killed; it is asked again at once, since a paused sandbox should hold nothing. */
+/** Retries at once, since a helper process may have been killed, and a paused sandbox should occupy neither memory nor a slot. */
 async function severalTimes(work: () => Promise<void>): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -1,4 +1,4 @@
-// Warm sandboxes kept ready per template, so that a create is a claim; filled in the background.
+// Warm sandboxes kept ready per template, so that a create only has to claim one; refilled in the background.
 import type { Log } from "@svc/kit/log.ts";
 import { warmShell } from "../agent/guest.ts";
 import { openEgress } from "../egress/policy.ts";
@@ -9,32 +9,32 @@ import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
 import type { StartWarm } from "./start.ts";
 
-/** While creates come in, refills wait for this much quiet, unless a pool is nearly empty: both need the same cores. */
+/** Creates and refills compete for the same cores, so refills wait for this long without a create, unless a pool is nearly empty. */
 const QUIET_MS = 200;
 const LOW_SHARE = 0.25;
 const RETRY_MS = 5_000;
-/** A clean stop ends the warm ones, which nobody owns; what is left after this bound is adopted by the next start. */
+/** The time in which a clean stop ends warm sandboxes, which have no owner; the next start adopts the rest. */
 const END_BOUND_MS = 5_000;
 const END_CONCURRENCY = 8;
-/** Warm ones of a template that is not asked for any more hold memory for nothing. */
+/** Warm sandboxes of a template that is no longer used waste memory, so they are ended after this time. */
 const IDLE_MS = 10 * 60_000;
 const IDLE_CHECK_MS = 60_000;
 
 export interface Pool {
-  /** The oldest ready sandbox of this template, or undefined; a taken one belongs to the caller. */
+  /** Returns the oldest ready sandbox of this template, or undefined; it belongs to the caller from then on. */
   take(template: Template): SandboxRecord | undefined;
-  /** Takes a warm sandbox of an earlier run in; false when there is no place for it. */
+  /** Adopts a warm sandbox of an earlier run; false when the pool is full or it no longer matches its template. */
   adopt(record: SandboxRecord): boolean;
-  /** Forgets one that died. */
+  /** Removes a sandbox that died. */
   drop(sandboxID: string): void;
-  /** Ends the ready ones of a template that was deleted, and starts no more. */
+  /** Ends the ready sandboxes of a deleted template, and starts no more. */
   forget(templateID: string): Promise<void>;
   ready(): ReadonlyMap<string, number>;
   start(): void;
   close(): Promise<void>;
 }
 
-/** `cold`: of the ready ones, those in which no shell has run yet. `lastTakeMs`: one that nobody takes from is cleared, unless settings name its template. */
+/** `cold`: the ready sandboxes in which no shell has run yet. `lastTakeMs`: an unused pool is cleared after IDLE_MS, unless settings name its template. */
 type TemplatePool = { template: Template; size: number; ready: string[]; cold: Set<string>; filling: number; lastTakeMs: number };
 
 export type PoolParts = {
@@ -43,7 +43,7 @@ export type PoolParts = {
   readonly templateIndex: Pick<TemplateSource, "list">;
   readonly drivers: Pick<Drivers, "runtime" | "named">;
   readonly registry: Pick<Registry, "get">;
-  /** Of the envd of new sandboxes. */
+  /** The version of the envd in new sandboxes. */
   readonly envdVersion: string;
   readonly log: Log;
 };
@@ -59,7 +59,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
   function poolOf(template: Template): TemplatePool {
     const known = pools.get(keyOf(template));
     if (known !== undefined) return known;
-    // A snapshot is somebody's own moment, and may be large: only settings keep copies of one ready.
+    // A snapshot is a client's private state and may be large, so only settings make the pool keep copies of one.
     const size = sizes.get(template.templateID) ?? sizes.get(template.name) ?? (template.source === "snapshot" ? 0 : defaultSize);
     const made: TemplatePool = { template, size, ready: [], cold: new Set(), filling: 0, lastTakeMs: performance.now() };
     pools.set(keyOf(template), made);
@@ -101,12 +101,15 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     });
   }
 
-  /** Whoever takes one in a hurry runs its first shell all the same: only where nobody waits for a core is it run ahead. */
+  /**
+   * Runs the first shell of a cold sandbox ahead of its claim. A claimed cold sandbox runs it anyway, so this is done only while no create needs
+   * the cores.
+   */
   function warmOne(each: TemplatePool): void {
     const sandboxID = each.ready.find((id) => each.cold.has(id));
-    // The others are there for whoever comes meanwhile.
+    // At most one sandbox per template is warmed at a time; the others stay available for creates.
     if (sandboxID === undefined || each.filling > 0) return;
-    // Out of reach meanwhile: nobody finds a process in it that is not its own.
+    // It is not claimable meanwhile, so that no client finds a process in it that is not its own.
     each.ready = each.ready.filter((id) => id !== sandboxID);
     each.cold.delete(sandboxID);
     run(each, async () => {
@@ -120,7 +123,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     if (record?.status.state === "warm") await warmShell(record.status.handle);
   }
 
-  /** `work` gives the id of one that is ready then. */
+  /** Runs `work`, which resolves with the id of a ready sandbox. */
   function run(each: TemplatePool, work: () => Promise<string>): void {
     each.filling++;
     let failed = false;
@@ -176,7 +179,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     adopt(record) {
       if (record.envdVersion !== envdVersion || record.status.state !== "warm" || record.status.handle.runtime !== drivers.runtime.name) return false;
       const template = templateIndex.list().find((each) => each.templateID === record.templateID && each.image.rootfs === record.image.rootfs);
-      // One that went on from a fork's checkpoint bears its source's template, and holds its source's secrets.
+      // A sandbox started from a fork's checkpoint carries its source's template ID, but contains its source's secrets.
       if (template === undefined || record.checkpointID !== template.checkpointID) return false;
       const each = poolOf(template);
       if (each.ready.length >= each.size) return false;
@@ -217,7 +220,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
   };
 }
 
-/** Two builds of one template are two kinds of sandboxes. */
+/** Two builds of one template give different sandboxes, so they have separate pools. */
 function keyOf({ templateID, recipe }: Template): string {
   return `${templateID}/${recipe}`;
 }

@@ -1,7 +1,7 @@
-// Precreated sandboxes: sandboxes made ahead, in which nothing runs, so that a resume, a fork or a start goes on in one instead of making it first.
+// Precreated sandboxes, in which nothing runs yet, so that a resume, a fork or a start uses one instead of creating a sandbox first.
 //
-// No record names one that stands ready: the next start sweeps what a kill leaves of them (I3). Who takes one owns it, and its
-// end is from then on the end of the sandbox that goes on in it.
+// No record names a ready one: after a kill the next start of the node sweeps them (I3). The caller that takes one owns it, and the
+// precreated sandbox is destroyed with the sandbox that was started in it.
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -18,15 +18,15 @@ import type { Drivers } from "./drivers.ts";
 import type { NodeMetrics, Stages } from "./node-metrics.ts";
 import { newSandboxID } from "./sandbox-id.ts";
 
-/** Starts have the processors first. */
+/** Starts take precedence: precreation waits for this long without one. */
 const QUIET_MS = 200;
-/** Kinds of which precreated sandboxes stand ready: those used last. */
+/** The number of kinds of precreated sandboxes that are kept ready: the most recently used ones. */
 const MAX_KINDS = 8;
-/** Precreated sandboxes that nobody uses hold memory for nothing. */
+/** Unused precreated sandboxes waste memory, so they are destroyed after this time. */
 const IDLE_MS = 30 * 60_000;
 const IDLE_CHECK_MS = 60_000;
 
-/** A start that is to come. `from`: what it goes on from. */
+/** The start that a precreated sandbox is for. `from`: the checkpoint it starts from. */
 export type Wanted = {
   readonly image: RootImage;
   readonly limits: Limits;
@@ -36,13 +36,16 @@ export type Wanted = {
 };
 
 export interface PrecreatedPool {
-  /** One that fits, where one stands ready: it is the caller's from here on. More of its kind are made when it is quiet. */
+  /**
+   * Returns a matching precreated sandbox, which the caller owns from then on, or undefined. More of its kind are made later, while no start is
+   * under way.
+   */
   take(runtime: Runtime, wanted: Wanted): Promise<Precreated | undefined>;
-  /** Destroys one that was taken; succeeds when nothing is left of it. */
+  /** Destroys a sandbox that was taken; never throws, since the next start of the node sweeps what is left. */
   discard(precreated: Precreated): Promise<void>;
-  /** Destroys all that stand ready: what they stand on may go. */
+  /** Destroys all ready ones, since the files they were made from may be removed. */
   clear(): Promise<void>;
-  /** What those that stand ready or are being made are made for. */
+  /** The kinds that are ready or being made. */
   standing(): readonly PrecreatedKind[];
   readonly ready: number;
   close(): Promise<void>;
@@ -51,7 +54,7 @@ export interface PrecreatedPool {
 export type PrecreatedParts = {
   readonly home: string;
   readonly initKeys: Pick<InitKeys, "unnamed">;
-  /** As of every id that this node makes. */
+  /** The node's slot, part of every id that it makes. */
   readonly slot: number | undefined;
   readonly networks: Pick<Networks, "attach" | "detach"> | undefined;
   readonly images: Pick<Images, "ready">;
@@ -65,7 +68,7 @@ export type PrecreatedParts = {
 
 type Stock = { readonly runtime: Runtime; readonly kind: PrecreatedKind; ready: Precreated[]; making: number; lastUseMs: number };
 
-/** `precreated sandboxes`: of each kind. */
+/** `precreated`: the number per kind. */
 export type PrecreatedSettings = { readonly precreated: number; readonly refill_concurrency: number; readonly max_sandboxes: number };
 
 export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedSettings): PrecreatedPool {
@@ -79,8 +82,8 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
 
   const all = () => [...byKind.values()];
   const making = () => all().reduce((sum, each) => sum + each.making, 0);
-  /** Beside the sandboxes that run. */
-  const hasRoom = (count: number) => registry.runningCount + count <= max_sandboxes;
+  /** True if this number fits in addition to the running sandboxes. */
+  const hasCapacity = (count: number) => registry.runningCount + count <= max_sandboxes;
   const ready = () => all().reduce((sum, each) => sum + each.ready.length, 0);
 
   function kindOf(runtime: Runtime, { image, limits, envd, initKey = initKeys.unnamed, from }: Wanted): Promise<PrecreatedKind | undefined> {
@@ -123,7 +126,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
     const isBusy = admission.waiting > 0 || admission.running > making() || performance.now() - lastUseMs < QUIET_MS;
     if (isBusy) later(QUIET_MS);
     for (const each of isBusy ? [] : lacking) {
-      while (each.ready.length + each.making < size && making() < concurrency && hasRoom(ready() + making() + 1)) refill(each);
+      while (each.ready.length + each.making < size && making() < concurrency && hasCapacity(ready() + making() + 1)) refill(each);
     }
   }
 
@@ -133,7 +136,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
     const work = admission
       .run(() => make(runtime, kind))
       .then(async (precreated) => {
-        // Nobody asks for its kind any more.
+        // The kind was dropped in the meantime.
         if (closed || byKind.get(keyOfKind(kind)) !== stock) await discard(precreated);
         else stock.ready.push(precreated);
       })
@@ -157,7 +160,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
   function stockOf(runtime: Runtime, kind: PrecreatedKind): Stock {
     const key = keyOfKind(kind);
     const stock = byKind.get(key) ?? { runtime, kind, ready: [], making: 0, lastUseMs: 0 };
-    // Last in order is used last.
+    // The map is ordered by use, the most recent last.
     byKind.delete(key);
     byKind.set(key, stock);
     lastUseMs = stock.lastUseMs = performance.now();
@@ -165,7 +168,7 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
     return stock;
   }
 
-  /** One of each is handed out once: it leaves the list in the same step in which it is found. */
+  /** Removes the sandbox from the list in the same step in which it is found, so that each is used once. */
   function takeReady(stock: Stock): Precreated | undefined {
     // I40
     for (let precreated = stock.ready.shift(); precreated !== undefined; precreated = stock.ready.shift()) {
@@ -185,8 +188,8 @@ export function openPrecreatedPool(parts: PrecreatedParts, settings: PrecreatedS
       if (kind === undefined) return undefined;
       const precreated = takeReady(stockOf(runtime, kind));
       metrics.precreatedTakes.inc({ source: precreated === undefined ? "none" : "ready" });
-      // A full node has no place for what nobody uses.
-      if (!hasRoom(ready() + 1)) void drop(all());
+      // A full node has no capacity for unused sandboxes.
+      if (!hasCapacity(ready() + 1)) void drop(all());
       later(QUIET_MS);
       return precreated;
     },

@@ -1,14 +1,14 @@
-// What the verbs need of the proxy, which opens after them.
+// Functions of the proxy that the verbs use; the proxy opens after them.
 
-/** Exchanges and streams that are under way, and how many have begun in all; the count begins anew where none was for a while. */
+/** `open`: requests and streams under way; `begun`: how many have begun. That count restarts from 0 after a time without any. */
 export type Traffic = { readonly open: number; readonly begun: number };
 
 export type ProxyLink = {
-  /** What getHost() of the clients builds on: a configured domain, else localhost with the node's port. */
+  /** The domain that E2B clients build getHost() from: a configured one, else localhost with the node's port. */
   domain: string;
-  /** Ends all connections to a sandbox; nothing until the proxy is open. */
+  /** Ends all connections to a sandbox; has no effect before the proxy is open. */
   drop(sandboxID: string): void;
-  /** Requests that a sandbox has taken and not begun to answer. */
+  /** The number of requests that the sandbox has received but not begun to answer. */
   waitingFor(sandboxID: string): number;
   trafficOf(sandboxID: string): Traffic;
 };

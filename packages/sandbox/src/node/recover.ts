@@ -1,4 +1,4 @@
-// After a start: what records say meets what really runs; live sandboxes are adopted, everything else is cleared away.
+// Recovery at a start: compares records with what really runs, adopts live sandboxes and removes everything else.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { sweepEnvd } from "../agent/binary.ts";
@@ -17,11 +17,11 @@ import type { TemplateSource } from "../template/template.ts";
 import type { QuarantineDeletion } from "./delete-quarantined.ts";
 import type { Drivers } from "./drivers.ts";
 import type { Ends } from "./end.ts";
-import { type Held, inParallel } from "./hold.ts";
 import type { Identities } from "./identity.ts";
 import type { Pool } from "./pool.ts";
+import { inParallel, type Unusable } from "./unusable.ts";
 
-/** Ends at once: enough to be quick, few enough not to starve the host. */
+/** The number of sandboxes handled at once: enough to be quick, few enough not to starve the host. */
 const CONCURRENCY = 8;
 
 export type RecoverParts = {
@@ -31,7 +31,7 @@ export type RecoverParts = {
   readonly envd: string;
   readonly records: Pick<Records, "all" | "snapshots">;
   readonly registry: Registry;
-  readonly held: Held;
+  readonly unusable: Unusable;
   readonly quarantined: Pick<QuarantineDeletion, "delete" | "remember">;
   readonly drivers: Pick<Drivers, "runtimes" | "named">;
   readonly checkpoints: Checkpoints;
@@ -41,9 +41,9 @@ export type RecoverParts = {
   readonly pool: Pick<Pool, "adopt">;
   readonly templateIndex: Pick<TemplateSource, "checkpointed" | "envds">;
   readonly quarantine: Quarantine;
-  /** What ran in an earlier generation of this node was given up by the deployment: it ends. */
+  /** The deployment declared this node dead, so whatever still runs from before is ended (I36). */
   readonly isLost: boolean;
-  /** Where it is part of a deployment: whose sandboxes of this home are by now. */
+  /** In a deployment: the owners of this home's sandboxes, some of which other nodes may have taken over. */
   readonly membership: Pick<Membership, "shared" | "nodeID"> | undefined;
   readonly transfer: Pick<SnapshotTransfer, "releaseSandbox" | "exports">;
   readonly clock: Clock;
@@ -54,17 +54,18 @@ export type Recovered = { adopted: number; paused: number; warm: number; ended: 
 type Outcome = Exclude<keyof Recovered, "orphans">;
 
 /**
- * Reads back and reconciles; afterwards I3 holds: nothing of this home runs, is mounted or routed without a record. What cannot be
- * reconciled is quarantined by name, and keeps nothing else from starting.
+ * Reads the records back and reconciles them; I3 holds afterwards. A record that cannot be reconciled is quarantined by name and keeps nothing
+ * else
+ * from starting.
  */
 export async function recover(parts: RecoverParts): Promise<Recovered> {
-  const { records, registry, held, quarantine } = parts;
+  const { records, registry, unusable, quarantine } = parts;
   const result: Recovered = { adopted: 0, paused: 0, warm: 0, ended: 0, quarantine: 0, orphans: 0 };
   const usable: SandboxRecord[] = [];
   for (const record of records.all()) {
-    const missing = held.missingDriver(record);
+    const missing = unusable.missingDriver(record);
     if (missing !== undefined) {
-      await held.hold(record, missing);
+      await unusable.add(record, missing);
       continue;
     }
     registry.restore(record);
@@ -74,12 +75,12 @@ export async function recover(parts: RecoverParts): Promise<Recovered> {
     result[await reconcileOrName(parts, record)]++;
   });
   result.orphans = (await clearOrphans(parts)) + (await clearCheckpoints(parts));
-  await held.noteUnusable();
+  await unusable.noteUnusable();
   result.quarantine = quarantine.all().length;
   return result;
 }
 
-/** Ends every sandbox of the home, and clears away what has no record: which ones are gone, and which could not be ended. */
+/** Ends every sandbox of the home and removes parts without a record; returns which ended and which could not be ended. */
 export async function endAll(parts: RecoverParts): Promise<EndedAll> {
   const { records, registry, ends, checkpoints, quarantined, quarantine, log } = parts;
   for (const record of records.all()) registry.restore(record);
@@ -98,9 +99,9 @@ export async function endAll(parts: RecoverParts): Promise<EndedAll> {
 
 export type EndedAll = { readonly ended: readonly string[]; readonly left: readonly string[] };
 
-/** For the watch: what was held because its driver was gone, and is not any more. */
-export function takeBackHeld(parts: RecoverParts): Promise<void> {
-  return parts.held.takeBack(async (record, isRouted) => void (await reconcileOrName(parts, record, isRouted)));
+/** Called by the watch: takes back quarantined records whose driver is there again. */
+export function takeBackUnusable(parts: RecoverParts): Promise<void> {
+  return parts.unusable.takeBack(async (record, isRouted) => void (await reconcileOrName(parts, record, isRouted)));
 }
 
 async function reconcileOrName(parts: RecoverParts, record: SandboxRecord, isRouted = false): Promise<Outcome> {
@@ -142,7 +143,7 @@ async function reconcile(parts: RecoverParts, record: SandboxRecord, isRouted: b
   }
 }
 
-/** Another node took it over while this one did not serve, or was killed before it forgot it. Nothing of it in object storage is ours. */
+/** Another node took the sandbox over while this one was away, or before it could forget it; its data in object storage is no longer ours (I44). */
 async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: string): Promise<void> {
   const { transfer, ends, log } = parts;
   const { sandboxID, status } = record;
@@ -157,14 +158,14 @@ async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: strin
   await ends.end(sandboxID, "node_lost");
 }
 
-/** Of a paused sandbox nothing runs: what a kill in the middle left is taken away, its checkpoint stays. */
+/** Removes the running parts that a kill during a pause or resume left of a paused sandbox; its checkpoint stays. */
 async function removeRunningParts({ drivers }: RecoverParts, { sandboxID, directory }: SandboxRecord, runtime: RuntimeName): Promise<void> {
-  // Without its driver it cannot have been resumed; a resume removes them, too.
+  // Without its driver the sandbox cannot have been resumed; a later resume removes the parts, too.
   if (!drivers.runtimes.has(runtime)) return;
   await drivers.named(runtime).destroy({ runtimeID: sandboxID, directory });
 }
 
-/** A pause that was not acknowledged never was: the sandbox goes on where it was frozen. */
+/** A pause that was not acknowledged did not happen: the frozen sandbox is thawed and continues. */
 async function thaw(parts: RecoverParts, record: SandboxRecord): Promise<"running" | "paused" | "ended"> {
   const { registry, checkpoints, ends, clock, log } = parts;
   const { status, sandboxID } = record;
@@ -176,7 +177,7 @@ async function thaw(parts: RecoverParts, record: SandboxRecord): Promise<"runnin
       registry.moveBack(sandboxID, { event: "thawed", deadlineMs: status.claim.deadlineMs });
       return "running";
     }
-    // It died after its checkpoint was whole and before that was on record: nothing is lost.
+    // It died after its checkpoint was complete but before that was recorded, so nothing is lost.
     await checkpoints.verify(status.kept.checkpointID);
     registry.move(sandboxID, { event: "paused", pausedAtWallMs: clock.wallMs() });
     await removeRunningParts(parts, record, status.kept.runtime);
@@ -188,7 +189,7 @@ async function thaw(parts: RecoverParts, record: SandboxRecord): Promise<"runnin
   return "ended";
 }
 
-/** `isRouted`: its network was adopted while the record was held. */
+/** `isRouted`: the network was adopted while the record was quarantined. */
 async function adopt(parts: RecoverParts, record: SandboxRecord, isRouted: boolean): Promise<Outcome> {
   const { networks, ends, pool, log } = parts;
   const { status, sandboxID } = record;
@@ -202,7 +203,7 @@ async function adopt(parts: RecoverParts, record: SandboxRecord, isRouted: boole
     await ends.end(sandboxID, await runtime.deathReason(status.handle).catch(() => "crashed" as const));
     return "ended";
   }
-  // A snapshot of files may have been cut off while the sandbox stood still; nothing to do where it runs.
+  // A snapshot of files may have been interrupted while the sandbox was frozen; a thaw has no effect on a running one.
   await runtime.thaw(status.handle).catch((error: unknown) => log.error({ err: error, sandboxID }, "a live sandbox could not be thawed"));
   const network = status.handle.network;
   const egress = status.state === "running" ? status.claim.egress : openEgress;
@@ -222,20 +223,20 @@ async function adopt(parts: RecoverParts, record: SandboxRecord, isRouted: boole
   return "ended";
 }
 
-/** The seed may be another than at the last start: envd must then refuse the old token, too. */
+/** The seed may have changed since the last start, and envd must then refuse the old token. */
 async function renewToken({ identities, log }: RecoverParts, record: SandboxRecord): Promise<void> {
   if (!isRunning(record) || !record.status.claim.secure) return;
   try {
     await identities.sendToken(record, record.status.handle);
   } catch (error) {
-    // The proxy demands the right token in any case; a busy envd is no reason to end a sandbox.
+    // The proxy checks the token in any case, so a sandbox with a busy envd need not end.
     log.warn({ err: error, sandboxID: record.sandboxID }, "envd of an adopted sandbox did not accept its token");
   }
 }
 
 /**
- * Checkpoints that nothing on record refers to: a kill came before the record, or between it and the removal. Where a record cannot be
- * read, what it refers to is not known, and nothing is swept.
+ * Removes checkpoints that no record refers to, left by a kill before the record or between it and the removal. While a record is unreadable, its
+ * references are unknown and nothing is removed.
  */
 async function clearCheckpoints(parts: RecoverParts): Promise<number> {
   const { home, drivers, checkpoints, networks, quarantined, quarantine, log } = parts;
@@ -257,10 +258,10 @@ async function clearCheckpoints(parts: RecoverParts): Promise<number> {
   return strays.length;
 }
 
-function inUseOf({ envd: ownEnvd, records, registry, held, templateIndex }: RecoverParts) {
+function inUseOf({ envd: ownEnvd, records, registry, unusable, templateIndex }: RecoverParts) {
   const inUse = new Set([...templateIndex.checkpointed()].map((each) => each.checkpointID));
   const envds = new Set([ownEnvd, ...templateIndex.envds()]);
-  const known = [...registry.all(), ...held.all()];
+  const known = [...registry.all(), ...unusable.all()];
   for (const { envd, status } of known) {
     envds.add(envd);
     if ("kept" in status && status.kept !== undefined) inUse.add(status.kept.checkpointID);
@@ -272,12 +273,14 @@ function inUseOf({ envd: ownEnvd, records, registry, held, templateIndex }: Reco
   return { inUse, envds, known };
 }
 
-/** Parts without a record: what a kill between two steps left. */
-async function clearOrphans({ home, registry, held, drivers, networks, quarantine, log }: RecoverParts): Promise<number> {
+/** Removes parts without a record, which a kill between two steps left (I3). */
+async function clearOrphans({ home, registry, unusable, drivers, networks, quarantine, log }: RecoverParts): Promise<number> {
   let count = 0;
-  // One that went on in a precreated sandbox runs under the precreated sandbox's id.
-  const running = new Set([...registry.all(), ...held.all()].flatMap(({ status }) => ("handle" in status && status.handle ? [status.handle.runtimeID] : [])));
-  const isKnown = (id: string) => running.has(id) || registry.get(id) !== undefined || held.has(id) || quarantine.find("sandbox", id) !== undefined;
+  // A sandbox that was resumed in a precreated one runs under that one's id.
+  const running = new Set(
+    [...registry.all(), ...unusable.all()].flatMap(({ status }) => ("handle" in status && status.handle ? [status.handle.runtimeID] : [])),
+  );
+  const isKnown = (id: string) => running.has(id) || registry.get(id) !== undefined || unusable.has(id) || quarantine.find("sandbox", id) !== undefined;
   for (const runtime of drivers.runtimes.values()) {
     const orphans = (await runtime.list()).filter((id) => !isKnown(id));
     count += orphans.length;
@@ -289,7 +292,7 @@ async function clearOrphans({ home, registry, held, drivers, networks, quarantin
         ),
     );
   }
-  // Which network a record that cannot be read names is not known.
+  // An unreadable record may name any of the networks.
   const slots = quarantine.isBlind ? [] : ((await networks?.orphans()) ?? []);
   await inParallel(slots, CONCURRENCY, async (netns) => {
     await networks?.removeOrphan(netns).catch((error: unknown) => log.error({ err: error, netns }, "a network without a sandbox could not be removed"));

@@ -1,4 +1,4 @@
-// Resume: start from the checkpoint on a network slot of its own, send envd what changed, then let the checkpoint go.
+// Resume: starts from the checkpoint on a network slot of its own, sends envd what changed, then removes the checkpoint.
 import { randomUUID } from "node:crypto";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
@@ -11,7 +11,6 @@ import { isPaused, type PausedRecord, type Registry, type RunningRecord } from "
 import type { CheckpointKind, Runtime, RuntimeHandle } from "../runtime/runtime.ts";
 import type { Images } from "../template/images.ts";
 import type { Admission } from "./admission.ts";
-import { type BeginAgainParts, beginAgain } from "./begin-again.ts";
 import { type BringUpParts, bringUp } from "./bring-up.ts";
 import { type Capacity, drains } from "./capacity.ts";
 import type { Claims } from "./claims.ts";
@@ -19,18 +18,19 @@ import type { Drivers } from "./drivers.ts";
 import type { Identities } from "./identity.ts";
 import type { NodeMetrics } from "./node-metrics.ts";
 import type { PrecreatedPool } from "./precreated-pool.ts";
+import { type RetryStartParts, retryStart } from "./retry-start.ts";
 
 export type ResumeRequest = {
   readonly timeoutSeconds: number;
-  /** `filesystem`: its files alone, also where its memory was kept. */
+  /** With `filesystem` only the files are restored, even if the memory was kept. */
   readonly kind?: CheckpointKind | undefined;
   readonly cause: "request" | "connect" | "traffic";
-  /** Of traffic: the address it came from. */
+  /** The client's address, where the cause is traffic. */
   readonly client?: string;
 };
 
 export type ResumeParts = BringUpParts &
-  BeginAgainParts & {
+  RetryStartParts & {
     readonly lock: KeyedLock;
     readonly registry: Registry;
     readonly drivers: Pick<Drivers, "named">;
@@ -49,7 +49,7 @@ export type ResumeParts = BringUpParts &
     readonly report: Report;
   };
 
-/** The sandbox runs and answers when this returns. @throws what a start throws, SNAPSHOT_DAMAGED; then it stays paused. */
+/** Returns when the sandbox runs and its envd answers. @throws the failures of a start, SNAPSHOT_DAMAGED; the sandbox then stays paused. */
 export type ResumeSandbox = (sandboxID: string, request: ResumeRequest) => Promise<{ record: RunningRecord; resumed: boolean }>;
 
 export function openResume(parts: ResumeParts): ResumeSandbox {
@@ -58,18 +58,18 @@ export function openResume(parts: ResumeParts): ResumeSandbox {
     await claims.settled(sandboxID);
     return lock.run(sandboxID, async () => {
       const known = registry.get(sandboxID);
-      // Whoever waited for another's resume finds it running.
+      // A concurrent resume may have finished while this one waited for the lock.
       if (!isPaused(known)) return { record: registry.running(sandboxID), resumed: false };
       const attempt = () => {
         const paused = registry.get(sandboxID);
-        // An end may have been decided since the last attempt.
+        // An end may have been decided since the last attempt; `running` then throws.
         return isPaused(paused) ? resume(parts, paused, request) : Promise.resolve(registry.running(sandboxID));
       };
       if (capacity.isDraining) await refuseWhereAllDrain(parts.ownership);
       const record = await capacity.reserve(async () => {
-        // I43: before anything of it starts.
+        // I43: etcd must refuse takeovers before any part of the sandbox starts.
         await claims.keep(sandboxID);
-        return beginAgain(parts, () => admission.run(attempt)).catch((error: unknown) => {
+        return retryStart(parts, () => admission.run(attempt)).catch((error: unknown) => {
           claims.stays(sandboxID);
           throw error;
         });
@@ -79,13 +79,16 @@ export function openResume(parts: ResumeParts): ResumeSandbox {
   };
 }
 
-/** While another node takes sandboxes, or etcd does not say, this one speaks for itself alone. */
+/**
+ * Refuses a resume if every node of the deployment drains. If another node accepts sandboxes, or etcd does not answer, `reserve` below refuses
+ * for this node alone.
+ */
 async function refuseWhereAllDrain(ownership: ResumeParts["ownership"]): Promise<void> {
   const others = await ownership?.others().catch(() => undefined);
   if (others === undefined || others.length > 0) return;
-  const said =
+  const message =
     "every node of the deployment that serves drains, so none may resume it: `svc nodes list` shows them, `svc nodes undrain NODE` makes one ready again";
-  throw new Failure("CAPACITY_EXHAUSTED", said, drains);
+  throw new Failure("CAPACITY_EXHAUSTED", message, drains);
 }
 
 async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeRequest): Promise<RunningRecord> {
@@ -104,7 +107,7 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
       filesOnly = from.checkpointID;
       await keepFilesAlone(parts, runtime, paused, from.checkpointID, undo);
     }
-    // A start from files alone is a boot: programs that read boot_id must see it.
+    // A start from files alone is a boot, and programs in the sandbox must see that in boot_id.
     const guestBootID = from.kind === "memory" ? paused.guestBootID : randomUUID();
     const handle = await run(parts, runtime, paused, { checkpointID: from.checkpointID, guestBootID }, undo);
     if (from.kind === "memory") await parts.stages(runtime.name)("identity", () => identities.sendReturn(paused, handle, claim));
@@ -119,7 +122,7 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
       timeoutSeconds,
       ...(request.client === undefined ? {} : { client: request.client }),
     });
-    // Nobody's from here on: what a kill leaves of it is swept at the next start.
+    // The record no longer names the checkpoint, so after a kill the next start sweeps it.
     void checkpoints
       .remove(kept.checkpointID)
       .catch((error: unknown) =>
@@ -145,7 +148,7 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
 type From = { readonly checkpointID: string; readonly guestBootID: string };
 
 async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
-  // What an earlier run left: its end may have been cut off.
+  // An earlier run may have left parts behind, if its end was interrupted.
   if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   const checkpoint = await parts.checkpoints.find(from.checkpointID);
   const precreated = await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
@@ -154,7 +157,7 @@ async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, f
   return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, precreated, onSlot });
 }
 
-/** Files can be read out of a memory checkpoint only by the sandbox itself: it is brought back frozen to the world, and checkpointed again. */
+/** Extracts the files of a memory checkpoint. Only the sandbox itself can read them, so it is restored, frozen at once and checkpointed again. */
 async function keepFilesAlone(
   parts: ResumeParts,
   runtime: Runtime,

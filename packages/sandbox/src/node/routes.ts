@@ -23,13 +23,13 @@ import type { SetNetwork } from "./set-network.ts";
 import type { TakeSnapshot } from "./take-snapshot.ts";
 import type { Timeouts } from "./timeout.ts";
 
-/** A refresh never asks for less, as the clients of that call expect. */
+/** The minimum of a refresh, which E2B clients rely on. */
 const MIN_REFRESH_SECONDS = 15;
 
-/** Handlers that live beside what they serve. */
+/** Operations whose handlers are next to the code that they use. */
 type Elsewhere = keyof typeof templateOperations | "getSandboxMetrics" | "getSandboxesMetrics" | "getSandboxLogs" | "getSandboxLogsV2";
 
-/** All that a client can ask of a node's sandboxes. */
+/** Everything that a client can do with a node's sandboxes. */
 export type Verbs = {
   readonly create: CreateSandbox;
   readonly ends: Pick<Ends, "delete">;
@@ -48,7 +48,7 @@ export type Verbs = {
   readonly answer: AnswerSandbox;
   readonly registry: Pick<Registry, "owned" | "running">;
   readonly capacity: Pick<Capacity, "isStopping">;
-  /** Of a sandbox that was paused, or a snapshot: where settings want it in object storage before the answer. */
+  /** Waits until a paused sandbox or a snapshot is in object storage, if the settings require that before the answer. */
   readonly untilDurable: (id: string) => Promise<void>;
 };
 

@@ -1,4 +1,4 @@
-// The node's secrets that clients know of: API key and token seed; sources and order as specified.
+// The node's secrets that concern clients, API key and token seed, with the sources and the order of the specification.
 import { randomBytes } from "node:crypto";
 import { readdirSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ const MAX_SEED_LENGTH = 1024;
 
 export type SecretSources = SuppliedSources & { readonly home: string };
 
-/** SVC_API_KEY, then /run/secrets/api-key, then $SVC_HOME/secrets/api-key, which is generated when no key is found. */
+/** Reads SVC_API_KEY, then /run/secrets/api-key, then $SVC_HOME/secrets/api-key, which is generated when no key is found. */
 export function loadApiKey({ home, ...sources }: SecretSources): Sourced {
   const supplied = suppliedApiKey(sources);
   if (supplied !== undefined) return supplied;
@@ -21,9 +21,9 @@ export function loadApiKey({ home, ...sources }: SecretSources): Sourced {
 }
 
 /**
- * SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED or the config entry (`configured` holds whichever stands), else the
- * persisted seed, generated on the first start. `tokensInUse`: sandboxes exist whose tokens hang on it, so a
- * lost managed seed is refused rather than silently replaced.
+ * Reads SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED or the config entry (`configured` is the one that is set), else the persisted seed, generated on the
+ * first start. With `tokensInUse`, tokens of existing sandboxes derive from the seed, so a lost seed file is refused rather than silently
+ * replaced.
  */
 export function loadSeed(home: string, configured: string, tokensInUse: boolean): Sourced {
   if (configured.trim() !== "") return checkedSeed(configured.trim(), "SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED or sandbox.access_token_hash_seed");
@@ -45,7 +45,7 @@ function checkedSeed(secret: string, source: string): Sourced {
   return { secret, source, generated: false };
 }
 
-/** Removes what a start that was killed while it wrote a secret left beside it. */
+/** Removes the temporary files of a start that was killed while it wrote a secret. */
 export function sweepHalfWritten(home: string): void {
   const directory = join(home, "secrets");
   try {

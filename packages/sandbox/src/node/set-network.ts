@@ -1,4 +1,4 @@
-// PUT /sandboxes/{id}/network: replaces what a sandbox may reach; first in the kernel, then in its record.
+// PUT /sandboxes/{id}/network: replaces a sandbox's egress policy, first in the kernel, then in its record.
 import { fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -11,7 +11,7 @@ import type { Registry } from "../records/registry.ts";
 export type SetNetworkParts = {
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "owned" | "move">;
-  /** Of a paused one: others must not go on with the rules of before. */
+  /** Withdraws a paused sandbox's export: another node must not resume it with the old rules. */
   readonly withdraw: (sandboxID: string) => Promise<void>;
   readonly networks: Pick<Networks, "setPolicy"> | undefined;
   readonly report: Report;
@@ -19,15 +19,15 @@ export type SetNetworkParts = {
 };
 
 /**
- * In force for new and open connections when it returns; of a paused sandbox, when it goes on.
- * @throws INVALID_REQUEST, SANDBOX_NOT_FOUND, SANDBOX_CHANGING_STATE, TOO_MANY_REQUESTS; then the rules are the old ones.
+ * The rules apply to new and open connections when it returns; to a paused sandbox, when it is resumed.
+ * @throws INVALID_REQUEST, SANDBOX_NOT_FOUND, SANDBOX_CHANGING_STATE, TOO_MANY_REQUESTS; the old rules then stay.
  */
 export type SetNetwork = (sandboxID: string, input: EgressInput) => Promise<void>;
 
 export function openSetNetwork(parts: SetNetworkParts): SetNetwork {
   return async (sandboxID, input) => {
     const egress = egressOf(input);
-    parts.registry.owned(sandboxID); // what is not there is refused at once, whatever waits
+    parts.registry.owned(sandboxID); // an unknown id is refused at once, without waiting for the lock
     await parts.lock.run(sandboxID, () => replace(parts, sandboxID, egress));
   };
 }
@@ -40,7 +40,7 @@ async function replace({ registry, withdraw, networks, report, log }: SetNetwork
       `sandbox '${sandboxID}' is ${status.state}: its network rules can be set while it is running or paused; try again in a moment`,
     );
   }
-  // Without root there is no slot: such a sandbox has no way out, so that every rule is kept as it stands.
+  // Without root there is no slot and no way out of the sandbox, so the rules are only recorded.
   const slot = status.state === "running" ? status.handle.network : undefined;
   // I14
   if (slot !== undefined) await networks?.setPolicy(slot, egress);
@@ -50,7 +50,7 @@ async function replace({ registry, withdraw, networks, report, log }: SetNetwork
     const { allowInternet, allowOut, denyOut } = egress;
     report("sandbox.network_changed", { sandboxID }, { allowInternet, allowOut: allowOut.length, denyOut: denyOut.length });
   } catch (error) {
-    // Rules that no record holds would be gone after the next start: better the old ones at once.
+    // Rules that are not in the record would be lost at the next start, so the old ones are restored now.
     if (slot !== undefined) {
       await networks
         ?.setPolicy(slot, status.claim.egress)

@@ -1,4 +1,4 @@
-// The settings a node reads, and what each may be; config/default.toml explains them.
+// The node's settings and their allowed values; config/default.toml explains them.
 
 import { BlockList, isIP } from "node:net";
 import { loadConfig } from "@svc/kit/config.ts";
@@ -15,8 +15,7 @@ import { templateSettings } from "../template/settings.ts";
 
 const cidr = z.string().refine(isCidr, "expected ADDRESS/BITS");
 
-/** Whole numbers within these bounds. */
-/** As for a template: in less, envd does not start. */
+/** The same minimum as a template's: with less memory envd does not start. */
 const LEAST_MEMORY_MB = 64;
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 
@@ -41,7 +40,7 @@ export const nodeSettings = z.object({
     auto_resume_min_timeout_seconds: count(1, 7 * 24 * 3600),
     idle_pause_seconds: count(0, 24 * 3600),
     idle_pause_below_memory_mb: count(0, 1 << 24),
-    // Each has an address of its own.
+    // Every sandbox has an address of its own, and there are SLOTS of them.
     max_sandboxes: count(1, SLOTS),
     start_concurrency: count(1, 256),
     start_queue: count(0, 100_000),
@@ -85,7 +84,7 @@ const about = `runs sandboxes on this machine and serves the E2B API and the pro
   --destroy-all                   ends every sandbox of this home, also what its deployment has of them, and exits; needs the node's own settings of etcd and object storage
   --leave-exported                with --destroy-all: paused sandboxes in object storage stay, for other nodes to resume`;
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+/** @throws SETTING_INVALID. `svc up` also parses flags with it, before it starts any server. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "node", schema: nodeSettings, flagNames, argv, about });
 
 export type NodeSettings = z.output<typeof nodeSettings>;

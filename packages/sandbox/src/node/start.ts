@@ -1,4 +1,4 @@
-// Starts a sandbox up to the point where envd answers and nobody owns it yet; undoes itself when it fails.
+// Starts a sandbox up to the point where envd answers and no client owns it yet; undoes itself when it fails.
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -25,21 +25,21 @@ export type StartParts = BringUpParts & {
   readonly initKeys: Pick<InitKeys, "current" | "unnamed">;
   readonly ends: Pick<Ends, "end">;
   readonly precreatedPool: Pick<PrecreatedPool, "discard">;
-  /** Limits of new sandboxes; 0: the template's. */
+  /** The limits of new sandboxes; 0 means the template's. */
   readonly limits: Pick<NodeSettings["sandbox"], "cpu_count" | "memory_mb" | "disk_size_mb" | "pids"> & Pick<NodeSettings["template"], "max_disk_size_mb">;
-  /** In a deployment of several nodes; new ids carry it. */
+  /** The node's slot in its deployment, part of every new id. */
   readonly slot: number | undefined;
   readonly bootID: string;
-  /** The envd of new sandboxes, below `bin` of the home. */
+  /** The file name of the envd for new sandboxes, in `bin` of the home. */
   readonly envd: string;
   readonly envdVersion: string;
   readonly log: Log;
 };
 
-/** Where a start finds a precreated sandbox to go on in; without one it makes its own sandbox. */
+/** Returns a precreated sandbox to start in; without one the start makes its own. */
 export type PrecreatedSource = (runtime: Runtime, wanted: Wanted) => Promise<Precreated | undefined>;
 
-/** A sandbox in state warm. @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; then nothing of it is left. */
+/** Returns a sandbox in state warm. @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; nothing of it is left then. */
 export type StartWarm = (template: Template, egress: EgressPolicy, precreatedFrom?: PrecreatedSource) => Promise<SandboxRecord>;
 
 export function openStart(parts: StartParts): StartWarm {
@@ -47,7 +47,7 @@ export function openStart(parts: StartParts): StartWarm {
 }
 
 function limitsFor({ cpu_count, memory_mb, disk_size_mb, max_disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
-  // Memory goes on in the space it was taken in.
+  // A memory image can only be restored with the limits it was taken with.
   if (template.limits !== undefined) return template.limits;
   return {
     cpuCount: cpu_count || template.cpuCount,
@@ -63,13 +63,13 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
   const limits = limitsFor(parts.limits, template);
   const envd = template.envd ?? parts.envd;
   const from = template.checkpointID === undefined ? undefined : await checkpoints.find(template.checkpointID);
-  // A checkpoint goes on under the key that it was made under.
+  // A sandbox started from a checkpoint keeps the key of that checkpoint (I34).
   const initKey = from === undefined ? parts.initKeys.current : from.initKey;
   const precreated = await precreatedFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
-  // A precreated sandbox is the sandbox to be, under the id that it was made with.
+  // The new sandbox takes over the precreated one's id.
   const sandboxID = precreated?.handle.runtimeID ?? newSandboxID(parts.slot);
   const guestBootID = randomUUID();
-  // I1: the record is there before the first part is.
+  // I1: the record exists before the first part does.
   const record: SandboxRecord = {
     sandboxID,
     bootID: parts.bootID,
@@ -105,11 +105,11 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
         onSlot: (attached) => {
           slot = attached;
         },
-        // Known from here on: an undo finds the network slot through the handle.
+        // With the handle recorded, an undo also finds the network slot.
         onStarted: (handle) => void registry.move(sandboxID, { event: "started", handle }),
       });
     const handle = checkpointID === undefined ? await up() : await checkpoints.holding(checkpointID, up);
-    // Where its driver keeps no memory, a template's program is started anew each time.
+    // Where the driver cannot keep memory, the template's start command runs in every new sandbox.
     if (checkpointID === undefined && startup !== undefined) {
       await parts.stages(runtime.name)("startup", () => runStartup(handle, runtime, startup, { env, user, workdir }));
     }
@@ -118,7 +118,7 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
     parts.log.warn({ err: error, sandboxID, template: template.templateID }, "a sandbox could not be started");
     const { status } = registry.get(sandboxID) ?? {};
     await parts.ends.end(sandboxID, "crashed");
-    // Before its start a record knows no slot.
+    // The record of a sandbox that never started has no handle, so its slot is detached here.
     if (status?.state === "creating" && slot !== undefined) await parts.networks?.detach(slot);
     throw asFailure(error);
   }

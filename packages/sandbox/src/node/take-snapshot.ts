@@ -1,4 +1,4 @@
-// Takes a snapshot of a running sandbox, which goes on.
+// Takes a snapshot of a running sandbox, which keeps running.
 import { randomBytes } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
@@ -15,7 +15,7 @@ import type { Checkpointer } from "./checkpoint.ts";
 import type { Drivers } from "./drivers.ts";
 
 const MAX_SNAPSHOTS = 10_000;
-/** For an envd that answers nothing to be gone, or not. */
+/** The time to wait for envd's answer after the checkpoint, which shows whether the sandbox survived it. */
 const SETTLED_MS = 5_000;
 
 export type TakeSnapshotParts = {
@@ -30,7 +30,7 @@ export type TakeSnapshotParts = {
   readonly report: Report;
 };
 
-/** @throws as a pause; the sandbox runs on in any case. */
+/** @throws the failures of a pause; the sandbox keeps running in any case. */
 export type TakeSnapshot = (sandboxID: string, kind: CheckpointKind, name: string | undefined) => Promise<SnapshotInfo>;
 
 export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
@@ -44,7 +44,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
       const runtime = drivers.named(handle.runtime);
       const checkpointID = checkpoints.newID();
       const { sizeBytes } = await checkpointer.take(record, { checkpointID, kind, isKept: true });
-      // What dies while it is checkpointed is checkpointed dying. One whose envd merely stands still is waited for, and kept.
+      // The checkpoint of a sandbox that dies during it holds a dying state, so it is refused. One whose envd only hangs is kept.
       const isAlive = () => runtime.isAlive(handle);
       await untilHealthy(handle, SETTLED_MS, isAlive).catch(() => undefined);
       if (!isAlive()) {

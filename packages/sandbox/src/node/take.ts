@@ -1,4 +1,4 @@
-// Takes over a paused sandbox of another node: all of it is fetched first, then a compare-and-set makes it ours, then it is on record.
+// Takes over a paused sandbox of another node: fetches all of it, claims it by a compare-and-set in etcd, then records it here.
 import type { NameRecord, takeSandbox } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { Output } from "@svc/contract/operation.ts";
@@ -33,33 +33,33 @@ export type TakeParts = {
 };
 
 export interface Takes {
-  /** It is here when this returns; resumed where a timeout is given. @throws what `takeSandbox` lists. */
+  /** Returns when the sandbox is here; with a timeout it is resumed as well. @throws the failures that `takeSandbox` lists. */
   take(sandboxID: string, timeoutSeconds?: number): Promise<Taken>;
   /**
    * Ends a sandbox of a node that does not serve: its record and its export are removed, and nothing of it is fetched. `deadNodeID` names
    * the node of one that was not exported; that node removes it when it returns.
    */
   end(sandboxID: string, deadNodeID?: string): Promise<void>;
-  /** Before it serves: what of another life of this node is on record in etcd, and not here. */
+  /** Reconciles etcd's records that name this node with the sandboxes that are here; the node may have been away for long. */
   start(): Promise<void>;
 }
 
-/** Each writes a sandbox's memory to this disk. */
+/** The maximum number of concurrent takeovers; each writes a sandbox's memory to this disk. */
 const MAX_AT_ONCE = 8;
 
 export function openTake(parts: TakeParts): Takes {
   const { apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, log } = parts;
-  /** By id: whoever asks for one that is on its way waits for it. */
+  /** The takeovers under way, by id; further requests for the same sandbox wait for them. */
   const underWay = new Map<string, Promise<number>>();
 
   async function fetch(sandboxID: string): Promise<number> {
     const begin = performance.now();
     const { ownership, members } = membership ?? standsAlone();
-    // Ended here, and etcd may not have heard of it yet; or its record cannot be used.
+    // The sandbox has ended here and etcd may not know it yet, or its record here is quarantined: `owned` throws the matching failure.
     if (records.ended(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) registry.owned(sandboxID);
     const manifest = await ownership.takeable(sandboxID);
     log.debug({ stage: "take-import", sandboxID }, "stage begins");
-    // Object storage has all of it, too: where etcd does not say who else does, it comes from there.
+    // Object storage has all of it; the owner is only a faster source, so a failure to find it is ignored.
     const url = await ownership
       .ownerOf(sandboxID)
       .then((holder) => (holder === undefined ? undefined : members.urlOf(holder)))
@@ -88,7 +88,7 @@ export function openTake(parts: TakeParts): Takes {
   return {
     async take(sandboxID, timeoutSeconds) {
       if (timeoutSeconds === undefined) return { importMs: await arrive(sandboxID), resumeMs: 0 };
-      // Who asks for it waits until it runs, and does not find it paused in between.
+      // Requests wait until the sandbox runs, instead of finding it paused in between.
       const arrived = claims.arrive(sandboxID);
       try {
         const importMs = await arrive(sandboxID);
@@ -113,7 +113,7 @@ export function openTake(parts: TakeParts): Takes {
         return;
       }
       const manifest = await ownership.takeable(sandboxID);
-      // From here on no other node resumes it; a kill before the end leaves it as one that this node took.
+      // From here on no other node resumes it. After a kill before the end, it counts as a sandbox that this node took over.
       await ownership.take(sandboxID, manifest);
       await transfer.endSandbox(manifest);
       parts.report("sandbox.ended", { sandboxID }, { reason: "killed" });
@@ -130,7 +130,7 @@ export function openTake(parts: TakeParts): Takes {
       }
       for (const sandboxID of [...ownership.mine]) {
         if (registry.get(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) continue;
-        // It was here and has ended: exports take it away. Without either, it was taken, and a kill came before it was on record.
+        // If it ended here, exports remove its record. Otherwise a kill interrupted a takeover before the sandbox was recorded.
         if ((await transfer.exports?.has(sandboxID)) === true) continue;
         const isTaken = shared.get(sandboxID)?.manifest !== undefined;
         const work = isTaken ? arrive(sandboxID) : ownership.forget(sandboxID);

@@ -1,4 +1,4 @@
-// When a sandbox ends: these calls move its deadline and nothing else does; see docs/sandboxes.md.
+// The deadline of a sandbox; only these calls change it (docs/sandboxes.md).
 import { fail } from "@svc/contract/failures.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
 import type { Report } from "../observe/open-observe.ts";
@@ -14,11 +14,11 @@ export type TimeoutParts = {
 };
 
 export interface Timeouts {
-  /** @throws INVALID_REQUEST when the node's longest timeout is exceeded. */
+  /** @throws INVALID_REQUEST when `seconds` exceeds sandbox.max_timeout_seconds. */
   check(seconds: number): void;
   set(record: RunningRecord, seconds: number, how: "exactly" | "at least"): void;
   /**
-   * By id: at once where the sandbox runs, else after the change of state that is under way.
+   * Sets the timeout by id: at once if the sandbox runs, else after the state change that is under way.
    * @throws SANDBOX_NOT_FOUND, SANDBOX_PAUSED, SANDBOX_CHANGING_STATE, TOO_MANY_REQUESTS.
    */
   setOf(sandboxID: string, seconds: number, how: "exactly" | "at least"): Promise<void>;
@@ -39,7 +39,7 @@ export function openTimeouts({ maxSeconds, clock, lock, registry, report }: Time
     },
     async setOf(sandboxID, seconds, how) {
       const record = registry.owned(sandboxID);
-      // A snapshot of a running one holds the lock, too; its deadline need not wait for that.
+      // A snapshot of a running sandbox also holds the lock; a new deadline need not wait for it.
       if (isRunning(record)) timeouts.set(record, seconds, how);
       else await lock.run(sandboxID, async () => timeouts.set(registry.running(sandboxID), seconds, how));
     },

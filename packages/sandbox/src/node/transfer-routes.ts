@@ -1,4 +1,4 @@
-// Snapshots as files over HTTP: outside the table of operations, since their bodies are streams.
+// Snapshots as files over HTTP; not in the table of operations, since their bodies are streams.
 import { Readable } from "node:stream";
 import { fail } from "@svc/contract/failures.ts";
 import { snapshotName } from "@svc/contract/lifecycle.ts";
@@ -6,7 +6,7 @@ import type { RawScope } from "@svc/kit/serve.ts";
 import { shownSnapshot } from "../records/snapshots.ts";
 import type { SnapshotFiles } from "../snapshot-transfer/snapshot-files.ts";
 
-/** A client that takes nothing of its file for this long is given up. */
+/** A client that reads nothing for this long is disconnected. */
 const SILENCE_MS = 60_000;
 const LOOK_MS = 5_000;
 
@@ -33,7 +33,7 @@ export function transferRoutes(files: SnapshotFiles): (scope: RawScope) => void 
       if (!parsed.success) fail("INVALID_REQUEST", `name: ${parsed.error.issues[0]?.message}`);
       const body = request.body as Readable | undefined;
       if (body === undefined) fail("INVALID_REQUEST", "there is no body; send the file that svc snapshot export wrote");
-      // The connection stays open also when this fails, and its rest is taken: whoever sends it is still to be answered.
+      // After a failure the connection stays open and the rest of the body is discarded, so that the client gets the answer.
       const imported = files.import(body.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>, parsed.data).finally(() => void body.resume());
       const { snapshot, isNew } = await imported;
       return reply

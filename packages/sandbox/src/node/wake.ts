@@ -1,11 +1,11 @@
-// Traffic to a paused sandbox resumes it: one attempt at a time, however many requests wait for it.
+// Traffic to a paused sandbox resumes it: one attempt at a time, shared by all requests that wait for it.
 import { Failure } from "@svc/contract/failures.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import type { Registry } from "../records/registry.ts";
 import type { ResumeSandbox } from "./resume.ts";
 
 const MAX_WAITERS_PER_SANDBOX = 1024;
-/** After a resume that failed, who asks within this time gets the same answer: trying again at once would fail again. */
+/** Requests within this time after a failed resume get the same failure: an immediate retry would fail again. */
 const COOL_DOWN_MS = 1_000;
 
 type Attempt = { readonly done: Promise<void>; waiters: number };
@@ -13,11 +13,11 @@ type Attempt = { readonly done: Promise<void>; waiters: number };
 export type WakeParts = {
   readonly registry: Pick<Registry, "owned">;
   readonly resume: ResumeSandbox;
-  /** However short the sandbox's own timeout is. */
+  /** A lower bound of the timeout, for sandboxes whose own timeout is shorter. */
   readonly minTimeoutSeconds: number;
 };
 
-/** @throws TOO_MANY_REQUESTS, SANDBOX_NOT_FOUND, and what a resume throws; all who wait get the same. */
+/** @throws TOO_MANY_REQUESTS, SANDBOX_NOT_FOUND, and the failures of a resume; all waiters get the same one. */
 export function openWake({ registry, resume, minTimeoutSeconds }: WakeParts): SandboxDirectory["wake"] {
   const attempts = new Map<string, Attempt>();
 

@@ -1,4 +1,4 @@
-// The watch: ends sandboxes whose time is over, notices those that died, tries resisting ends again.
+// The watch: ends sandboxes at their timeout, notices those that died, and retries ends that failed.
 import { asFailure, type FailureName } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Clock } from "../records/clock.ts";
@@ -12,15 +12,15 @@ import type { Idle } from "./idle.ts";
 import { PAUSE_RETRY_MS, type Pauses } from "./pause.ts";
 
 const TICK_MS = 100;
-/** What refuses a pause before it begins, for a moment. */
+/** Failures that refuse a pause only for a moment, so that it is retried sooner. */
 const PASSING: readonly FailureName[] = ["TOO_MANY_REQUESTS", "SANDBOX_CHANGING_STATE"];
 const PASSING_MS = 1_000;
-/** Every so many ticks: liveness, then unfinished ends, then housekeeping of the records. */
+/** Intervals in ticks: liveness, limit hits, unfinished ends, expired records. */
 const LIVENESS_TICKS = 5;
 const LIMIT_HITS_TICKS = 20;
 const RETRY_TICKS = 50;
 const PRUNE_TICKS = 600;
-/** Whether what was quarantined can be used again. */
+/** The interval at which quarantined items are checked again. */
 const TAKE_BACK_TICKS = 100;
 
 export type WatchParts = {
@@ -31,7 +31,7 @@ export type WatchParts = {
   readonly pauses: Pauses;
   readonly idle: Pick<Idle, "start">;
   readonly quarantine: Pick<Quarantine, "all">;
-  readonly takeBackHeld: () => Promise<void>;
+  readonly takeBackUnusable: () => Promise<void>;
   readonly clock: Clock;
   readonly log: Log;
 };
@@ -44,7 +44,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
   let takingBack: Promise<void> | undefined;
   const takeBack = () =>
     parts
-      .takeBackHeld()
+      .takeBackUnusable()
       .catch((error: unknown) => log.error({ err: error }, "what was quarantined could not be checked again"))
       .finally(() => {
         takingBack = undefined;
@@ -66,7 +66,7 @@ export function openWatch(parts: WatchParts): { close(): Promise<void> } {
   };
 }
 
-/** Sandboxes whose time is over. Only the monotonic clock decides: a step of the wall clock neither kills nor spares (I6). */
+/** Returns the sandboxes past their deadline. Only the monotonic clock decides, so a step of the wall clock neither kills nor spares (I6). */
 export function overdue(records: Iterable<SandboxRecord>, monotonicMs: number): RunningRecord[] {
   const found: RunningRecord[] = [];
   for (const record of records) if (isRunning(record) && record.status.claim.deadlineMs <= monotonicMs) found.push(record);
@@ -78,9 +78,12 @@ function timeOut({ ends }: WatchParts, record: RunningRecord, pauseAtTimeout: (r
   else if (!ends.isUndecided(record.sandboxID)) void ends.end(record.sandboxID, "timeout");
 }
 
-/** A pause at the timeout keeps what a pause by hand keeps; when it fails, the sandbox runs on and it is tried again. */
+/** Pauses a sandbox at its timeout as a request would; if the pause fails, the sandbox keeps running and the pause is retried. */
 function openTimeoutPauses({ pauses, clock, log }: Pick<WatchParts, "pauses" | "clock" | "log">): (record: RunningRecord) => void {
-  /** By sandbox: the deadline that was acted upon, and when it is again (never, while a pause is under way). Its record may still say that deadline: a full disk takes no other. */
+  /**
+   * Per sandbox: the deadline last acted upon, and when to try again (infinity while a pause is under way). The record alone does not suffice: on
+   * a full disk it keeps the old deadline.
+   */
   const tried = new Map<string, { readonly deadlineMs: number; readonly againMs: number }>();
   return ({ sandboxID, status }) => {
     const { deadlineMs, pauseKind } = status.claim;
@@ -92,7 +95,7 @@ function openTimeoutPauses({ pauses, clock, log }: Pick<WatchParts, "pauses" | "
       (error: unknown) => {
         log.error({ err: error, sandboxID }, "a sandbox could not be paused at its timeout; it keeps running, retrying");
         const nowMs = clock.monotonicMs();
-        // Of those that ended meanwhile, too.
+        // This also removes the entries of sandboxes that have ended.
         for (const [id, { againMs }] of tried) if (againMs <= nowMs) tried.delete(id);
         const hasPassed = PASSING.includes(asFailure(error).name);
         tried.set(sandboxID, { deadlineMs, againMs: nowMs + (hasPassed ? PASSING_MS : PAUSE_RETRY_MS) });
@@ -107,7 +110,7 @@ function retry({ registry, ends, pauses, log }: WatchParts): void {
   try {
     registry.saveAll();
   } catch (error) {
-    log.warn({ err: error }, "records that wait for room on the disk could not be written; retrying");
+    log.warn({ err: error }, "records that wait for free disk space could not be written; retrying");
   }
 }
 

@@ -1,43 +1,43 @@
-// The audit log: one JSON line per change, per refused credential and per thing the node did by itself; appended, never rewritten.
+// The audit log: one JSON line per change, per refused credential and per action of the node itself; appended, never rewritten.
 import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { Log } from "@svc/kit/log.ts";
 import type { AuditEntry } from "@svc/kit/serve-audit.ts";
 import { TokenBucket } from "@svc/kit/token-bucket.ts";
 
-/** What the node does on its own account. */
+/** An action of the node without a request. */
 export type AuditNote = {
   readonly what: string;
   readonly sandboxID?: string;
   readonly templateID?: string;
-  /** Address of the client whose traffic was the cause. */
+  /** The address of the client whose traffic was the cause. */
   readonly client?: string;
   readonly reason?: string;
   readonly outcome?: string;
 };
 
 export interface Audit {
-  /** Never blocks, never throws; lines are written in the order of these calls. */
+  /** Never blocks and never throws; lines are written in the order of the calls. */
   entry(entry: AuditEntry): void;
   note(note: AuditNote): void;
-  /** Goes on in a new file where the old one was moved away; noticed without this, too, at the next line. */
+  /** Opens a new file if the old one was moved away; the next line notices that as well. */
   reopen(): void;
-  /** Lines that were not written. */
+  /** The number of lines that were not written. */
   readonly lost: number;
-  /** Refused credentials that were counted only. */
+  /** The number of refused credentials that have no line of their own. */
   readonly uncounted: number;
-  /** Returns when what was told before is in the file. */
+  /** Resolves when all earlier entries are in the file. */
   flush(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Lines that wait for a slow disk. */
+/** The maximum number of lines that wait for a slow disk. */
 const MAX_WAITING = 20_000;
 const BATCH = 500;
 const RETRY_MS = 1_000;
 const CLOSE_BOUND_MS = 2_000;
 const NEWLINE = 10;
-/** Strangers without a key must not fill the disk: more refusals than these are told as a number. */
+/** Clients without a key must not fill the disk: further refusals are only counted. */
 const REFUSALS = { burst: 100, perSecond: 5 };
 const SUMMARY_MS = 10_000;
 
@@ -48,7 +48,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
   let file: FileHandle | undefined;
   let working: Promise<void> | undefined;
   let lost = 0;
-  let lostUntold = 0;
+  let lostUnreported = 0;
   let isFailing = false;
   let isClosed = false;
   let mustReopen = false;
@@ -58,7 +58,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
     if (isClosed) return;
     if (waiting.length >= MAX_WAITING) {
       lost++;
-      lostUntold++;
+      lostUnreported++;
       return;
     }
     waiting.push(JSON.stringify(line));
@@ -68,7 +68,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
   }
 
   async function work(): Promise<void> {
-    await Promise.resolve(); // all that this turn of the loop tells goes into one write
+    await Promise.resolve(); // all entries of this tick go into one write
     while (waiting.length > 0) {
       const batch = waiting.slice(0, BATCH);
       const written = { lines: 0 };
@@ -84,9 +84,9 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
       waiting.splice(0, written.lines);
       if (isFailing && isClosed) return;
       if (isFailing) await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
-      else if (lostUntold > 0) {
-        waiting.push(lossLine(lostUntold));
-        lostUntold = 0;
+      else if (lostUnreported > 0) {
+        waiting.push(lossLine(lostUnreported));
+        lostUnreported = 0;
       }
     }
   }
@@ -104,7 +104,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
       if (isTorn) await file.write("\n");
     }
     const text = Buffer.from(`${lines.join("\n")}\n`);
-    // A full disk takes part of it: what it took whole is not written again.
+    // A full disk may accept only a part; complete lines are not written again.
     for (let at = 0; at < text.length; ) {
       const { bytesWritten } = await file.write(text, at);
       for (const byte of text.subarray(at, at + bytesWritten)) if (byte === NEWLINE) written.lines++;
@@ -116,8 +116,8 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
     return JSON.stringify({ at: new Date(wallMs()).toISOString(), kind: "loss", lines: count });
   }
 
-  /** Whether a refusal may have a line of its own. */
-  function mayTell(): boolean {
+  /** Returns true if a refusal may have a line of its own. */
+  function mayWrite(): boolean {
     if (refusals.bucket.take(wallMs())) return true;
     refusals.left++;
     refusals.all++;
@@ -134,13 +134,13 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
   const reopen = () => {
     mustReopen = true;
   };
-  // On a terminal SIGHUP means that the terminal is gone, and ends the node as ever.
-  const hears = process.stdin.isTTY !== true;
-  if (hears) process.on("SIGHUP", reopen);
+  // On a terminal SIGHUP means that the terminal is gone, and it ends the node as usual.
+  const isReopenedBySignal = process.stdin.isTTY !== true;
+  if (isReopenedBySignal) process.on("SIGHUP", reopen);
 
   return {
     entry(entry) {
-      if ((entry.status === 401 || entry.status === 403) && !mayTell()) return;
+      if ((entry.status === 401 || entry.status === 403) && !mayWrite()) return;
       const { at, ...rest } = entry;
       put({ at, kind: "request", ...rest });
     },
@@ -157,7 +157,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
     },
     async close() {
       clearInterval(summarising);
-      if (hears) process.off("SIGHUP", reopen);
+      if (isReopenedBySignal) process.off("SIGHUP", reopen);
       summarise();
       isClosed = true;
       await Promise.race([working, new Promise((resolve) => setTimeout(resolve, CLOSE_BOUND_MS).unref())]);
@@ -167,7 +167,7 @@ export function openAudit({ path, log, wallMs = Date.now }: AuditOptions): Audit
   };
 }
 
-/** A log that was moved away is open still, under its new name. */
+/** True if the open file is still at the path: after a rename it stays open under its new name. */
 async function isStillAt(file: FileHandle, path: string): Promise<boolean> {
   const { ino, dev } = await file.stat();
   const there = statSync(path, { throwIfNoEntry: false });

@@ -1,4 +1,4 @@
-// GET /events: each reader has a place in the log of events and reads on from there as fast as its connection takes it.
+// GET /events: each reader has a position in the log of events and reads on as fast as its connection accepts data.
 import type { ServerResponse } from "node:http";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { issueText } from "@svc/contract/issues.ts";
@@ -8,32 +8,32 @@ import type { RawScope } from "@svc/kit/serve.ts";
 import type { Entry, Events } from "./events.ts";
 
 export interface EventStreams {
-  /** For serve's `raw`. */
+  /** The routes for serve's `raw`. */
   routes(scope: RawScope): void;
   readonly readers: number;
-  /** Ends every stream; their clients come back with their last id. To be called before the proxy waits for requests in flight. */
+  /** Ends every stream; clients reconnect with their last id. Called before the proxy waits for requests in flight, which the streams are, too. */
   end(): void;
 }
 
 const MAX_READERS = 1_000;
 const PAGE = 256;
 const HEARTBEAT_MS = 15_000;
-/** A connection that takes nothing for this long is given up. */
+/** A connection that accepts nothing for this long is closed. */
 const STALL_MS = 30_000;
-/** What is still in flight to a reader that was given up may arrive within this. */
+/** The time for data in flight to reach a reader whose stream was ended. */
 const FAREWELL_MS = 5_000;
 const RECONNECT_MS = 2_000;
 
 /*
- * reading ──connection full──▶ waiting ──drain──▶ reading       never more than a page of entries in memory per reader:
- *    │                            │ STALL_MS                    what it has not read yet lies in the log, not in a queue
+ * reading ──connection full──▶ waiting ──drain──▶ reading       at most one page of entries in memory per reader:
+ *    │                            │ STALL_MS                    what it has not read yet stays in the log, not in a queue
  *    └──────── closed ◀───────────┴──▶ overflow ──▶ closed
  */
 type Reader = {
   readonly response: ServerResponse;
   readonly sandboxID: string | undefined;
   readonly types: ReadonlySet<string> | undefined;
-  /** Id of the last entry that was looked at. */
+  /** The id of the last entry considered. */
   cursor: number;
   waitingSinceMs: number | undefined;
   pumping: boolean;
@@ -66,7 +66,7 @@ export function openEventStreams(events: Events, nowMs: () => number = () => per
     if (!reader.response.write(text)) reader.waitingSinceMs ??= nowMs();
   }
 
-  /** Sends what there is, a page a turn of the loop, until the reader is up to date or its connection is full. */
+  /** Sends entries, one page per tick of the event loop, until the reader is up to date or its connection is full. */
   function pump(reader: Reader): void {
     if (reader.pumping || reader.waitingSinceMs !== undefined || !readers.has(reader)) return;
     const page = events.read(reader.cursor, PAGE);
@@ -92,7 +92,7 @@ export function openEventStreams(events: Events, nowMs: () => number = () => per
   function beat(): void {
     for (const reader of readers) {
       if (reader.waitingSinceMs === undefined) {
-        // The id tells a reader of few types how far it has come: without it a long silence would end in a gap.
+        // Readers of few types also need the latest id: without it a reconnect after a long silence would report a gap.
         send(reader, `: alive\nid: ${reader.cursor}\n\n`);
       } else if (nowMs() - reader.waitingSinceMs > STALL_MS) {
         remove(reader);
@@ -122,7 +122,7 @@ export function openEventStreams(events: Events, nowMs: () => number = () => per
     response.on("error", () => remove(reader));
     response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no" });
     add(reader);
-    // The id at once: who is cut off before the first event comes back without a gap.
+    // The id is sent at once, so that a client disconnected before the first event reconnects without a gap.
     send(reader, `retry: ${RECONNECT_MS}\nid: ${cursor}\n\n${isKnown || asked === undefined ? "" : gapFrame(asked, events.oldest, events.newest)}`);
     pump(reader);
   }
@@ -157,7 +157,7 @@ function isWanted({ sandboxID, types }: Reader, entry: Entry): boolean {
   return (sandboxID === undefined || sandboxID === entry.sandboxID) && (types === undefined || types.has(entry.type));
 }
 
-/** Its id is the place before what follows, so that the same gap is told once. */
+/** Builds the frame that reports a gap. Its id precedes the entries that follow, so that the same gap is reported only once. */
 function gapFrame(asked: number, oldest: number, newest: number): string {
   return `id: ${oldest - 1}\nevent: gap\ndata: ${JSON.stringify({ asked, oldest, newest })}\n\n`;
 }

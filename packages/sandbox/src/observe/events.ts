@@ -1,4 +1,4 @@
-// The node's lifecycle events: on disk before their cause is acknowledged, with ids that only rise, the newest kept for a day.
+// The node's lifecycle events: on disk before their cause is acknowledged, with increasing ids, the newest kept for a day.
 import { renameSync, rmSync } from "node:fs";
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
 import { type Durability, openStore, type Store } from "@svc/kit/database.ts";
@@ -7,27 +7,28 @@ import type { Log } from "@svc/kit/log.ts";
 export type EventType = LifecycleEvent["type"];
 export type Subject = { readonly sandboxID?: string; readonly templateID?: string; readonly details?: LifecycleEvent["details"] };
 
-/** An event, and the text it is on the wire: made once, however many read it. */
+/** An event and its text on the wire, which is made once for all readers. */
 export type Entry = { readonly id: number; readonly type: EventType; readonly sandboxID: string | undefined; readonly frame: string };
 
 export interface Events {
   /**
-   * Returns when the event outlives this process; some tens of microseconds. Never throws: on a full disk the event waits in
-   * memory, is tried again, and the log says so.
+   * Returns when the event would survive the end of this process, after some tens of microseconds. Never throws: on a full disk the event waits
+   * in
+   * memory, the write is retried, and the log says so.
    */
   record(type: EventType, subject: Subject): void;
-  /** At most `limit` entries behind the id `after`, oldest first. */
+  /** Returns at most `limit` entries after the id `after`, oldest first. */
   read(after: number, limit: number): Entry[];
-  /** Id of the oldest entry kept; one more than `newest` where there is none. */
+  /** The id of the oldest entry; one more than `newest` if there is none. */
   readonly oldest: number;
-  /** Id of the newest entry ever recorded, 0 before the first. */
+  /** The id of the newest entry ever recorded; 0 before the first. */
   readonly newest: number;
-  /** Entries that are in no file yet. */
+  /** The number of entries that are not in the file yet. */
   readonly unwritten: number;
   readonly lost: number;
-  /** `onMore` is called once after a burst of records, not for each. */
+  /** Calls `onMore` once after a burst of records, not for each. */
   watch(onMore: () => void): () => void;
-  /** Drops what is past its time; called by itself, too. */
+  /** Removes expired entries; also runs periodically. */
   prune(): void;
   close(): void;
 }
@@ -37,14 +38,14 @@ export type EventsOptions = {
   readonly log: Log;
   readonly durability?: Durability;
   readonly wallMs?: () => number;
-  /** Told of each event that is recorded. */
+  /** Called for each recorded event. */
   readonly onRecord?: (type: EventType) => void;
   readonly maxEvents?: number;
 };
 
 export const EVENTS_KEPT = 100_000;
 export const EVENTS_KEPT_MS = 24 * 3_600_000;
-/** AUTOINCREMENT: an id is never given twice, also when all rows are gone. */
+/** AUTOINCREMENT never gives an id twice, even when all rows are gone. */
 const tables = `
   CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, sandbox_id TEXT, template_id TEXT, details TEXT NOT NULL
@@ -53,15 +54,15 @@ const tables = `
 `;
 const PRUNE_EVERY = 1_000;
 const PRUNE_EVERY_MS = 60_000;
-/** Entries kept in memory as well, for the readers that are up to date. */
+/** The number of entries also kept in memory, for readers that are up to date. */
 const RECENT = 2_048;
 const MAX_UNWRITTEN = 1_000;
 const RETRY_MS = 1_000;
 
-/** SQLite's codes for a file that is damaged, and for one that is no database. */
+/** SQLite's codes for a damaged file and for a file that is not a database. */
 const DAMAGED: readonly unknown[] = [11, 26];
 
-/** A damaged file is quarantined: what it held were the events of a day, and they keep no node from starting. */
+/** Opens the file of events. A damaged one is quarantined: it only held the events of a day, so the node starts without them. */
 function openOrQuarantine(path: string, durability: Durability | undefined, log: Log, nowMs: number): Store {
   const open = () => openStore(path, { schema: { version: 0, tables }, durability });
   try {
@@ -73,13 +74,13 @@ function openOrQuarantine(path: string, durability: Durability | undefined, log:
     renameSync(path, `${path}.damaged`);
     for (const end of ["-wal", "-shm"]) rmSync(`${path}${end}`, { force: true });
     const store = open();
-    // Past all that a reader can have seen, so that it is told of the loss instead of waiting for the old numbers to come again.
+    // The ids continue above all that a reader can have seen, so that it is notified of a gap instead of waiting for old ids to return.
     store.db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)").run(nowMs);
     return store;
   }
 }
 
-/** @throws HOST_UNSUITABLE when another node holds the file. */
+/** @throws HOST_UNSUITABLE when another node has the file open. */
 export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
   const store = openOrQuarantine(path, durability, log, wallMs());
   const { db } = store;
@@ -94,7 +95,7 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
   const recent: Entry[] = [];
   const unwritten: { at: number; type: EventType; subject: Subject }[] = [];
   const watchers = new Set<() => void>();
-  let isToldSoon = false;
+  let isNotifying = false;
   let isKeepingOld = false;
 
   function prune(): void {
@@ -115,10 +116,10 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
     recent.push(entryOf(id, at, type, sandboxID, templateID, details));
     if (recent.length > RECENT) recent.shift();
     if (id % PRUNE_EVERY === 0) prune();
-    if (isToldSoon || watchers.size === 0) return;
-    isToldSoon = true;
+    if (isNotifying || watchers.size === 0) return;
+    isNotifying = true;
     setImmediate(() => {
-      isToldSoon = false;
+      isNotifying = false;
       for (const watcher of watchers) watcher();
     });
   }

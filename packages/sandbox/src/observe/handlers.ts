@@ -1,4 +1,4 @@
-// The operations that show what sandboxes used and said: metrics, and both logs endpoints.
+// The handlers of the operations that show sandboxes' metrics, and of both logs endpoints.
 import { fail } from "@svc/contract/failures.ts";
 import type { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics, LogEntry } from "@svc/contract/observe.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
@@ -14,21 +14,24 @@ export type ObserveOperations = {
   readonly getSandboxLogsV2: typeof getSandboxLogsV2;
 };
 
-/** A sandbox whose envd can be asked. */
+/** A running sandbox, with what a request to its envd needs. */
 export type Asked = {
   readonly handle: RuntimeHandle;
-  /** Undefined where envd demands none. */
+  /** Undefined where envd requires no token. */
   readonly accessToken: string | undefined;
-  /** What happened before that happened to another: to the source of a fork, to a template's build. */
+  /** Entries from before this time belong to another sandbox: the source of a fork, or a template's build. */
   readonly startedAtWallMs: number;
 };
 
 export type ObserveDeps = {
-  /** Of a sandbox that a client owns: how to ask it, or undefined while it does not run. @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour. */
+  /**
+   * Returns how to reach the envd of a client's sandbox, or undefined while it does not run. @throws SANDBOX_NOT_FOUND, with the reason if it
+   * ended within the hour.
+   */
   ask(sandboxID: string): Asked | undefined;
-  /** Whether it ended within the hour. */
+  /** True if the sandbox ended within the hour. */
   hasEnded(sandboxID: string): boolean;
-  /** See openCollector. */
+  /** Fetches envd's log (openCollector). */
   collect(sandboxID: string): Promise<void>;
   readonly usage: UsageLog;
   readonly logs: SandboxLogs;
@@ -63,15 +66,15 @@ export function observeHandlers({ ask, hasEnded, collect, usage, logs }: Observe
   };
 }
 
-/** One JSON object a line: the E2B CLI parses it, and demands `level` and `logger`. */
+/** Formats an entry as one JSON object per line, with `level` and `logger`, which the E2B CLI requires. */
 function lineOf({ level, message, fields: { kind, ...fields } }: LogEntry): string {
   return JSON.stringify({ ...fields, level, logger: kind, message });
 }
 
-/** Many readers at once ask envd once; one that asks all the time, no more often than this. */
+/** Concurrent readers share one request to envd, and requests are at least this far apart. */
 const COLLECT_MS = 200;
 
-/** Takes over what envd tells of its processes; returns also where it tells nothing. */
+/** Copies new entries of envd's log into the sandbox's log; resolves also if envd does not answer. */
 export function openCollector({ ask, logs }: Pick<ObserveDeps, "ask" | "logs">): (sandboxID: string, boundMs?: number) => Promise<void> {
   const underWay = new Map<string, Promise<void>>();
 

@@ -1,4 +1,4 @@
-// A lifecycle event as an entry of the sandbox's own log, and as a line of the audit log where the node acted by itself.
+// Formats a lifecycle event as an entry of the sandbox's log, and as a line of the audit log if the node acted without a request.
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
 import type { AuditNote } from "./audit.ts";
 import type { EventType } from "./events.ts";
@@ -14,22 +14,22 @@ const sentences: Readonly<Partial<Record<EventType, string>>> = {
   "sandbox.snapshotted": "snapshot taken",
   "sandbox.network_changed": "network rules replaced",
   "sandbox.timeout_set": "timeout set",
-  "sandbox.pause_failed": "pause failed; the sandbox goes on",
+  "sandbox.pause_failed": "pause failed; the sandbox keeps running",
   "sandbox.limit_reached": "a limit of the sandbox took effect",
   "sandbox.moved": "sandbox moved to another node",
   "sandbox.ended": "sandbox ended",
 };
-/** Ends that somebody asked for, or was told of beforehand. */
+/** Ends that a client requested or could expect. */
 const expectedEnds: ReadonlySet<unknown> = new Set(["killed", "timeout"]);
 
-/** Of pauses and resumes that no request asked for. */
+/** The causes of pauses and resumes that happen without a request. */
 const ownCauses: ReadonlySet<unknown> = new Set(["timeout", "traffic", "drain", "idle", "memory", "places"]);
 
-/** Undefined for what is no event of a sandbox. */
+/** Returns undefined for events that do not concern a sandbox. */
 export function lifecycleEntry(type: EventType, details: Details): Written | undefined {
   const sentence = sentences[type];
   if (sentence === undefined) return undefined;
-  // `kind` is the entry's own: lifecycle, process or network.
+  // The entry's own `kind` is lifecycle, process or network, so a checkpoint's kind needs another name.
   const fields = Object.fromEntries(Object.entries(details).map(([name, value]) => [name === "kind" ? "captureKind" : name, String(value)]));
   const about = Object.entries(fields).map(([name, value]) => `${name} ${value}`);
   return {
@@ -46,7 +46,7 @@ function levelOf(type: EventType, details: Details): Written["level"] {
   return type === "sandbox.ended" && !expectedEnds.has(details["reason"]) ? "warn" : "info";
 }
 
-/** What a request asked for has its line already; this is for what no request did: timeouts, deaths, resumes by traffic. */
+/** Requests already have an audit line; this returns one for what happens without them: timeouts, deaths, resumes by traffic. */
 export function auditNote(type: EventType, subject: { readonly sandboxID?: string | undefined }, details: Details): AuditNote | undefined {
   const { cause, reason, client } = details;
   const isOwn = type === "sandbox.ended" ? reason !== "killed" : ownCauses.has(cause);

@@ -1,15 +1,15 @@
-// One sandbox's log on disk: JSON lines in two files of bounded size, appended to, and read back in order of time.
+// One sandbox's log on disk: JSON lines in two files of bounded size, appended to and read back in order of time.
 import { closeSync, fstatSync, openSync, read, readFileSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
 import { promisify } from "node:util";
 import type { LogEntry } from "@svc/contract/observe.ts";
 
-/** A full file becomes the older one of two; that one's predecessor goes away. */
+/** A full file becomes the older one of two, and the previous older one is removed. */
 export const LOG_FILE_BYTES = 2 * 1024 * 1024;
 
 /**
  * A line: {"t":1764000000000,"k":"process","l":"info","m":"…","f":{…},"r":"…","s":7}
- * `t` comes first with 13 digits, so that a file is searched by time without being parsed. No two lines of a sandbox have the
- * same `t`. Lines of processes stand where they were fetched, not where their time would be. `r` and `s`: envd's run and number.
+ * `t` comes first with 13 digits, so that a file can be searched by time without parsing. No two lines of a sandbox have the same `t`. Lines of
+ * processes are stored in the order in which they were fetched, not by time. `r` and `s` are envd's run and number.
  */
 export type Line = {
   readonly t: number;
@@ -21,7 +21,7 @@ export type Line = {
   readonly s?: number;
 };
 
-/** Written in one go; so much may a file be larger than asked for. */
+/** The size of one write; a file may exceed its bound by this much. */
 const BATCH_BYTES = 64 * 1024;
 const HEAD = Buffer.from('{"t":');
 const TIME_AT = HEAD.length;
@@ -29,14 +29,14 @@ const TIME_DIGITS = 13;
 const NEWLINE = 10;
 const CLOSING = 0x7d;
 
-/** Where a line is in the text, and its time. */
-export type Place = { readonly t: number; readonly start: number; readonly end: number };
+/** A line's time and its position in the text. */
+export type LinePosition = { readonly t: number; readonly start: number; readonly end: number };
 
 export class LogFile {
   readonly #path: string;
   readonly #maxBytes: number;
   #sizeBytes: number;
-  /** The file may end within a line: after a kill, or a full disk. */
+  /** True if the file may end within a line, after a kill or on a full disk. */
   #isTorn: boolean;
 
   constructor(path: string, maxBytes = LOG_FILE_BYTES) {
@@ -50,7 +50,7 @@ export class LogFile {
     return `${this.#path}.1`;
   }
 
-  /** @throws what the file system says; then part of `lines` may be written. */
+  /** @throws the file system's error; a part of `lines` may be written then. */
   append(lines: readonly string[]): void {
     let batch = "";
     for (const line of lines) {
@@ -80,14 +80,14 @@ export class LogFile {
     }
   }
 
-  /** Both files as one text; in one turn of the loop, so that no rotation comes in between. */
+  /** Returns both files as one text, read synchronously so that no rotation happens in between. */
   read(): Buffer {
     return Buffer.concat([readExisting(this.#older), Buffer.from("\n"), readExisting(this.#path)]);
   }
 
-  /** The same without keeping the loop: what was in both files at the call. */
+  /** As `read`, without blocking the event loop; returns what was in both files at the call. */
   async readLater(): Promise<Buffer> {
-    // Opened in one turn of the loop: a rotation meanwhile takes names away, not what they led to.
+    // Both are opened in one tick: a rotation afterwards changes names, but not the open files.
     const files = [this.#older, this.#path].map(openExisting);
     const texts: Buffer[] = [];
     try {
@@ -139,9 +139,9 @@ function readExisting(path: string): Buffer {
   }
 }
 
-/** Every whole line, in the order of its time. */
-export function placesOf(text: Buffer): Place[] {
-  const places: Place[] = [];
+/** Returns every complete line, in order of time. */
+export function positionsOf(text: Buffer): LinePosition[] {
+  const positions: LinePosition[] = [];
   let isSorted = true;
   let last = 0;
   for (let start = 0; start < text.length; ) {
@@ -151,11 +151,11 @@ export function placesOf(text: Buffer): Place[] {
     if (t !== undefined) {
       isSorted &&= t >= last;
       last = t;
-      places.push({ t, start, end });
+      positions.push({ t, start, end });
     }
     start = end + 1;
   }
-  return isSorted ? places : places.sort((a, b) => a.t - b.t);
+  return isSorted ? positions : positions.sort((a, b) => a.t - b.t);
 }
 
 function timeAt(text: Buffer, start: number, end: number): number | undefined {
@@ -170,8 +170,8 @@ function timeAt(text: Buffer, start: number, end: number): number | undefined {
   return t;
 }
 
-/** Undefined for a line that a crash cut and another line completed into nonsense. */
-export function lineAt(text: Buffer, { start, end }: Place): Line | undefined {
+/** Returns undefined for an invalid line: one that a crash cut short and a later line was appended to. */
+export function lineAt(text: Buffer, { start, end }: LinePosition): Line | undefined {
   try {
     return JSON.parse(text.toString("utf8", start, end)) as Line;
   } catch {

@@ -1,21 +1,21 @@
-// Bounds how much of one kind a sandbox may log: a burst, then so many a second; what is left out is counted.
+// Limits the rate of one kind of a sandbox's log entries: a burst, then a number per second; suppressed entries are counted.
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 
 export type FloodLimits = Rate;
 
-/** A flood is told of at most this often. */
+/** The minimum interval between two summaries of a flood. */
 const SUMMARY_MS = 5_000;
 
 export class FloodGate {
   readonly #bucket: TokenBucket;
   #suppressed = 0;
-  #toldAtMs = Number.NEGATIVE_INFINITY;
+  #summaryAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(limits: FloodLimits, nowMs: number) {
     this.#bucket = new TokenBucket(limits, nowMs);
   }
 
-  /** Whether one more may be written. */
+  /** Returns true if one more entry may be written. */
   take(nowMs: number): boolean {
     if (this.#bucket.take(nowMs)) return true;
     this.#suppressed++;
@@ -26,12 +26,12 @@ export class FloodGate {
     return this.#suppressed > 0;
   }
 
-  /** How many were left out since this last said so; 0 also where it is too early to say it again. */
+  /** Returns the number of entries suppressed since the last summary; 0 if it is too early for another one. */
   summary(nowMs: number, atOnce = false): number {
-    if (this.#suppressed === 0 || (!atOnce && nowMs - this.#toldAtMs < SUMMARY_MS)) return 0;
+    if (this.#suppressed === 0 || (!atOnce && nowMs - this.#summaryAtMs < SUMMARY_MS)) return 0;
     const count = this.#suppressed;
     this.#suppressed = 0;
-    this.#toldAtMs = nowMs;
+    this.#summaryAtMs = nowMs;
     return count;
   }
 }

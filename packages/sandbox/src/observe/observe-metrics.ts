@@ -1,4 +1,4 @@
-// What is observed, summed over all sandboxes, for Prometheus: labels with few values, never a sandbox's id.
+// Sums over all sandboxes for Prometheus; labels have few values and never contain a sandbox's id.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Counter } from "prom-client";
 import type { Audit } from "./audit.ts";
@@ -22,7 +22,7 @@ export function openObserveMetrics(metrics: Metrics, parts: () => Parts): Observ
   sum("svc_node_events_waiting", "Events that could not be written yet", () => parts().events.unwritten);
   sum("svc_node_events_lost", "Events that were never written: the disk took none", () => parts().events.lost);
   sum("svc_node_audit_lines_lost", "Lines of the audit log that were never written", () => parts().audit?.lost ?? 0);
-  sum("svc_node_audit_refusals_summarised", "Refused credentials that the audit log tells as a number only", () => parts().audit?.uncounted ?? 0);
+  sum("svc_node_audit_refusals_summarised", "Refused credentials that the audit log only counts", () => parts().audit?.uncounted ?? 0);
   metrics.gauge("svc_node_sandbox_log_entries_suppressed", "Entries left out of sandboxes' logs because of a flood, by kind", ["kind"], (gauge) => {
     for (const [kind, count] of parts().logs.suppressed) gauge.set({ kind }, count);
   });

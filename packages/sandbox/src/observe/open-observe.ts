@@ -1,4 +1,4 @@
-// Builds all that watches over sandboxes: events, their streams, logs, audit log, usage, and the operations that show them.
+// Builds the parts that observe sandboxes: events, their streams, logs, audit log, usage, and the operations that show them.
 import { join } from "node:path";
 import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -30,18 +30,19 @@ export type Observe = {
   readonly streams: EventStreams;
   readonly logs: SandboxLogs;
   readonly usage: UsageLog;
-  /** Absent where the setting names no file. */
+  /** Undefined if the setting names no file. */
   readonly audit: Audit | undefined;
   readonly handlers: Handlers<ObserveOperations>;
   /**
-   * What happened: an event, an entry of the sandbox's own log and of the node's, and an audit line where no request was the cause;
-   * durable when it returns. Never throws: what has happened was answered or will be, and a report that fails must not undo it.
+   * Reports what happened: an event, an entry in the sandbox's log and in the node's log, and an audit line if no request was the cause; durable
+   * when
+   * it returns. Never throws: the cause was or will be acknowledged, and a failed report must not undo it.
    */
   readonly report: Report;
   onDenied(denial: Denial): void;
-  /** Takes over what envd knows of its processes, as long as it lives: before a sandbox ends. Never throws. */
+  /** Copies envd's log of processes while the sandbox lives, before it ends or is paused. Never throws. */
   collect(sandboxID: string, boundMs?: number): Promise<void>;
-  /** Begins to sample, and removes logs of sandboxes that are gone; once the records are read back. */
+  /** Starts sampling and removes logs of sandboxes that are gone; called once the records are restored. */
   start(): void;
   close(): Promise<void>;
 };
@@ -53,7 +54,7 @@ export type ObserveOptions = {
   readonly records: Pick<Records, "ended">;
   readonly registry: Registry;
   readonly seed: string;
-  /** Where the audit log is, below the home; empty: none. */
+  /** The path of the audit log in the home; empty: no audit log. */
   readonly auditLog: string;
   readonly durability: Durability;
   readonly clock: Pick<Clock, "wallMs">;

@@ -1,10 +1,10 @@
-// How the start and the end of a process read in a sandbox's log.
+// Formats the start and the end of a process for a sandbox's log.
 
 import type { ProcessEntry } from "../agent/process-log.ts";
 import type { Line } from "./log-file.ts";
 
 const MAX_TEXT = 1_024;
-/** A terminal that prints the log must not obey it: what is inside a sandbox chooses these characters. */
+/** Code in the sandbox chooses these characters, and they must not control a terminal that prints the log. */
 const unprintable = /[\p{Cc}\p{Cf}\u2028\u2029]/gu;
 
 export function processLine(entry: ProcessEntry): Pick<Line, "k" | "l" | "m" | "f"> {

@@ -1,4 +1,4 @@
-// The last hour of one sandbox's use: numbers in one typed array, the oldest overwritten.
+// The last hour of one sandbox's resource usage, in one typed array whose oldest samples are overwritten.
 import type { SandboxMetric } from "@svc/contract/observe.ts";
 import type { Limits } from "../runtime/runtime.ts";
 
@@ -10,7 +10,7 @@ export type Sample = {
   readonly diskBytes: number;
 };
 
-/** An hour, one every five seconds: 28 kB a sandbox. */
+/** One hour, one sample every five seconds: 28 kB per sandbox. */
 export const SAMPLES_KEPT = 720;
 const FIRST_CAPACITY = 24;
 const COLUMNS = 5;
@@ -20,7 +20,7 @@ export class SampleRing {
   #numbers = new Float64Array(FIRST_CAPACITY * COLUMNS);
   #capacity = FIRST_CAPACITY;
   #count = 0;
-  /** Where the next one goes. */
+  /** The index of the next sample. */
   #next = 0;
 
   get size(): number {
@@ -34,7 +34,7 @@ export class SampleRing {
     this.#count = Math.min(this.#count + 1, this.#capacity);
   }
 
-  /** Oldest first. */
+  /** Yields the samples, oldest first. */
   *samples(): Generator<Sample> {
     for (let back = this.#count; back > 0; back--) yield this.#at(back);
   }
@@ -49,7 +49,7 @@ export class SampleRing {
     return this.#count === 0 ? undefined : this.#at(1);
   }
 
-  /** Keeps the newest few: of a sandbox that is paused, perhaps for weeks. */
+  /** Keeps only the newest samples, of a sandbox that may stay paused for weeks. */
   shrink(): void {
     if (this.#capacity > FIRST_CAPACITY) this.#resize(FIRST_CAPACITY);
   }

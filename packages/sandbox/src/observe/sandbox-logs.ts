@@ -1,12 +1,12 @@
-// A log per sandbox: what the node did with it, which processes ran in it, what the network denied it; bounded in bytes and rate.
+// One log per sandbox: the node's actions on it, its processes, its denied connections; bounded in bytes and rate.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
-import { setImmediate as loopTurn } from "node:timers/promises";
+import { setImmediate as yieldToLoop } from "node:timers/promises";
 import { type LogEntry, logKinds, logLevels } from "@svc/contract/observe.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { ProcessPage } from "../agent/process-log.ts";
-import { type Line, LogFile, lineAt, placesOf } from "./log-file.ts";
+import { type Line, LogFile, lineAt, positionsOf } from "./log-file.ts";
 import { FloodGate, type FloodLimits } from "./log-flood.ts";
 import { processLine } from "./process-lines.ts";
 
@@ -19,29 +19,29 @@ export type Written = {
 };
 
 export type LogQuery = {
-  /** Milliseconds since 1970. Forward: this one and later. Backward: earlier ones only. */
+  /** Milliseconds since 1970. Forward: entries from this time on. Backward: earlier entries only. */
   readonly cursor?: number | undefined;
   readonly limit: number;
   readonly direction: "forward" | "backward";
-  /** This level and those above it. */
+  /** Entries of this level and above. */
   readonly level?: LogEntry["level"] | undefined;
   readonly kind?: LogKind | undefined;
-  /** A part of the message, in whatever case. */
+  /** A part of the message, compared without case. */
   readonly search?: string | undefined;
 };
 
 export interface SandboxLogs {
-  /** Cheap, never throws, never waits; an entry of kind lifecycle is on disk when this returns, where the disk takes it. */
+  /** Writes an entry; fast, never throws and never waits. An entry of kind lifecycle is on disk when this returns, unless the disk is full. */
   write(sandboxID: string, entry: Written): void;
-  /** What the network refused; `text` is a sentence with its reason. */
+  /** Writes an entry about a denied connection; `text` is a sentence with the reason. */
   writeDenial(sandboxID: string, denial: { readonly text: string; readonly fields?: Readonly<Record<string, string>> }): void;
-  /** Forward: oldest first. Backward: newest first. */
+  /** Reads entries. Forward: oldest first. Backward: newest first. */
   read(sandboxID: string, query: LogQuery): Promise<LogEntry[]>;
-  /** How far envd's own log was taken over: ask it for what is behind. */
+  /** Returns the run and number of the last entry copied from envd's log; later entries are still to be fetched. */
   processesKnown(sandboxID: string): { readonly run: string; readonly seq: number };
-  /** Takes over what envd told, one page of a sandbox after the other; entries from before `sinceMs` are another sandbox's (of a fork: its source's). */
+  /** Copies a page of envd's log, one page per sandbox at a time. Entries before `sinceMs` belong to another sandbox (the source of a fork). */
   writeProcesses(sandboxID: string, page: ProcessPage, sinceMs: number): Promise<void>;
-  /** Removes the logs of sandboxes that are not kept any more; to be called when they are known again after a start. */
+  /** Removes the logs of sandboxes that are gone; called once the records are restored after a start. */
   sweep(): void;
   readonly suppressed: ReadonlyMap<LogKind, number>;
   close(): void;
@@ -50,13 +50,13 @@ export interface SandboxLogs {
 export type SandboxLogsOptions = {
   readonly directory: string;
   readonly log: Log;
-  /** Whether a sandbox exists, or ended within the hour. */
+  /** True if the sandbox exists, or ended within the hour. */
   readonly isKept: (sandboxID: string) => boolean;
   readonly wallMs?: () => number;
   readonly fileBytes?: number;
 };
 
-/** Per kind: a flood of one does not crowd out another. One call of envd may bring a thousand entries. */
+/** The limits are per kind, so that a flood of one does not displace the others. One call to envd may return a thousand entries. */
 const floodLimits: Readonly<Record<LogKind, FloodLimits>> = {
   lifecycle: { burst: 500, perSecond: 50 },
   process: { burst: 1_000, perSecond: 50 },
@@ -75,13 +75,13 @@ type Journal = {
   readonly file: LogFile;
   readonly pending: string[];
   readonly gates: Map<LogKind, FloodGate>;
-  /** The latest time of any line: the next one's is later. */
+  /** The latest time of any line; the next line gets a later one. */
   lastMs: number;
-  /** The latest time that a reader has seen: what is fetched from envd afterwards must come behind it. */
+  /** The latest time that a reader has seen; entries fetched from envd afterwards must come after it. */
   shownMs: number;
   run: string;
   seq: number;
-  /** While the file is read: the times of what is written meanwhile. */
+  /** While the file is read: the times of the lines written in the meantime. */
   meanwhile?: Set<number> | undefined;
 };
 
@@ -98,12 +98,12 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
     assert.match(sandboxID, namesFile, "an id that is not the name of a file");
     const file = new LogFile(join(directory, `${sandboxID}.jsonl`), fileBytes);
     const journal: Journal = { file, pending: [], gates: new Map(), lastMs: 0, shownMs: 0, run: "", seq: 0 };
-    // After a restart: where time and envd's numbers go on.
+    // After a restart, time and envd's numbers continue from the last lines.
     const text = file.read();
-    const places = placesOf(text);
-    journal.lastMs = journal.shownMs = places.at(-1)?.t ?? 0;
-    for (const place of places) {
-      const { r, s } = lineAt(text, place) ?? {};
+    const positions = positionsOf(text);
+    journal.lastMs = journal.shownMs = positions.at(-1)?.t ?? 0;
+    for (const position of positions) {
+      const { r, s } = lineAt(text, position) ?? {};
       if (r === undefined || s === undefined) continue;
       journal.seq = r === journal.run ? Math.max(journal.seq, s) : s;
       journal.run = r;
@@ -143,7 +143,7 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
       if (count > 0) put(journal, floodLine(journal.lastMs, wallMs(), kind, count));
       isFlooded ||= gate.isSuppressing;
     }
-    // What was left out is told later: the timer comes back.
+    // Suppressed entries are still to be reported, so the timer must come back.
     if (!isFlooded) dirty.delete(journal);
     if (journal.pending.length === 0) return;
     const lines = journal.pending.splice(0);
@@ -179,7 +179,7 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
       try {
         writeEntry(sandboxID, entry);
       } catch (error) {
-        // Whoever writes has done what it tells of: a log that cannot be read must not undo a create or an end.
+        // The caller has already done what the entry reports, so an unreadable log must not undo a create or an end.
         log.error({ err: error, sandboxID }, "an entry of a sandbox's log is lost: the log cannot be opened");
       }
     },
@@ -189,7 +189,7 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
     async read(sandboxID, query) {
       const journal = journalOf(sandboxID);
       flush(journal, true);
-      // Any of what is there now may be shown: what comes while it is read comes behind it.
+      // A reader may be shown any present entry, so entries fetched from envd later must come after all of them.
       journal.shownMs = Math.max(journal.shownMs, journal.lastMs);
       return select(await journal.file.readLater(), query);
     },
@@ -207,7 +207,7 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
         journal.meanwhile = undefined;
       });
       const taken = new Set(meanwhile);
-      for (const { t } of placesOf(text)) taken.add(t);
+      for (const { t } of positionsOf(text)) taken.add(t);
       for (const entry of newer) {
         journal.run = run;
         journal.seq = entry.seq;
@@ -216,7 +216,7 @@ export function openSandboxLogs({ directory, log, isKept, wallMs = Date.now, fil
         while (taken.has(t)) t++;
         taken.add(t);
         const line = processLine(entry);
-        // Moved behind what readers have seen: its own time is told beside it.
+        // An entry moved after what readers have seen carries its own time in a field.
         put(journal, { t, ...line, ...(t === entry.at ? {} : { f: { ...line.f, at: new Date(entry.at).toISOString() } }), r: run, s: entry.seq });
       }
       if (overwritten > 0) {
@@ -247,20 +247,20 @@ function bounded(fields: Readonly<Record<string, string>>): Pick<Line, "f"> {
   return some.length === 0 ? {} : { f: Object.fromEntries(some.map(([name, value]) => [name, String(value).slice(0, MAX_FIELD)])) };
 }
 
-/** In slices: four megabytes of lines, each parsed, would keep the loop for a tenth of a second. */
+/** Selects entries in slices: parsing four megabytes of lines at once would block the event loop for a tenth of a second. */
 async function select(text: Buffer, { cursor, limit, direction, level, kind, search }: LogQuery): Promise<LogEntry[]> {
   const isForward = direction === "forward";
-  const places = placesOf(text).filter(({ t }) => cursor === undefined || (isForward ? t >= cursor : t < cursor));
+  const positions = positionsOf(text).filter(({ t }) => cursor === undefined || (isForward ? t >= cursor : t < cursor));
   const least = level === undefined ? 0 : logLevels.indexOf(level);
-  const words = search?.toLowerCase();
+  const needle = search?.toLowerCase();
   const entries: LogEntry[] = [];
   let looked = 0;
-  for (const place of isForward ? places : places.reverse()) {
+  for (const position of isForward ? positions : positions.reverse()) {
     if (entries.length >= limit) break;
-    if (++looked % LINES_PER_SLICE === 0) await loopTurn();
-    const line = lineAt(text, place);
+    if (++looked % LINES_PER_SLICE === 0) await yieldToLoop();
+    const line = lineAt(text, position);
     if (line === undefined || logLevels.indexOf(line.l) < least || (kind !== undefined && line.k !== kind)) continue;
-    if (words !== undefined && !line.m.toLowerCase().includes(words)) continue;
+    if (needle !== undefined && !line.m.toLowerCase().includes(needle)) continue;
     entries.push({ timestamp: new Date(line.t).toISOString(), message: line.m, level: line.l, fields: { ...line.f, kind: line.k } });
   }
   return entries;

@@ -1,4 +1,4 @@
-// What sandboxes use, sampled every few seconds, a few sandboxes at a time; an hour of it per sandbox, in memory.
+// The resource usage of sandboxes, sampled every few seconds, a few sandboxes at a time; one hour per sandbox, in memory.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
 import type { Limits, RuntimeHandle, Usage } from "../runtime/runtime.ts";
@@ -9,12 +9,12 @@ export type Measured = { readonly sandboxID: string; readonly handle: RuntimeHan
 export type Bounds = { readonly startSeconds?: number | undefined; readonly endSeconds?: number | undefined };
 
 export interface UsageLog {
-  /** Within the bounds, oldest first, 721 at most; the newest is not older than a second where the sandbox runs. */
+  /** Returns up to 721 samples within the bounds, oldest first; of a running sandbox, the newest is at most one second old. */
   read(sandboxID: string, bounds?: Bounds): Promise<SandboxMetric[]>;
   newest(sandboxID: string): Promise<SandboxMetric | undefined>;
-  /** The newest samples of all running sandboxes, summed. */
+  /** Sums the newest samples of all running sandboxes. */
   totals(): UsageTotals;
-  /** Begins to sample. */
+  /** Starts sampling. */
   start(): void;
   close(): void;
 }
@@ -24,10 +24,10 @@ export type UsageTotals = { memoryBytes: number; memoryLimitBytes: number; diskB
 export type UsageOptions = {
   running(): Iterable<Measured>;
   find(sandboxID: string): Measured | undefined;
-  /** Whether a client owns it, running or not: then its samples are kept. */
+  /** True if a client owns the sandbox, running or not; its samples are then kept. */
   isKept(sandboxID: string): boolean;
   measure(handle: RuntimeHandle): Promise<Usage>;
-  /** CPU time, in seconds, that sandboxes have used since they were last asked. */
+  /** Called with the CPU seconds used since the previous sample. */
   readonly onCpu?: (seconds: number) => void;
   readonly wallMs?: () => number;
   readonly monotonicMs?: () => number;
@@ -35,21 +35,21 @@ export type UsageOptions = {
 
 export const SAMPLE_MS = 5_000;
 const TICK_MS = 250;
-/** A percentage over less than this is mostly the grain of the clocks. */
+/** A percentage over a shorter time would mostly show the clocks' resolution. */
 const MIN_SPAN_MS = 100;
-/** What is asked for is not older than this. */
+/** The maximum age of an answer's newest sample. */
 const FRESH_MS = 1_000;
 const SWEEP_MS = 60_000;
 
-/** The counters begin anew with each start of a sandbox's processes: `life` tells one from the next. */
+/** Counters restart with each start of a sandbox's processes; `life` identifies the start. */
 type Reading = { readonly life: string; readonly cpuNs: number; readonly atMs: number };
 type Track = {
   readonly ring: SampleRing;
   limits: Limits;
-  /** What the next percentage is computed from. */
+  /** The reading from which the next percentage is computed. */
   base: Reading | undefined;
   nextAtMs: number;
-  /** Taken on demand; shown, but not kept: whoever asks often must not shorten the hour. */
+  /** A sample taken on demand; it is shown but not stored, since frequent requests must not shorten the hour. */
   fresh: { readonly sample: Sample; readonly atMs: number } | undefined;
   asking: Promise<void> | undefined;
 };
@@ -73,12 +73,12 @@ export function openUsageLog(options: UsageOptions): UsageLog {
 
   async function look({ handle }: Measured): Promise<{ usage: Usage; reading: Reading } | undefined> {
     const usage = await measure(handle).catch(() => undefined);
-    // A group that is being taken away reads as zeros.
+    // A cgroup that is being removed reads as zeros.
     if (usage === undefined || (usage.cpuNs === 0 && usage.memoryBytes === 0)) return undefined;
     return { usage, reading: { life: `${handle.pid}:${handle.pidStartTicks}`, cpuNs: usage.cpuNs, atMs: monotonicMs() } };
   }
 
-  /** One of the regular samples; the first look at a sandbox's life gives only the point from which to compute. */
+  /** Takes a regular sample; the first reading of a sandbox's life is only the base for the next one. */
   async function sampleRegularly(each: Measured): Promise<void> {
     const track = trackOf(each);
     const found = await look(each);
@@ -88,7 +88,7 @@ export function openUsageLog(options: UsageOptions): UsageLog {
     const span = spanOf(track.base, reading);
     if (span === undefined) {
       track.nextAtMs = monotonicMs() + FRESH_MS;
-      if (track.base !== undefined && isSameLife(track.base, reading)) return; // looked at a moment ago
+      if (track.base !== undefined && isSameLife(track.base, reading)) return; // a request has sampled it a moment ago
     } else {
       track.ring.push(sampleOf(wallMs(), usage, span));
       onCpu?.(span.cpuNs / 1e9);
@@ -116,7 +116,7 @@ export function openUsageLog(options: UsageOptions): UsageLog {
       const now = monotonicMs();
       const all = [...running()];
       const due = all.filter((each) => (tracks.get(each.sandboxID)?.nextAtMs ?? 0) <= now);
-      // After a start all are due at once: as many a tick as it takes to come round, so that they spread.
+      // After a start all are due at once; a limit per tick spreads them over the interval.
       const most = Math.ceil((all.length * TICK_MS) / SAMPLE_MS) + 1;
       for (const each of due.slice(0, most)) await sampleRegularly(each);
       if (now - sweptAtMs > SWEEP_MS) sweep(new Set(all.map(({ sandboxID }) => sandboxID)), now);
@@ -133,7 +133,7 @@ export function openUsageLog(options: UsageOptions): UsageLog {
     }
   }
 
-  /** All requests that come meanwhile share one look. */
+  /** Concurrent requests share one sample. */
   async function freshen(sandboxID: string): Promise<void> {
     const each = find(sandboxID);
     if (each === undefined) return;
@@ -192,7 +192,7 @@ function isSameLife(base: Reading, now: Reading): boolean {
   return base.life === now.life && now.cpuNs >= base.cpuNs;
 }
 
-/** What lies between two looks at the same life; undefined where they cannot be compared. */
+/** Returns the difference of two readings of the same life; undefined if they cannot be compared. */
 function spanOf(base: Reading | undefined, now: Reading): { cpuNs: number; ms: number } | undefined {
   if (base === undefined || !isSameLife(base, now) || now.atMs - base.atMs < MIN_SPAN_MS) return undefined;
   return { cpuNs: now.cpuNs - base.cpuNs, ms: now.atMs - base.atMs };

@@ -1,4 +1,4 @@
-// Checkpoints on disk: one folder each, its files checksummed when written and verified before anything starts from them.
+// Checkpoints on disk: one folder each; the files are checksummed when written and verified before anything starts from them.
 import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -15,21 +15,21 @@ import { groundShape, openGrounds } from "./ground.ts";
 import { checkReached, checkSealed, failDamaged, isOnDisk, isSealed, markOnDisk, sealedAs, sealedShape } from "./sealed.ts";
 import { openSums } from "./sums.ts";
 
-// $SVC_HOME/snapshots/<checkpointID>/manifest.json   written last; a folder without it is half-made and nobody's
+// $SVC_HOME/snapshots/<checkpointID>/manifest.json   written last; a folder without it is incomplete and unreferenced
 //                                 files/           what the driver wrote, or found sealed
-//                                 on-disk          there when all of it is known to have reached the disk
+//                                 on-disk          exists once all of it has reached the disk
 // $SVC_HOME/snapshots/discarded-<checkpointID>/      being deleted
 
 const madeWithShape = z.object({
-  /** As SandboxRecord has them. */
+  /** The same as in SandboxRecord. */
   templateID: z.string(),
   envd: z.string(),
   envdVersion: z.string(),
   initKey: z.string().optional(),
-  /** The runsc that wrote the memory, below `bin` of the home. */
+  /** The runsc that wrote the memory, a file name in `bin` of the home. */
   runsc: z.string().optional(),
 });
-/** What a checkpoint's programs are, and whom they obey: needed wherever it goes on. */
+/** The programs and the key of a checkpoint, which every restore needs. */
 export type MadeWith = z.output<typeof madeWithShape>;
 
 const manifest = z.object({
@@ -38,11 +38,11 @@ const manifest = z.object({
   runtime: z.string(),
   createdAt: z.string(),
   ground: groundShape.optional(),
-  /** Absent in checkpoints of before they said so. */
+  /** Absent in checkpoints of earlier versions. */
   madeWith: madeWithShape.optional(),
-  /** Of the machine that its memory was taken on. */
+  /** The processor on which the memory was taken. */
   processor: processorShape.optional(),
-  /** Of the machine, when there are sealed files. */
+  /** The boot that wrote it; present when there are sealed files. */
   bootID: z.string().optional(),
   files: z.array(
     z
@@ -54,18 +54,18 @@ type FileEntry = z.output<typeof manifest>["files"][number];
 
 export type CheckpointInfo = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly sizeBytes: number };
 export type FoundCheckpoint = Checkpoint & CheckpointInfo & { readonly initKey: string | undefined; readonly processor: Processor | undefined };
-/** `rootfs`: the folder of a template that it stands on, and that others may change. */
+/** `rootfs`: the template's folder that the checkpoint depends on, and that others may change. */
 export type CheckpointOrigin = Omit<MadeWith, "runsc"> & {
   readonly rootfs?: string | undefined;
-  /** Else it is for this process alone, and never synced. */
+  /** If false, only this process uses the checkpoint, so it is never synced. */
   readonly isKept?: boolean | undefined;
-  /** That its memory was taken on; absent: this one. */
+  /** The processor on which the memory was taken; absent: this machine's. */
   readonly processor?: Processor | undefined;
 };
 
 export interface Checkpoints {
   newID(): string;
-  /** Has `write` fill a folder; whole and checksummed when it returns. Nothing is left when it throws. */
+  /** Lets `write` fill a folder; the checkpoint is complete and checksummed when this resolves. Nothing is left when it throws. */
   take(
     checkpointID: string,
     kind: CheckpointKind,
@@ -73,23 +73,27 @@ export interface Checkpoints {
     write: (into: Checkpoint) => Promise<void>,
     origin: CheckpointOrigin,
   ): Promise<CheckpointInfo>;
-  /** Where a checkpoint's files are. @throws SNAPSHOT_DAMAGED when it is not there or has no readable manifest. */
+  /** Returns the location of a checkpoint's files. @throws SNAPSHOT_DAMAGED when it does not exist or its manifest is unreadable. */
   find(checkpointID: string): Promise<FoundCheckpoint>;
-  /** `isToRun`: not to be sent elsewhere. @throws SNAPSHOT_DAMAGED when a file is missing or is not byte for byte what was written, a sealed one was changed, or its ground was; SNAPSHOT_UNSUITABLE for this processor. */
+  /**
+   * Verifies every file, and the ground; with `isToRun` false the processor is not checked, since the checkpoint is only sent elsewhere.
+   * @throws SNAPSHOT_DAMAGED when a file is missing or differs from what was written, or the ground has changed; SNAPSHOT_UNSUITABLE on another
+   * processor.
+   */
   verify(checkpointID: string, isToRun?: boolean): Promise<void>;
-  /** Keeps a checkpoint on disk while `work` reads it, also when it is removed meanwhile. */
+  /** Keeps a checkpoint on disk while `work` reads it, even if it is removed meanwhile. */
   holding<T>(checkpointID: string, work: () => Promise<T>): Promise<T>;
   remove(checkpointID: string): Promise<void>;
-  /** All but `inUse`: what a kill left half-made, and what nobody refers to any more. */
+  /** Returns all checkpoints except `inUse`: incomplete ones that a kill left, and unreferenced ones. */
   strays(inUse: ReadonlySet<string>): Promise<string[]>;
-  /** Waits for what still goes to disk in the background. */
+  /** Waits for the syncs in the background. */
   close(): Promise<void>;
 }
 
 const idPattern = /^c[0-9a-f]{24}$/;
 const DISCARDED = "discarded-";
 
-/** `durability`: with "disk" a checkpoint is synced before `take` returns, else soon after. */
+/** With `durability` "disk" a checkpoint is synced before `take` resolves, else soon after. */
 export async function openCheckpoints(folder: string, spawner: Spawner, log: Log, durability: Durability = "process"): Promise<Checkpoints> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const syncing = new Set<Promise<void>>();
@@ -97,7 +101,7 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
   const doomed = new Set<string>();
   const grounds = openGrounds(spawner);
   const sums = openSums(spawner);
-  const placeOf = (checkpointID: string) => join(folder, checkpointID);
+  const directoryOf = (checkpointID: string) => join(folder, checkpointID);
 
   async function entriesOf(directory: string, names: readonly string[]): Promise<FileEntry[]> {
     const unsealed = names.filter((name) => !isSealed(name));
@@ -115,7 +119,7 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
   }
 
   async function read(checkpointID: string) {
-    const text = await readFile(join(placeOf(checkpointID), "manifest.json"), "utf8").catch((cause: unknown) =>
+    const text = await readFile(join(directoryOf(checkpointID), "manifest.json"), "utf8").catch((cause: unknown) =>
       failDamaged(checkpointID, `is not on disk (${asFailure(cause).message})`, cause),
     );
     try {
@@ -125,40 +129,42 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
     }
   }
 
-  /** Files first, the manifest after them, then the names of both: a manifest on the disk never names what is not. */
-  const syncFiles = (place: string, names: readonly string[]) => syncAll([...names.map((name) => join(place, "files", name)), join(place, "files")]);
-  const syncManifest = (place: string) => syncAll([join(place, "manifest.json"), place, folder]);
+  /** Syncs the files, then the manifest, then the folders, so that a manifest on disk never names a file that is not there. */
+  const syncFiles = (directory: string, names: readonly string[]) =>
+    syncAll([...names.map((name) => join(directory, "files", name)), join(directory, "files")]);
+  const syncManifest = (directory: string) => syncAll([join(directory, "manifest.json"), directory, folder]);
 
-  /** A checkpoint outlives this process at once; a power cut only after this. */
-  function syncLater(place: string, names: readonly string[]): void {
-    const work = syncFiles(place, names)
-      .then(() => syncManifest(place))
-      .then(() => markOnDisk(place))
+  /** Syncs in the background. A checkpoint survives the end of this process anyway, but a power cut only after this. */
+  function syncLater(directory: string, names: readonly string[]): void {
+    const work = syncFiles(directory, names)
+      .then(() => syncManifest(directory))
+      .then(() => markOnDisk(directory))
       .catch((error: unknown) => {
-        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, place }, "a checkpoint could not be synced to disk");
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") log.error({ err: error, directory }, "a checkpoint could not be synced to disk");
       })
       .finally(() => syncing.delete(work));
     syncing.add(work);
   }
 
-  /** What a killed node did not come to; what another boot wrote is known to be on the disk, or is not. */
+  /** Syncs the checkpoints that a killed node did not sync; for those of another boot it is too late, they are marked or not. */
   async function syncUnmarked(): Promise<void> {
     for (const checkpointID of (await readdir(folder)).filter((name) => idPattern.test(name))) {
       const kept = await read(checkpointID).catch(() => undefined);
-      if (kept?.bootID !== bootID() || (await isOnDisk(placeOf(checkpointID)))) continue;
+      if (kept?.bootID !== bootID() || (await isOnDisk(directoryOf(checkpointID)))) continue;
       syncLater(
-        placeOf(checkpointID),
+        directoryOf(checkpointID),
         kept.files.map(({ name }) => name),
       );
     }
   }
-  /** By another name first: what still goes to disk in the background must not put its mark into a folder that is being emptied. */
+  /** Renames the folder before removing it, so that a sync in the background cannot put its marker into a folder that is being emptied. */
   async function discard(checkpointID: string): Promise<void> {
     const gone = join(folder, `${DISCARDED}${checkpointID}`);
     try {
-      await rename(placeOf(checkpointID), gone);
+      await rename(directoryOf(checkpointID), gone);
     } catch (error) {
-      if (isDiskFull(error)) return rm(placeOf(checkpointID), { recursive: true, force: true, maxRetries: 3 }); // no room for a name: none for a mark in it either
+      // If the new name does not fit on the disk, a marker would not fit either.
+      if (isDiskFull(error)) return rm(directoryOf(checkpointID), { recursive: true, force: true, maxRetries: 3 });
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
     }
     await rm(gone, { recursive: true, force: true });
@@ -170,8 +176,8 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
   return {
     newID: () => `c${randomBytes(12).toString("hex")}`,
     async take(checkpointID, kind, runtime, write, { rootfs, isKept = true, processor = thisProcessor(), ...madeWith }) {
-      const place = placeOf(checkpointID);
-      const files = join(place, "files");
+      const directory = directoryOf(checkpointID);
+      const files = join(directory, "files");
       try {
         await mkdir(files, { recursive: true, mode: 0o700 });
         const [ground] = await Promise.all([rootfs === undefined ? undefined : grounds.of(rootfs), write({ directory: files, kind })]);
@@ -189,23 +195,23 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
           files: entries,
         } satisfies z.input<typeof manifest>);
         const isSynced = isKept && durability === "disk";
-        if (isSynced) await syncFiles(place, names);
-        await writeFile(join(place, "manifest.new"), `${text}\n`);
-        if (isSynced) await syncAll([join(place, "manifest.new")]);
-        await rename(join(place, "manifest.new"), join(place, "manifest.json"));
+        if (isSynced) await syncFiles(directory, names);
+        await writeFile(join(directory, "manifest.new"), `${text}\n`);
+        if (isSynced) await syncAll([join(directory, "manifest.new")]);
+        await rename(join(directory, "manifest.new"), join(directory, "manifest.json"));
         if (isSynced) {
-          await syncManifest(place);
-          await markOnDisk(place);
-        } else if (isKept) syncLater(place, names);
-        return { checkpointID, kind, sizeBytes: heldBytes(entries) };
+          await syncManifest(directory);
+          await markOnDisk(directory);
+        } else if (isKept) syncLater(directory, names);
+        return { checkpointID, kind, sizeBytes: bytesOnDisk(entries) };
       } catch (error) {
-        await rm(place, { recursive: true, force: true });
+        await rm(directory, { recursive: true, force: true });
         throw checkpointFailure(error);
       }
     },
     async find(checkpointID) {
       const { kind, files, madeWith, processor } = await read(checkpointID);
-      return { checkpointID, kind, directory: join(placeOf(checkpointID), "files"), sizeBytes: heldBytes(files), initKey: madeWith?.initKey, processor };
+      return { checkpointID, kind, directory: join(directoryOf(checkpointID), "files"), sizeBytes: bytesOnDisk(files), initKey: madeWith?.initKey, processor };
     },
     async verify(checkpointID, isToRun = true) {
       const { files, ground, processor, bootID: writtenIn } = await read(checkpointID);
@@ -219,14 +225,15 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
       const standing = ground === undefined ? undefined : grounds.check(ground);
       standing?.catch(() => undefined);
       const found = await sums
-        .computed(join(placeOf(checkpointID), "files"), names)
+        .computed(join(directoryOf(checkpointID), "files"), names)
         .catch((cause: unknown) => failDamaged(checkpointID, `cannot be read: ${asFailure(cause).message}`, cause));
       for (const file of files) {
-        if ("sealed" in file) await checkSealed(checkpointID, join(placeOf(checkpointID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
+        if ("sealed" in file)
+          await checkSealed(checkpointID, join(directoryOf(checkpointID), "files", file.name), { ...file.sealed, sizeBytes: file.sizeBytes });
         else if (found.get(file.name) !== file.xxh128)
           failDamaged(checkpointID, `has another ${file.name} than was written (checksum ${found.get(file.name)}, expected ${file.xxh128})`);
       }
-      if (names.length < files.length) await checkReached(checkpointID, placeOf(checkpointID), writtenIn);
+      if (names.length < files.length) await checkReached(checkpointID, directoryOf(checkpointID), writtenIn);
       await standing;
     },
     async holding(checkpointID, work) {
@@ -253,13 +260,13 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
   };
 }
 
-/** The gVisor driver notes beside the memory which runsc wrote it. */
+/** Reads which runsc wrote the memory; the gVisor driver stores that next to it. */
 async function notedRunsc(files: string): Promise<string | undefined> {
   return readFile(join(files, "runsc"), "utf8").catch(() => undefined);
 }
 
-/** On disk; most of a sealed file's size is holes. */
-function heldBytes(files: readonly FileEntry[]): number {
+/** Returns the bytes on disk; most of a sealed file's size is holes. */
+function bytesOnDisk(files: readonly FileEntry[]): number {
   return files.reduce((sum, file) => sum + ("sealed" in file ? file.sealed.heldBytes : file.sizeBytes), 0);
 }
 

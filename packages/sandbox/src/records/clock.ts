@@ -1,28 +1,28 @@
-// Two clocks: a monotonic one that decides, and the wall clock that is shown.
+// Two clocks: deadlines use the monotonic one, people see the wall clock.
 import { readFileSync } from "node:fs";
 
 export type Clock = {
-  /** Milliseconds since this machine booted; no clock step moves it, and it goes on over a restart of the node. */
+  /** Milliseconds since this machine booted; clock steps do not affect it, and it continues across restarts of the node. */
   monotonicMs(): number;
-  /** Milliseconds since 1970, as people read it. */
+  /** Milliseconds since 1970, for display. */
   wallMs(): number;
 };
 
-/** Only for tests: this machine's clock as if somebody had set it wrong by so much. */
+/** For tests: simulates a machine whose clock is wrong by this offset. */
 const testOffsetMs = Number(process.env["SVC_TEST_CLOCK_OFFSET_MS"] ?? 0);
-/** As the machine itself tells it. */
+/** The machine's own wall clock, before any correction by the deployment's. */
 export const hostWallMs = (): number => Date.now() + testOffsetMs;
 
 export const systemClock: Clock = {
-  // hrtime is CLOCK_MONOTONIC itself, not relative to this process: deadlines in records stay comparable.
+  // hrtime is CLOCK_MONOTONIC and not relative to this process, so deadlines in records stay comparable.
   monotonicMs: () => Number(process.hrtime.bigint() / 1_000_000n),
   wallMs: hostWallMs,
 };
 
-/** A difference below this comes of when the two clocks were read and tick, not of somebody who set one. */
+/** Smaller differences come from reading the two clocks one after the other, not from a step of the wall clock. */
 const SAME_WITHIN_MS = 20;
 
-/** Shows monotonic times by the wall clock: each the same at every reading, until that clock is set. */
+/** Converts monotonic times to wall time. Repeated conversions give the same result until the wall clock is set. */
 export function openWallTimes(clock: Clock): (monotonicMs: number) => number {
   let apartMs: number | undefined;
   return (monotonicMs) => {
@@ -32,7 +32,7 @@ export function openWallTimes(clock: Clock): (monotonicMs: number) => number {
   };
 }
 
-/** Changes with every boot: monotonic times of another boot mean nothing, and nothing of it runs any more. */
+/** Identifies the boot: monotonic times of another boot have no meaning, and no process of it runs any more. */
 export function bootID(): string {
   return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
 }

@@ -1,42 +1,43 @@
-// What the proxy asks of the node: which sandbox an id names, where it is, what it demands of whoever comes, and to wake one that sleeps.
+// The proxy's view of the node: the sandbox of an id, its address, the credentials it requires, and a way to wake a paused one.
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
-/** What a sandbox demands of whoever reaches it, whether it runs or sleeps. */
+/** The credentials that requests to a sandbox need, whether it runs or is paused. */
 export type Access = {
   readonly sandboxID: string;
-  /** envd demands X-Access-Token. */
+  /** Requests to envd need X-Access-Token. */
   readonly secure: boolean;
-  /** Applications demand the traffic access token (allowPublicTraffic: false). */
+  /** Requests to applications need the traffic access token (allowPublicTraffic: false). */
   readonly trafficPrivate: boolean;
   /** Derived, 64 hex characters; compared in constant time only. */
   readonly envdAccessToken: string;
   readonly trafficAccessToken: string;
-  /** network.maskRequestHost: the Host header applications see; `${PORT}` stands for the port. */
+  /** network.maskRequestHost: the Host header that applications see; `${PORT}` stands for the port. */
   readonly maskRequestHost: string | undefined;
 };
 
 export type ProxyEntry = Access & { readonly handle: RuntimeHandle };
 
 export interface SandboxDirectory {
-  /** Running sandboxes only: what is in neither list answers 502 "was not found". */
+  /** Finds a running sandbox. An id that is neither running nor paused is answered with 502 "was not found". */
   find(sandboxID: string): ProxyEntry | undefined;
   /** Every running sandbox, for requests that carry a signature or a token but no id. */
   entries(): Iterable<ProxyEntry>;
-  /** A sandbox that is paused, or on its way there, and that traffic may resume. */
+  /** Finds a sandbox that is paused or pausing and that traffic may resume. */
   sleeping(sandboxID: string): Access | undefined;
   sleepers(): Iterable<Access>;
-  /** A sandbox that is paused, or on its way there, and that traffic may not resume. */
+  /** True for a sandbox that is paused or pausing and that traffic may not resume. */
   isPaused(sandboxID: string): boolean;
-  /** On its way from this node to another, or from another to this one. */
+  /** True while the sandbox is moving from this node or to it. */
   isMoving(sandboxID: string): boolean;
-  /** When it is on its way no longer. */
+  /** Resolves when the move of the sandbox is over. */
   moveOver(sandboxID: string): Promise<void>;
-  /** The node that a sandbox of this one moved to. */
+  /** Returns the node that a sandbox of this node moved to. */
   movedTo(sandboxID: string): string | undefined;
   /**
-   * Resumes a sleeping sandbox; it is found as running when this returns. One attempt at a time however many ask;
-   * waiters are bounded. Only after the request's credentials were found right: a stranger's request wakes nothing.
-   * @throws TOO_MANY_REQUESTS, SANDBOX_NOT_FOUND (it ended meanwhile), and what a resume throws.
+   * Resumes a paused sandbox; `find` finds it when this resolves. Concurrent calls share one attempt, and the number of waiters is bounded.
+   * Called
+   * only after the request's credentials were verified, so that unauthorized requests wake nothing.
+   * @throws TOO_MANY_REQUESTS, SANDBOX_NOT_FOUND (it ended meanwhile), and the failures of a resume.
    */
   wake(sandboxID: string, clientAddress: string): Promise<void>;
 }

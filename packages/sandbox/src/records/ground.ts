@@ -1,4 +1,4 @@
-// The ground of a checkpoint: the template's files that it stands on. They are not part of it, so that it must notice when they changed.
+// The ground of a checkpoint: the template's files that it was taken on. The checkpoint does not contain them, so it must detect their changes.
 import { stat } from "node:fs/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
@@ -6,9 +6,9 @@ import { z } from "zod";
 
 export const groundShape = z.object({
   rootfs: z.string(),
-  /** When the folder was made: a template that set-up made again has other times, and the same files. */
+  /** The folder's birth time. A template that set-up made again has other times but the same files. */
   madeMs: z.number(),
-  /** XXH128 over kind, mode, owner, size, link and path of each entry, and over these with the time of the last change. */
+  /** `entries`: XXH128 over kind, mode, owner, size, link and path of each entry; `dated`: the same with the modification times. */
   entries: z.string(),
   dated: z.string(),
 });
@@ -16,15 +16,15 @@ export type Ground = z.output<typeof groundShape>;
 
 export interface Grounds {
   of(rootfs: string): Promise<Ground>;
-  /** @throws SNAPSHOT_DAMAGED when the files are not those any more; naming the folder. */
+  /** @throws SNAPSHOT_DAMAGED, with the folder's name, when the files have changed. */
   check(ground: Ground): Promise<void>;
 }
 
-/** A burst of resumes looks once. */
+/** A burst of resumes shares one scan. */
 const FRESH_MS = 2_000;
 const SCAN_TIMEOUT_MS = 5 * 60_000;
 
-/** One pass; the sizes of folders differ between file systems, and their times with what lies in them. */
+/** Computes both sums in one pass. Sizes and times of folders are left out: they depend on the file system and on the folders' entries. */
 const scan = `set -e -o pipefail
 exec 3> >(cut -z -f1 | xxh128sum >&2)
 undated=$!
@@ -63,7 +63,7 @@ export function openGrounds(spawner: Spawner, nowMs: () => number = () => perfor
     async check(kept) {
       const { rootfs } = kept;
       const found = await of(rootfs).catch((cause: unknown) => {
-        // A look that was cut off says nothing of the files.
+        // An interrupted scan says nothing about the files.
         if (!isGone(cause)) throw cause;
         return fail("SNAPSHOT_DAMAGED", `the template's files at ${rootfs} cannot be read: ${asFailure(cause).message}`, { cause });
       });

@@ -1,14 +1,14 @@
-// What records of earlier runs need of a node before it serves.
+// The secrets and drivers that existing records need before the node serves.
 import type { RuntimeName } from "../runtime/runtime.ts";
 import type { Records } from "./records.ts";
 import { isOwned } from "./registry.ts";
 
-/** Whether sandboxes exist whose tokens hang on the seed. */
+/** True if sandboxes exist whose tokens derive from the seed. */
 export function tokensInUse(records: Records): boolean {
   return records.all().some((record) => isOwned(record) && (record.status.claim.secure || record.status.claim.trafficPrivate));
 }
 
-/** Drivers that sandboxes of earlier runs, paused ones and snapshots need. */
+/** Returns the drivers that existing sandboxes and snapshots need. */
 export function runtimesInUse(records: Records): Set<RuntimeName> {
   const names = new Set(records.snapshots.list({}).map(({ runtime }) => runtime));
   for (const { status } of records.all()) {

@@ -1,4 +1,5 @@
-// What this home holds and the node cannot use: named with its reason in the log and, through a file, in `svc doctor`; never removed.
+// Items of this home that the node cannot use: each is listed with its reason in the log and, through a file, in `svc doctor`, and kept until a
+// client deletes it.
 import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { Log } from "@svc/kit/log.ts";
 import { z } from "zod";
@@ -8,16 +9,16 @@ const file = z.array(quarantine);
 export type Quarantined = z.output<typeof quarantine>;
 
 export interface Quarantine {
-  /** Takes the place of what an earlier node noted; once this one holds the home. */
+  /** Replaces the list of an earlier node; called once this node holds the home's lock. */
   begin(): void;
   add(quarantine: Quarantined): void;
-  /** As `add`, for a row that cannot be read: what it refers to is unknown, so that nothing may be swept as nobody's. */
+  /** As `add`, for an unreadable row: its references are unknown, so nothing may be swept as unused. */
   addUnreadable(quarantine: Quarantined): void;
-  /** It can be used again, or is gone. */
+  /** Removes an item that can be used again or is gone. */
   drop(kind: Quarantined["kind"], name: string): void;
   find(kind: Quarantined["kind"], name: string): Quarantined | undefined;
   all(): Quarantined[];
-  /** Whether a row that cannot be read is among them. */
+  /** True while an unreadable row is among the items. */
   readonly isBlind: boolean;
 }
 
@@ -77,7 +78,7 @@ export function openQuarantine(path: string, log: Log): Quarantine {
   };
 }
 
-/** What the node of this home last quarantined; empty where none ran. */
+/** Returns the items that the home's node last quarantined; empty where no node ran. */
 export function readQuarantine(path: string): Quarantined[] {
   try {
     return file.parse(JSON.parse(readFileSync(path, "utf8")));

@@ -1,4 +1,4 @@
-// A sandbox's record as it is read back: one that lacks what every record has is named, not guessed at.
+// Parses a sandbox's record; one that lacks required members is refused rather than completed by guesses.
 import { realpathSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { issueText } from "@svc/contract/issues.ts";
@@ -33,9 +33,8 @@ const record = z.looseObject({
 });
 
 /**
- * What a record says of where things lie is believed of its own home alone: a copy of a home's records, as a backup is, must
- * neither remove nor reach what runs in the home that it was taken from.
- * @throws with what is wrong about it.
+ * Accepts paths in a record only below its own home: a copy of a home, such as a backup, must neither remove nor reach what runs in the original.
+ * @throws with what is wrong about the record.
  */
 export function readRecord(sandboxID: string, text: string, home: string): SandboxRecord {
   const parsed = record.safeParse(JSON.parse(text));
@@ -48,19 +47,19 @@ function atHome(found: SandboxRecord, folder: string): SandboxRecord {
   const directory = join(folder, found.sandboxID);
   const { status } = found;
   if (!("handle" in status) || status.handle === undefined) return { ...found, directory };
-  // A sandbox that went on in a precreated sandbox runs in the precreated sandbox's.
+  // A sandbox that was started in a precreated one uses that one's folder.
   const own = join(folder, basename(status.handle.directory));
   const isHere = isSame(dirname(found.directory), folder) && isSame(status.handle.directory, own) && basename(own) === status.handle.runtimeID;
   const handle = isHere ? { ...status.handle, directory: own } : notHere(status.handle, directory);
   return { ...found, directory, status: { ...status, handle } as SandboxRecord["status"] };
 }
 
-/** The sandbox runs in another home, if at all: here it has ended. */
+/** Returns a handle without a process: the sandbox runs, if at all, in another home, so in this one it counts as ended. */
 function notHere(handle: RuntimeHandle, directory: string): RuntimeHandle {
   return { ...handle, directory, pid: NO_PROCESS, pidStartTicks: 0, network: undefined };
 }
 
-/** One folder has several names where a home lies behind a symbolic link. */
+/** A home behind a symbolic link has several paths. */
 function isSame(one: string, another: string): boolean {
   if (one === another) return true;
   try {

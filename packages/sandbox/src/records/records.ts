@@ -1,4 +1,4 @@
-// The durable truth about this node's sandboxes: one SQLite file, one row each, written before effects.
+// The durable records of this node's sandboxes: one SQLite file, one row each, written before effects.
 import { dirname } from "node:path";
 import { openStore, type Schema, type StoreOptions } from "@svc/kit/database.ts";
 import type { DeathReason } from "../runtime/runtime.ts";
@@ -8,7 +8,7 @@ import { readRecord } from "./record-shape.ts";
 import { openSnapshots, type Snapshots, snapshotTables } from "./snapshots.ts";
 import type { SandboxRecord } from "./state.ts";
 
-/** For an hour after its end a sandbox's reason can be asked for. */
+/** A sandbox's reason is available for an hour after its end. */
 export const ENDED_KEPT_MS = 3_600_000;
 const MAX_ENDED_ROWS = 100_000;
 
@@ -29,21 +29,21 @@ const schema: Schema = {
 export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number };
 
 export interface Records {
-  /** As they were when the file was opened, but for those quarantined. */
+  /** The records as of when the file was opened, without quarantined ones. */
   all(): SandboxRecord[];
-  /** @throws DISK_FULL, as all that follow but `remove`s: they use the reserve. */
+  /** @throws DISK_FULL, as all following methods; `putBack`, `putEnding` and `remove` only once the disk reserve is used up as well. */
   put(record: SandboxRecord): void;
-  /** As `put`, for a move that puts back what was: on the reserve, where the disk is full. */
+  /** As `put`, for a return to the previous state; uses the reserve when the disk is full. */
   putBack(record: SandboxRecord): void;
-  /** A claim and the idempotency key it answers, in one transaction. */
+  /** Writes a claim and its idempotency key in one transaction. */
   putClaimed(record: SandboxRecord, idempotent: IdempotentCreate | undefined, nowWallMs: number): void;
-  /** A record whose end is decided, and the reason, which outlives the record; on the reserve, where the disk is full. */
+  /** Writes a record whose end is decided, and the reason, which outlives the record; uses the reserve when the disk is full. */
   putEnding(record: SandboxRecord, ended: Ended): void;
   remove(sandboxID: string): void;
   ended(sandboxID: string): Ended | undefined;
   readonly keys: CreateKeys;
   readonly snapshots: Snapshots;
-  /** Drops what is older than its time. */
+  /** Removes expired rows. */
   prune(nowWallMs: number): void;
   close(): void;
 }
@@ -53,8 +53,8 @@ export type RecordsOptions = Omit<StoreOptions, "schema"> & { readonly quarantin
 const ADVICE = "bring it back from a backup; without the file the node starts, and knows nothing of the sandboxes and snapshots that it named";
 
 /**
- * Opens (or creates) the records. The file is held exclusively: one node per home. A row that cannot be read is quarantined.
- * @throws HOST_UNSUITABLE when another node holds it, the file is damaged, or a newer version of svc wrote it.
+ * Opens (or creates) the records. The file is locked exclusively: one node per home. An unreadable row is quarantined.
+ * @throws HOST_UNSUITABLE when another node has it open, the file is damaged, or a newer version of svc wrote it.
  */
 export function openRecords(path: string, { quarantine, ...options }: RecordsOptions): Records {
   const store = openStore(path, { ...options, schema, advice: ADVICE });

@@ -1,4 +1,4 @@
-// All sandboxes of this node in memory and on disk: every change of state goes through here, record first.
+// All sandboxes of this node, in memory and on disk: every state change goes through here and is recorded first.
 import { Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Clock } from "./clock.ts";
@@ -11,39 +11,40 @@ import { advance, type Claim, type Event, type SandboxRecord, type Status } from
 type Of<S extends Status["state"]> = SandboxRecord & { readonly status: Extract<Status, { state: S }> };
 export type RunningRecord = Of<"running">;
 export type PausedRecord = Of<"paused">;
-/** A client's, whether it runs or not; not one whose end is decided. */
+/** A sandbox that a client owns, running or not, until its end is decided. */
 export type OwnedRecord = Of<"running" | "pausing" | "paused" | "resuming">;
 
 export interface Registry extends Omit<SandboxDirectory, "wake" | "isMoving" | "moveOver"> {
   add(record: SandboxRecord): void;
-  /** Puts back what a record said at the last stop; nothing is written. */
+  /** Restores a record of the last run in memory; nothing is written. */
   restore(record: SandboxRecord): void;
   get(sandboxID: string): SandboxRecord | undefined;
   all(): IterableIterator<SandboxRecord>;
-  /** Moves on by `event`; on disk before in memory. @throws DISK_FULL; then it has not moved. */
+  /** Applies `event`, on disk before in memory. @throws DISK_FULL; the state is then unchanged. */
   move(sandboxID: string, event: Event): SandboxRecord;
   /**
-   * Moves back to where it was before a step that failed. A start reads the state of that step in the same way, so a disk that
-   * takes nothing is no reason to refuse: `saveAll` writes it later.
+   * Returns to the state before a step that failed. A restart treats the failed step's state in the same way, so a full disk does not refuse
+   * this:
+   * `saveAll` writes the record later.
    */
   moveBack(sandboxID: string, event: Extract<Event, { event: "thawed" | "stayed" }>): SandboxRecord;
-  /** Writes what no disk has taken yet. */
+  /** Writes the records that a full disk has not taken yet. */
   saveAll(): void;
   claim(sandboxID: string, claim: Claim, idempotent: IdempotentCreate | undefined): RunningRecord;
-  /** As `move`, with the boot that its deadline counts from and the one that is seen inside. */
+  /** As `move`, and records the node's boot, on whose clock the deadline is, and the boot that the sandbox sees. */
   resumed(sandboxID: string, event: Event, boot: Pick<SandboxRecord, "bootID" | "guestBootID">): RunningRecord;
-  /** Forgets a paused sandbox that is this other node's now. */
+  /** Forgets a paused sandbox that the other node owns now. */
   release(sandboxID: string, nodeID: string): void;
-  /** Forgets a sandbox that is in state killing. */
+  /** Forgets a sandbox in state killing. */
   forget(sandboxID: string): void;
-  /** A sandbox that a client owns and that runs. @throws SANDBOX_NOT_FOUND as `owned`; SANDBOX_PAUSED, SANDBOX_CHANGING_STATE. */
+  /** Returns a running sandbox that a client owns. @throws SANDBOX_NOT_FOUND as `owned`; SANDBOX_PAUSED, SANDBOX_CHANGING_STATE. */
   running(sandboxID: string): RunningRecord;
-  /** @throws SANDBOX_NOT_FOUND, with the reason where it ended within the hour; SANDBOX_MOVED. */
+  /** Returns a sandbox that a client owns. @throws SANDBOX_NOT_FOUND, with the reason if it ended within the hour; SANDBOX_MOVED. */
   owned(sandboxID: string): OwnedRecord;
-  /** `onChange` hears of every sandbox of a client that begins to run, is paused or is gone. */
+  /** Calls `onChange` for every client's sandbox that begins to run, is paused or is gone. */
   watch(onChange: (sandboxID: string, shown: "running" | "paused" | "gone") => void): () => void;
   readonly size: number;
-  /** Those that clients own and that run. */
+  /** The number of running sandboxes that clients own. */
   readonly runningCount: number;
 }
 
@@ -61,19 +62,19 @@ export function isOwned(record: SandboxRecord | undefined): record is OwnedRecor
   return record !== undefined && "claim" in record.status && record.status.state !== "killing";
 }
 
-/** Clients know two states: one on its way to a pause still runs until its checkpoint is whole, one on its way back is still paused. */
+/** Maps to the two states that clients know: a pausing sandbox runs until its checkpoint is complete, a resuming one is still paused. */
 export function shownState({ status }: Pick<OwnedRecord, "status">): "running" | "paused" {
   return status.state === "running" || status.state === "pausing" ? "running" : "paused";
 }
 
 export function openRegistry(records: Records, seed: string, clock: Clock, quarantine: Pick<Quarantine, "find">): Registry {
-  /** Moved back in memory alone. */
+  /** Sandboxes that moved back in memory but not on disk. */
   const unsaved = new Set<string>();
   const byID = new Map<string, SandboxRecord>();
-  /** What the proxy sees: the running ones and those that traffic may resume, their tokens derived once. */
+  /** The proxy's view: running sandboxes, and those that traffic may resume; their tokens are derived once. */
   const running = new Map<string, ProxyEntry>();
   const asleep = new Map<string, Access>();
-  /** The newest ones; where the others are, gateways know. */
+  /** The most recent moves only; gateways know the location of the others. */
   const movedAway = new Map<string, string>();
   const watchers = new Set<Parameters<Registry["watch"]>[0]>();
 
@@ -86,7 +87,7 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
 
   function show(record: SandboxRecord): void {
     const { sandboxID } = record;
-    if (watchers.size > 0) tell(byID.get(sandboxID), record);
+    if (watchers.size > 0) notify(byID.get(sandboxID), record);
     byID.set(sandboxID, record);
     if (!isRunning(record)) running.delete(sandboxID);
     else if (!running.has(sandboxID)) running.set(sandboxID, { ...accessOf(record, record.status.claim), handle: record.status.handle });
@@ -95,7 +96,7 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
     else if (!asleep.has(sandboxID)) asleep.set(sandboxID, accessOf(record, record.status.claim));
   }
 
-  function tell(before: SandboxRecord | undefined, now: SandboxRecord): void {
+  function notify(before: SandboxRecord | undefined, now: SandboxRecord): void {
     const shown = isOwned(now) ? shownState(now) : "gone";
     const was = isOwned(before) ? shownState(before) : "gone";
     if (shown !== was) for (const watcher of watchers) watcher(now.sandboxID, shown);
@@ -109,13 +110,13 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
   function owned(sandboxID: string): OwnedRecord {
     const record = byID.get(sandboxID);
     if (isOwned(record)) return record;
-    const held = quarantine.find("sandbox", sandboxID);
+    const quarantined = quarantine.find("sandbox", sandboxID);
     const nodeID = record === undefined ? movedAway.get(sandboxID) : undefined;
     if (nodeID !== undefined)
       throw new Failure("SANDBOX_MOVED", `sandbox '${sandboxID}' moved to node ${nodeID}: send the request there, or to a gateway`, {
         details: { node: nodeID },
       });
-    if (record === undefined && held !== undefined) fail("QUARANTINED", `sandbox '${sandboxID}' is quarantined: ${held.reason}`);
+    if (record === undefined && quarantined !== undefined) fail("QUARANTINED", `sandbox '${sandboxID}' is quarantined: ${quarantined.reason}`);
     const ended = records.ended(sandboxID);
     if (ended === undefined) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
     const endedAt = new Date(ended.endedAtWallMs).toISOString();
@@ -136,7 +137,7 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
     move(sandboxID, event) {
       const next = moved(sandboxID, event);
       const { status } = next;
-      // A client that owned it is told why from this moment on, for an hour.
+      // From now on, for an hour, clients get the reason of the end.
       if (event.event === "dying" && isOwned(byID.get(sandboxID)) && status.state === "killing") {
         records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs() });
       } else if (event.event === "dying") {

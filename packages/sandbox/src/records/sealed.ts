@@ -1,8 +1,8 @@
-// Sealed files of checkpoints: known by their size and the time of their last change, so that no gigabyte is read to know them again.
+// Sealed files of checkpoints: identified by size and modification time, so that gigabytes need not be read to verify them.
 //
-// Why this is never silently wrong: nobody holds one open for writing (the kernel inside maps it read-only), and whoever wrote to it
-// all the same would change its time. What is left is a power cut before its bytes were on the disk; so a mark says that they are,
-// and without it a checkpoint is believed in the boot alone that wrote it.
+// Why that suffices: no process has a sealed file open for writing (the sandbox's kernel maps it read-only), and any other write would
+// change its time. Only a power cut before the bytes reached the disk remains. Therefore a marker file records that they did; without
+// it a checkpoint is accepted only in the boot that wrote it.
 import { open, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -19,15 +19,15 @@ export type Sealed = z.output<typeof sealedShape>;
 
 export const isSealed = (name: string) => name.startsWith(SEALED);
 
-/** Below a checkpoint's folder, beside its manifest. */
-const markOf = (place: string) => join(place, "on-disk");
+/** The marker file in a checkpoint's folder, next to its manifest. */
+const markOf = (directory: string) => join(directory, "on-disk");
 
 export async function sealedAs(path: string): Promise<Sealed & { readonly sizeBytes: number }> {
   const { mtimeNs, blocks, size } = await stat(path, { bigint: true });
   return { changedNs: String(mtimeNs), heldBytes: Number(blocks) * BLOCK_BYTES, sizeBytes: Number(size) };
 }
 
-/** Refuses a checkpoint, and says what is left to do. @throws SNAPSHOT_DAMAGED, always. */
+/** Refuses a checkpoint, with advice for the operator. @throws SNAPSHOT_DAMAGED, always. */
 export function failDamaged(checkpointID: string, what: string, cause?: unknown): never {
   const advice = `put snapshots/${checkpointID} back from a copy of the home, or delete what needs it`;
   return fail("SNAPSHOT_DAMAGED", `checkpoint ${checkpointID} ${what}; ${advice}`, { cause });
@@ -44,26 +44,26 @@ export async function checkSealed(checkpointID: string, path: string, expected: 
   );
 }
 
-/** An archive may keep whole seconds alone. */
+/** Some archives keep only whole seconds, so a time with zero nanoseconds matches its second. */
 function isSameTime(found: string, expected: string): boolean {
   return found === expected || (found.endsWith(WHOLE) && found.slice(0, -WHOLE.length) === expected.slice(0, -WHOLE.length));
 }
 
-/** All of the checkpoint in `place` has been synced before this is called. */
-export async function markOnDisk(place: string): Promise<void> {
-  await (await open(markOf(place), "w", 0o600)).close();
-  await syncAll([markOf(place), place]);
+/** Marks a checkpoint as synced; the caller has synced all of its files before. */
+export async function markOnDisk(directory: string): Promise<void> {
+  await (await open(markOf(directory), "w", 0o600)).close();
+  await syncAll([markOf(directory), directory]);
 }
 
-export async function isOnDisk(place: string): Promise<boolean> {
-  return stat(markOf(place)).then(
+export async function isOnDisk(directory: string): Promise<boolean> {
+  return stat(markOf(directory)).then(
     () => true,
     () => false,
   );
 }
 
-/** @throws SNAPSHOT_DAMAGED when it may be torn: it was written in another boot, and never known to be on the disk. */
-export async function checkReached(checkpointID: string, place: string, writtenIn: string | undefined): Promise<void> {
-  if (writtenIn === bootID() || (await isOnDisk(place))) return;
+/** @throws SNAPSHOT_DAMAGED when the checkpoint may be torn: it was written in another boot and has no marker that it reached the disk. */
+export async function checkReached(checkpointID: string, directory: string, writtenIn: string | undefined): Promise<void> {
+  if (writtenIn === bootID() || (await isOnDisk(directory))) return;
   failDamaged(checkpointID, "may be torn: the machine went down before its files were known to be on the disk");
 }

@@ -1,29 +1,29 @@
-// What the names of snapshots mean, as this node heard last: given or freed here, or on other nodes, as gateways tell.
+// Records of snapshot names: given or freed here, or reported by gateways from other nodes. The latest record of a name wins (I57).
 import { isLater, type NameRecord } from "@svc/contract/cluster.ts";
 import type { Store } from "@svc/kit/database.ts";
 
-/** `nodeID` "": this node. */
+/** Records with `nodeID` "" are this node's. */
 export interface SnapshotNames {
   get(name: string): NameRecord | undefined;
   all(): Iterable<NameRecord>;
-  /** What is to be written where a snapshot is given the name here: later than all that is known of it, whatever this machine's clock says. */
+  /** Returns the record that gives the name to a snapshot here; later than all known records of it, even if this machine's clock is behind. */
   given(name: string, snapshotID: string, atMs: number): NameRecord;
-  /** The same where the one that bears it is deleted; undefined where it does not bear it any more. */
+  /** Returns the record that frees the name of a deleted snapshot; undefined if it no longer has the name. */
   freed(name: string, snapshotID: string): NameRecord | undefined;
-  /** Those that tell more than is known. */
-  news(told: readonly NameRecord[]): NameRecord[];
-  /** In a transaction of the caller's. */
+  /** Returns the records that are later than the known ones. */
+  news(records: readonly NameRecord[]): NameRecord[];
+  /** Writes records within the caller's transaction. */
   write(records: readonly NameRecord[]): void;
-  /** Once it is committed. */
+  /** Publishes records after the commit. */
   note(records: readonly NameRecord[]): void;
   watch(onChange: (records: readonly NameRecord[]) => void): () => void;
-  /** Forgets those that were freed first, where there are very many. */
+  /** Forgets the names that were freed first, above a maximum. */
   prune(): void;
 }
 
 const MAX_ROWS = 100_000;
 
-/** Part of the schema in records.ts. A row outlives the snapshot: an older one elsewhere does not bear the name again. */
+/** Part of the schema in records.ts. A row outlives its snapshot, so that an older record on another node does not bring the name back. */
 export const snapshotNameTables = `
     CREATE TABLE IF NOT EXISTS snapshot_name_records (name TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, snapshot_id TEXT NOT NULL, node_id TEXT NOT NULL) STRICT;
 `;
@@ -47,7 +47,7 @@ export function openSnapshotNames({ db }: Pick<Store, "db">): SnapshotNames {
       const record = known.get(name);
       return record?.snapshotID === snapshotID ? { name, atMs: record.atMs + 1, snapshotID: "", nodeID: "" } : undefined;
     },
-    news: (told) => told.filter((each) => isLater(each, known.get(each.name))),
+    news: (records) => records.filter((each) => isLater(each, known.get(each.name))),
     write(records) {
       for (const { name, atMs, snapshotID, nodeID } of records) put.run(name, atMs, snapshotID, nodeID);
     },

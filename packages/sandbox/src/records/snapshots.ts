@@ -1,4 +1,4 @@
-// Snapshots as rows: what each holds, by which names it is found, and that it outlives the sandbox it was taken of.
+// Snapshots as rows: the checkpoint and the names of each. A snapshot outlives the sandbox it was taken of.
 
 import { isLater, type NameRecord } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
@@ -26,7 +26,7 @@ export type Snapshot = {
   readonly env: Readonly<Record<string, string>>;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;
-  /** Of one that was fetched: the node that took it, "" where that is not known. It is found here by its id alone. */
+  /** For a fetched copy: the node that took it, "" if unknown. A copy is found by its id only (I55). */
   readonly originNodeID?: string | undefined;
 };
 
@@ -35,23 +35,23 @@ export type NamedSnapshot = Snapshot & { readonly names: readonly string[] };
 export type SnapshotQuery = { readonly sandboxID?: string | undefined; readonly name?: string | undefined };
 
 export interface Snapshots {
-  /** Keeps a snapshot; `name` (name:tag) moves to it from the one that bore it. */
+  /** Adds a snapshot; `name` (name:tag) moves to it from the snapshot that had it. */
   add(snapshot: Snapshot, name: string | undefined): void;
-  /** By id, `name:tag`, or `name`, which means name:default. */
+  /** Finds a snapshot by id, `name:tag`, or `name`, which means name:default. */
   find(asked: string): NamedSnapshot | undefined;
-  /** The id of one whose record cannot be read, by id or name as `find`. */
+  /** Returns the id of a snapshot whose record is unreadable, by id or name as `find`. */
   unreadable(asked: string): string | undefined;
-  /** Newest first. */
+  /** Lists snapshots, newest first. */
   list(query: SnapshotQuery): readonly NamedSnapshot[];
   readonly size: number;
   remove(snapshotID: string): void;
-  /** It was taken here and removed, as far as this node remembers: nodes that fetched it ask. */
+  /** True if the snapshot was taken here and removed, as far as this node remembers; nodes that fetched a copy ask. */
   wasRemoved(snapshotID: string): boolean;
-  /** What names mean here and on other nodes. */
+  /** The records of snapshot names, here and on other nodes. */
   readonly names: Pick<SnapshotNames, "get" | "all" | "watch">;
-  /** Takes what other nodes' names mean, and from the snapshots here those that they lost. @throws DISK_FULL. */
-  settle(told: readonly NameRecord[]): { readonly changed: number; readonly unnamed: readonly NamedSnapshot[] };
-  /** Forgets the oldest of those that were removed, where there are very many. */
+  /** Merges other nodes' name records, and removes names that snapshots here lost to them. @throws DISK_FULL. */
+  settle(records: readonly NameRecord[]): { readonly changed: number; readonly unnamed: readonly NamedSnapshot[] };
+  /** Forgets the oldest removed snapshots above a maximum. */
   prune(): void;
 }
 
@@ -73,7 +73,7 @@ export const snapshotTables = `
     ${snapshotNameTables}
 `;
 
-/** What is read of each before anything else is; the rest is as it was written. */
+/** The members that every row must have; the others are taken as written. */
 const readable = z.looseObject({
   snapshotID: z.string(),
   checkpointID: z.string(),
@@ -83,7 +83,7 @@ const readable = z.looseObject({
   createdAtWallMs: z.number(),
 });
 
-/** All rows are in memory, too, newest first: SQLite is read here only. A row that cannot be read is quarantined. */
+/** Keeps all rows in memory, newest first, and reads SQLite only here. An unreadable row is quarantined. */
 export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnreadable">): Snapshots {
   const { db } = store;
   const insert = db.prepare("INSERT INTO snapshots VALUES (?, ?, ?, ?)");
@@ -97,7 +97,7 @@ export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnr
   const pruneRemoved = db.prepare("DELETE FROM removed_snapshots WHERE position <= (SELECT max(position) FROM removed_snapshots) - ?");
 
   const byID = new Map<string, NamedSnapshot>();
-  /** `name:tag` to id. */
+  /** Maps `name:tag` to a snapshot's id. */
   const bearers = new Map<string, string>();
   const unread = new Set<string>();
   let newestFirst: readonly NamedSnapshot[] | undefined;
@@ -147,7 +147,7 @@ export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnr
   const names = openSnapshotNames(store);
   reconcile();
 
-  /** With what an earlier version of svc wrote, which knows of names here alone. */
+  /** Reconciles the name records with the rows of an earlier version of svc, which knew only this node's names. */
   function reconcile(): void {
     const given: NameRecord[] = [];
     const lost: string[] = [];
@@ -181,8 +181,8 @@ export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnr
       names.note(given);
     },
     names,
-    settle(told) {
-      const news = names.news(told);
+    settle(records) {
+      const news = names.news(records);
       const lost = news.filter((each) => (bearers.get(each.name) ?? each.snapshotID) !== each.snapshotID);
       if (news.length > 0) {
         store.write(() => {
@@ -210,7 +210,7 @@ export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnr
         names.write(freed);
         removeNames.run(snapshotID);
         removeRow.run(snapshotID);
-        // A copy's own node may have it still.
+        // The node that took a fetched copy may still have it, so only own snapshots are noted as removed.
         if (byID.get(snapshotID)?.originNodeID === undefined) noteRemoved.run(snapshotID);
       });
       for (const each of taken) bearers.delete(each);
@@ -227,7 +227,7 @@ export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnr
   };
 }
 
-/** As lists show it. */
+/** Converts a snapshot for lists. */
 export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
   const { snapshotID, names, sandboxID, templateID, kind, limits, sizeBytes, createdAtWallMs, originNodeID } = snapshot;
   return {

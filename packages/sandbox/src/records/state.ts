@@ -1,4 +1,4 @@
-// The life of a sandbox as a state machine: every move is here, every effect is elsewhere.
+// A sandbox's lifecycle as a state machine: every transition is here, every effect elsewhere.
 import assert from "node:assert/strict";
 import type { EgressPolicy } from "../egress/policy.ts";
 import type { CheckpointKind, DeathReason, Limits, RootImage, RuntimeHandle, RuntimeName } from "../runtime/runtime.ts";
@@ -6,51 +6,51 @@ import type { CheckpointKind, DeathReason, Limits, RootImage, RuntimeHandle, Run
 /*
  *   creating ──started──▶ warm ──claimed──▶ running ◀──────────── thawed (the checkpoint failed) ───┐
  *                                            ▲ │  └──pausing──▶ pausing ──────────────────────────┘
- *                                  deadline, │ │                   │ paused (the checkpoint is whole)
+ *                                  deadline, │ │                   │ paused (the checkpoint is complete)
  *                                    egress  └─┘                   ▼
  *            running ◀──resumed── resuming ◀──resuming────────── paused ⟲ egress
  *                                    └──────stayed (it failed)─────▲
- *   any of them ──dying──▶ killing                                        (then its record goes away)
+ *   any of them ──dying──▶ killing                                        (then its record is removed)
  *
- * creating: parts may exist, half-made.   warm: envd answers, nobody owns it yet (the pool, or a create under way).
+ * creating: parts may exist, incomplete.  warm: envd answers, no client owns it yet (the pool, or a create under way).
  * running: a client owns it.              pausing: it is frozen, and a checkpoint is being written.
- * paused: nothing of it runs; its checkpoint is all there is.  resuming: parts of its next run may exist; the checkpoint is still whole.
- * killing: its end is decided and will be finished, also by the next start.
+ * paused: nothing of it runs, only its checkpoint exists.  resuming: parts of its next run may exist; the checkpoint stays complete.
+ * killing: its end is decided and will be completed, by this process or by the next start.
  */
 
-/** What a client asked for when it took the sandbox. */
+/** The settings with which a client owns a sandbox. */
 export type Claim = {
   readonly startedAtWallMs: number;
-  /** On the monotonic clock of `bootID`; of a paused sandbox, without meaning. */
+  /** On the monotonic clock of `bootID`; without meaning while the sandbox is paused. */
   readonly deadlineMs: number;
-  /** As asked at create or last set; what a fork inherits. */
+  /** The timeout of the create or of the last change; forks inherit it. */
   readonly timeoutSeconds: number;
   readonly onTimeout: "kill" | "pause";
-  /** What a pause at the timeout keeps. */
+  /** The kind of checkpoint that a pause at the timeout takes. */
   readonly pauseKind: CheckpointKind;
-  /** Traffic to the paused sandbox resumes it. */
+  /** True if traffic to the paused sandbox resumes it. */
   readonly autoResume: boolean;
-  /** Paused after so long without anything to do; 0: never; absent: as the node's settings say. */
+  /** The idle time after which it is paused; 0: never; absent: the node's setting. */
   readonly idlePauseSeconds?: number | undefined;
   readonly secure: boolean;
   readonly trafficPrivate: boolean;
   readonly egress: EgressPolicy;
   readonly maskRequestHost: string | undefined;
   readonly metadata: Readonly<Record<string, string>>;
-  /** Told to envd when it starts anew (a resume from files alone). */
+  /** Sent to envd when it starts again (a resume from files alone). */
   readonly envVars: Readonly<Record<string, string>>;
   readonly user: string;
   readonly workdir: string;
-  /** The file API reaches files with its user's rights alone. */
+  /** The file API uses only its user's permissions. */
   readonly strictFiles?: boolean | undefined;
-  /** The name by which the template was asked for. */
+  /** The template's name in the request. */
   readonly alias: string | undefined;
-  /** Of a fork: the sandbox it was copied from, and how many forks lie behind it. */
+  /** For a fork: its source, and how many forks precede it. */
   readonly parentSandboxID: string | undefined;
   readonly forkDepth: number;
 };
 
-/** Where a sandbox's memory and files are kept while it does not run. */
+/** The checkpoint that holds a sandbox's memory and files while it does not run. */
 export type Kept = { readonly checkpointID: string; readonly kind: CheckpointKind; readonly runtime: RuntimeName };
 
 export type Status =
@@ -65,7 +65,7 @@ export type Status =
       readonly reason: DeathReason;
       readonly handle: RuntimeHandle | undefined;
       readonly claim: Claim | undefined;
-      /** Its checkpoint goes with it, also when its end is finished by another process. */
+      /** Kept in the record so that any process that completes the end also removes the checkpoint. */
       readonly kept?: Kept | undefined;
     };
 
@@ -74,15 +74,15 @@ export type SandboxRecord = {
   readonly bootID: string;
   readonly directory: string;
   readonly templateID: string;
-  /** What it went on from at its creation, if not from the image alone. */
+  /** The checkpoint it was created from; absent if it started from the image. */
   readonly checkpointID?: string | undefined;
   readonly image: RootImage;
   readonly envdVersion: string;
-  /** Below `bin` of the home: a restored envd goes on in the very program that it ran. */
+  /** The file name in `bin` of the home: a restored envd needs the program that it ran. */
   readonly envd: string;
-  /** The public half, base64, of the key that its envd obeys. Absent: the home's own of before there were several. */
+  /** The base64 public key that its envd accepts. Absent: the home's own key, in records from before there were several. */
   readonly initKey?: string | undefined;
-  /** What /proc/sys/kernel/random/boot_id says inside; new at every start of the sandbox's system. */
+  /** The value of /proc/sys/kernel/random/boot_id inside; new at every start of the sandbox's system. */
   readonly guestBootID: string;
   readonly limits: Limits;
   readonly status: Status;
@@ -101,7 +101,7 @@ export type Event =
   | { readonly event: "resumed"; readonly handle: RuntimeHandle; readonly deadlineMs: number; readonly timeoutSeconds: number }
   | { readonly event: "dying"; readonly reason: DeathReason };
 
-/** The state after `event`; asserts that the move exists. */
+/** Returns the state after `event`; asserts that the transition exists. */
 export function advance(status: Status, event: Event): Status {
   const refused = () => assert.fail(`${event.event} in state ${status.state}`);
   switch (event.event) {
@@ -138,7 +138,7 @@ export function advance(status: Status, event: Event): Status {
       return { state: "running", handle: event.handle, claim: { ...status.claim, deadlineMs, timeoutSeconds } };
     }
     case "dying":
-      // The first reason stands: a timeout that meets a delete under way stays a delete.
+      // The first reason stays: a timeout during a delete does not change its reason.
       if (status.state === "killing") return status;
       return {
         state: "killing",

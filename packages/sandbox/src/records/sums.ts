@@ -1,25 +1,25 @@
-// Checksums of checkpoints' files: 128-bit XXH3, against damage, not against forgery; whoever can write there is the node itself.
+// Checksums of checkpoints' files: 128-bit XXH3, against damage and not against forgery, since only the node can write there.
 //
-// A checkpoint shares large files with the one that its sandbox started from. Such a file was checksummed when it was written, and
-// keeps that checksum: to compute it anew would cost a pause what it saves, and bless what has been damaged since.
+// A checkpoint shares large files with the one that its sandbox started from. Such a file keeps the checksum of when it was written:
+// another computation would take as long as the shared file saves, and would accept damage that happened since.
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Spawner } from "@svc/kit/spawn.ts";
 
 const TIMEOUT_MS = 10 * 60_000;
-/** Smaller ones are computed in no time. */
+/** Smaller files are not worth remembering. */
 const REMEMBERED_BYTES = 2 ** 20;
 const MAX_REMEMBERED = 10_000;
 
 export type Sums = {
-  /** By name, computed from what is there now. */
+  /** Computes the checksums of the files' present contents, by name. */
   computed(directory: string, names: readonly string[]): Promise<Map<string, string>>;
-  /** The same, but of a file that was computed before, and was not written to since, what it was then. */
+  /** As `computed`, but uses the earlier checksum of a file that was not written to since. */
   known(directory: string, names: readonly string[]): Promise<Map<string, string>>;
 };
 
 export function openSums(spawner: Spawner): Sums {
-  /** By what a file is under every name of it. */
+  /** Checksums by file identity, which is the same under all hard links of a file. */
   const remembered = new Map<string, string>();
 
   async function identityOf(path: string): Promise<string | undefined> {
@@ -35,7 +35,7 @@ export function openSums(spawner: Spawner): Sums {
     const sums = new Map(lines.map((line) => [line.slice(34), line.slice(0, 32)] as const));
     for (const [index, name] of names.entries()) {
       const [identity, sum] = [before[index], sums.get(name)];
-      // The first stays: what is read later may be damaged by then.
+      // The first checksum is kept: a later one may already include damage.
       if (identity === undefined || sum === undefined || remembered.has(identity)) continue;
       if (remembered.size >= MAX_REMEMBERED) for (const oldest of [...remembered.keys()].slice(0, MAX_REMEMBERED / 2)) remembered.delete(oldest);
       remembered.set(identity, sum);

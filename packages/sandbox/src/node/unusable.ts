@@ -1,4 +1,4 @@
-// Records, checkpoints and drivers that cannot be used as things are: held with their name and reason, and taken back when they can.
+// Quarantines records whose driver or checkpoint is missing, with the reason, and takes them back once it is there again (I21).
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Networks } from "../network/networks.ts";
@@ -11,10 +11,10 @@ import type { RuntimeName } from "../runtime/runtime.ts";
 import type { TemplateSource } from "../template/template.ts";
 import type { Drivers } from "./drivers.ts";
 
-/** Looked at together; each is a small file. */
+/** Checkpoints read concurrently; each is a small file. */
 const CONCURRENCY = 8;
 
-export type HoldParts = {
+export type UnusableParts = {
   readonly drivers: Drivers;
   readonly registry: Pick<Registry, "all" | "restore">;
   readonly snapshots: Pick<Snapshots, "list">;
@@ -25,29 +25,29 @@ export type HoldParts = {
   readonly log: Log;
 };
 
-/** `isRouted`: its network was adopted while the record was held. */
+/** Brings a record together with what runs. `isRouted`: its network was adopted while the record was quarantined. */
 export type Reconcile = (record: SandboxRecord, isRouted: boolean) => Promise<void>;
 
-export interface Held {
-  /** Why the running parts of this record cannot be looked at, if so. */
+export interface Unusable {
+  /** Returns why the running parts of this record cannot be examined; undefined where they can. */
   missingDriver(record: SandboxRecord): string | undefined;
-  /** Out of the registry: nothing is asked of it, and nothing of it is swept. Its network stays as it is. */
-  hold(record: SandboxRecord, reason: string): Promise<void>;
-  /** Names what needs a driver that is not there, or a checkpoint that is not on disk. */
+  /** Keeps the record out of the registry, so that no request reaches it and nothing of it is swept. Its network stays as it is. */
+  add(record: SandboxRecord, reason: string): Promise<void>;
+  /** Quarantines everything that needs a missing driver or a checkpoint that is not on disk. */
   noteUnusable(): Promise<void>;
-  /** For the watch: what was missing may be back. `reconcile` brings a held record together with what runs. */
+  /** Called by the watch: takes back records whose driver is there again; `reconcile` brings each together with what runs. */
   takeBack(reconcile: Reconcile): Promise<void>;
-  /** Puts a held record back into the registry as it is: to end it. */
+  /** Puts a record back into the registry unchanged, in order to end it. */
   release(sandboxID: string): void;
   has(sandboxID: string): boolean;
-  /** What they name is theirs all the same. */
+  /** The quarantined records; the files and networks they name stay theirs. */
   all(): Iterable<SandboxRecord>;
 }
 
-export function openHeld(parts: HoldParts): Held {
+export function openUnusable(parts: UnusableParts): Unusable {
   const { drivers, registry, networks, quarantine, log } = parts;
-  const held = new Map<string, SandboxRecord>();
-  /** Those whose network was adopted already. */
+  const records = new Map<string, SandboxRecord>();
+  /** The ids of records whose network is adopted already. */
   const routed = new Set<string>();
 
   function missingDriver({ status }: SandboxRecord): string | undefined {
@@ -57,25 +57,25 @@ export function openHeld(parts: HoldParts): Held {
 
   return {
     missingDriver,
-    async hold(record, reason) {
+    async add(record, reason) {
       const { sandboxID, status } = record;
-      held.set(sandboxID, record);
+      records.set(sandboxID, record);
       quarantine.add({ kind: "sandbox", name: sandboxID, reason });
       const slot = "handle" in status ? status.handle?.network : undefined;
       const egress = "claim" in status ? status.claim?.egress : undefined;
       if (slot === undefined || egress === undefined) return;
       await networks?.adopt(slot, egress).then(
         () => routed.add(sandboxID),
-        (error: unknown) => log.warn({ err: error, sandboxID }, "the network of a held sandbox is gone"),
+        (error: unknown) => log.warn({ err: error, sandboxID }, "the network of a quarantined sandbox is gone"),
       );
     },
     noteUnusable: () => noteUnusable(parts, false),
     async takeBack(reconcile) {
       const back = await drivers.reopen();
-      for (const record of [...held.values()]) {
+      for (const record of [...records.values()]) {
         const { sandboxID } = record;
         if (missingDriver(record) !== undefined) continue;
-        held.delete(sandboxID);
+        records.delete(sandboxID);
         quarantine.drop("sandbox", sandboxID);
         registry.restore(record);
         await reconcile(record, routed.delete(sandboxID));
@@ -83,16 +83,16 @@ export function openHeld(parts: HoldParts): Held {
       await noteUnusable(parts, back.length === 0);
     },
     release(sandboxID) {
-      const record = held.get(sandboxID);
-      if (record !== undefined && held.delete(sandboxID)) registry.restore(record);
+      const record = records.get(sandboxID);
+      if (record !== undefined && records.delete(sandboxID)) registry.restore(record);
     },
-    has: (sandboxID) => held.has(sandboxID),
-    all: () => held.values(),
+    has: (sandboxID) => records.has(sandboxID),
+    all: () => records.values(),
   };
 }
 
-/** `asideOnly`: looks again at what has a name already. */
-async function noteUnusable({ drivers, registry, snapshots, templateIndex, checkpoints, quarantine }: HoldParts, quarantinedOnly: boolean): Promise<void> {
+/** With `quarantinedOnly`, examines only what is quarantined already. */
+async function noteUnusable({ drivers, registry, snapshots, templateIndex, checkpoints, quarantine }: UnusableParts, quarantinedOnly: boolean): Promise<void> {
   const owners: { checkpointID: string; quarantine: Omit<Quarantined, "reason"> }[] = [];
   const see = (kind: Quarantined["kind"], name: string, checkpointID: string, runtime: RuntimeName) => {
     if (quarantinedOnly && quarantine.find(kind, name) === undefined) return;

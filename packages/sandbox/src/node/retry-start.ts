@@ -1,18 +1,18 @@
-// A start that fails before any client knows its sandbox is begun again by the node itself: a part of it may just have been killed.
+// Retries a failed start while no client knows its sandbox yet: the failure may be passing, e.g. a helper process that was killed.
 import { asFailure, type FailureName } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Capacity } from "./capacity.ts";
 
 const MAX_ATTEMPTS = 3;
-/** What took longer has its own bounds, and a client that waits for it. */
+/** A slower failure is not retried: it has bounds of its own, and a client is waiting. */
 const QUICK_MS = 10_000;
-/** A full disk, damage or a refusal would be the same again. */
+/** Only these failures may pass; a full disk, damage or a refusal would fail again. */
 const mayPass: ReadonlySet<FailureName> = new Set<FailureName>(["SANDBOX_START_FAILED", "INTERNAL"]);
 
-export type BeginAgainParts = { readonly capacity: Pick<Capacity, "isStopping">; readonly log: Log };
+export type RetryStartParts = { readonly capacity: Pick<Capacity, "isStopping">; readonly log: Log };
 
-/** `attempt` undoes itself when it fails. @throws what its last attempt threw. */
-export async function beginAgain<T>({ capacity, log }: BeginAgainParts, attempt: () => Promise<T>): Promise<T> {
+/** Runs `attempt`, which undoes itself when it fails. @throws the failure of the last attempt. */
+export async function retryStart<T>({ capacity, log }: RetryStartParts, attempt: () => Promise<T>): Promise<T> {
   for (let attempts = 1; ; attempts++) {
     const begin = performance.now();
     try {
