@@ -1,4 +1,4 @@
-// What the networks say about a host: other firewalls, missing rights, no free addresses.
+// The messages of the networks about a host: other firewalls, missing rights, no free addresses.
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
 import { mkdirSync, symlinkSync } from "node:fs";
@@ -12,7 +12,7 @@ import type { NetworkCheck } from "../src/network/checks.ts";
 
 const programPath = (name: string): string => execFileSync("which", [name], { encoding: "utf8" }).trim();
 
-/** Runs TypeScript in a network namespace of its own: other firewalls are played there, not on this host. */
+/** Runs TypeScript in a separate network namespace, where it simulates other firewalls without changing this host. */
 async function apart(program: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
   const argv = ["--net", process.execPath, "--disable-warning=ExperimentalWarning", "--input-type=module-typescript", "-e", program];
   const { stdout } = await promisify(execFile)(programPath("unshare"), argv, {
@@ -62,16 +62,13 @@ void test("every network check passes on a host that can run networks, and leave
   assert.equal(left, "");
 });
 
-void test(
-  "without a program that reads denied packets they are denied all the same, and the log says so once",
-  needs("root", "ip", "nft", "unshare"),
-  async () => {
-    const home = makeHome();
-    const programs = join(home, "programs");
-    mkdirSync(programs);
-    for (const name of ["ip", "nft", "sh", "setpriv"]) symlinkSync(programPath(name), join(programs, name));
-    const output = await apart(
-      `${imports}
+void test("without a program that reads denied packets they are still denied, and the log says so once", needs("root", "ip", "nft", "unshare"), async () => {
+  const home = makeHome();
+  const programs = join(home, "programs");
+  mkdirSync(programs);
+  for (const name of ["ip", "nft", "sh", "setpriv"]) symlinkSync(programPath(name), join(programs, name));
+  const output = await apart(
+    `${imports}
     import { probe } from "./network-fixture.ts";
     import { openEgress } from "../src/egress/policy.ts";
     const said = [];
@@ -84,18 +81,17 @@ void test(
     const check = (await networkChecks({ spawner })).find(({ name }) => name === "network log");
     console.log(JSON.stringify({ said, outcomes, check }));
     process.exit(0);`,
-      { PATH: programs },
-    );
-    removeHome(home);
-    const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
-    assert.deepEqual(outcomes, ["ECONNREFUSED"]);
-    const [told, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
-    assert.match(told?.[1] ?? "", /tcpdump/);
-    assert.deepEqual(more, []);
-    assert.equal(check.works, false);
-    assert.match(check.fix, /tcpdump/);
-  },
-);
+    { PATH: programs },
+  );
+  removeHome(home);
+  const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
+  assert.deepEqual(outcomes, ["ECONNREFUSED"]);
+  const [told, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
+  assert.match(told?.[1] ?? "", /tcpdump/);
+  assert.deepEqual(more, []);
+  assert.equal(check.works, false);
+  assert.match(check.fix, /tcpdump/);
+});
 
 void test("without root, and without a free range, networks say what is missing", needs("root", "ip", "nft", "unshare"), async () => {
   const home = makeHome();

@@ -1,4 +1,4 @@
-// Keeps a tcpdump that reads the firewall's messages about denied packets.
+// Runs a tcpdump that reads the firewall's messages about denied packets.
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,10 +6,10 @@ import { programEnvironment } from "@svc/kit/spawn.ts";
 import { dieWithUs, keep, unref } from "./kept.ts";
 import { type Noted, NotedStream } from "./nflog.ts";
 
-/** Lists the groups that somebody reads, one a line, the group first. */
+/** Lists the groups in use, one per line, the group number first. */
 const BOUND_GROUPS = "/proc/net/netfilter/nfnetlink_log";
 const LAST_GROUP = 65_535;
-/** Group 0 is where rules without a group of their own write. */
+/** Rules without a group of their own write to group 0. */
 const FIRST_GROUP = 1;
 const MAX_GROUPS_TRIED = 16;
 const READY_MS = 20_000;
@@ -23,17 +23,17 @@ export type DenialReader = {
 };
 
 export type ReaderOptions = {
-  /** A home's own number: where the search for a free group begins. */
+  /** A number of the home, where the search for a free group begins. */
   readonly seed: number;
   readonly log: Log;
   readonly onNoted: (noted: Noted) => void;
-  /** Another program took the group while no reader held it: the rules must name the new one. */
+  /** Called when another program took the group while no reader used it, so that the rules name the new group. */
   readonly onGroup?: (group: number) => void;
 };
 
 type Started = { readonly child: ChildProcess; readonly group: number };
 
-/** @throws with the program's own words when denied packets cannot be read on this host. */
+/** @throws with the program's own message if denied packets cannot be read on this host. */
 export async function openDenialReader({ seed, log, onNoted, onGroup }: ReaderOptions): Promise<DenialReader> {
   const { child: first, group: firstGroup } = await start(seed, onNoted);
   let group = firstGroup;
@@ -53,7 +53,7 @@ export async function openDenialReader({ seed, log, onNoted, onGroup }: ReaderOp
   };
 }
 
-/** The first group from `seed` on that nobody reads. Between the look and the start another may take it: then the next one. */
+/** Starts a reader on the first unused group from `seed` on. Another program may take the group before the start; then the next one is tried. */
 async function start(seed: number, onNoted: (noted: Noted) => void): Promise<Started> {
   const bound = boundGroups();
   let failure: unknown;
@@ -79,13 +79,13 @@ function boundGroups(): Set<number> {
         .map((line) => Number.parseInt(line, 10)),
     );
   } catch {
-    return new Set(); // the module is loaded by the first reader
+    return new Set(); // the first reader loads the module
   }
 }
 
 /**
- * Resolves when the program listens. It copies messages and looks into none (-w), so root is no risk; and only a
- * program that keeps its user also keeps the order to die with its parent, which a killed node depends on.
+ * Resolves when the program listens. tcpdump only copies messages (-w) and parses none, so running it as root is safe; and only a program that
+ * keeps its user also keeps the parent-death signal, by which it dies with a killed node.
  */
 function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildProcess> {
   const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(CAPTURED_BYTES), "-U", "-w", "-"];
@@ -111,7 +111,7 @@ function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildPr
       try {
         for (const noted of stream.take(chunk)) onNoted(noted);
       } catch {
-        child.kill("SIGKILL"); // no stream of ours any more: a new one begins with a header
+        child.kill("SIGKILL"); // The stream is corrupt; the reader that is started next begins with a header again.
       }
     });
   });

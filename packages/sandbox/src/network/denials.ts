@@ -1,4 +1,4 @@
-// From packets and names that were refused to the entries of a sandbox's network log: whose they were, which rule spoke, how many.
+// Turns refused packets and names into entries of a sandbox's network log: the sandbox, the rule and the count.
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { DnsReport } from "../dns/worker.ts";
@@ -11,9 +11,9 @@ import type { Fence } from "./fence.ts";
 import type { Noted } from "./nflog.ts";
 import { NOTED_PER_SECOND } from "./rules.ts";
 
-/** Packets that wait until it is known which interface they came by. */
+/** Bound on packets that wait until their interface is known. */
 const MAX_UNPLACED = 256;
-/** An interface that is not found is not looked for more often than this. */
+/** Minimum time between two searches for an unknown interface. */
 const LOOK_AGAIN_MS = 1000;
 const DNS_PORT = 53;
 const LISTED = `the maximum is ${NOTED_PER_SECOND} a second after a burst`;
@@ -35,7 +35,7 @@ export type DenialsOptions = {
 export interface Denials {
   packet(noted: Noted): void;
   names(fence: Fence, report: DnsReport): void;
-  /** What the firewall has counted beside the packets it told, per interface and since its beginning. */
+  /** Adds the firewall's counts of packets that it did not report individually, per interface and since the table was made. */
   counted(counts: ReadonlyMap<string, number>): void;
   close(): void;
 }
@@ -81,13 +81,13 @@ export function openDenials(options: DenialsOptions): Denials {
       case "spoofed":
         return `was sent from ${source}, which is not this sandbox's address`;
       case "policy":
-        // Its name is allowed, and yet it is closed: the program keeps addresses for longer than it was told to.
+        // The name is allowed but the address is closed: the program caches addresses longer than their TTL.
         if (name !== undefined && nameAllowed(read, name)) return "is not open any more: the name was resolved too long ago, resolve it again";
         return addressRefusal(read, address);
     }
   }
 
-  /** A packet with a source of its own making says by its interface alone whose it is. */
+  /** A packet with a spoofed source can only be assigned by its interface. */
   function place(noted: Noted): void {
     const veth = names.get(noted.interfaceIndex);
     if (veth === undefined) {
@@ -140,7 +140,7 @@ export function openDenials(options: DenialsOptions): Denials {
         const before = lastCounts.get(veth) ?? 0;
         lastCounts.set(veth, count);
         const fence = options.fenceOn(veth);
-        // Fewer than before: the table was made anew, and counts from zero.
+        // A smaller count means that the table was recreated and counts from zero.
         const more = count < before ? count : count - before;
         if (fence === undefined || more === 0) continue;
         options.onDenied({ slot: fence.slot, atMs: options.now(), protocol: "any", address: "", reason: "unlisted", detail: LISTED, repeated: more });

@@ -1,13 +1,16 @@
-// Why a start or a checkpoint failed, in the words of what was run; a full disk is called by its name.
+// Explains why a start or a checkpoint failed, with the output of the program that failed; a full disk is named as such.
 import { readdir, stat, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { asFailure, diskFull, Failure, isDiskFull } from "@svc/contract/failures.ts";
 
 const NO_WORDS = "it said nothing";
-/** Less than any start takes. */
+/** Less than any start needs. */
 const NO_ROOM_BYTES = 1024 * 1024;
 
-/** A program that finds no room may find none for its last words either; a start needs some room, and what it goes on from as much again. */
+/**
+ * Says whether a full disk explains a failure. A program that finds the disk full may be unable to write its error; a start needs some space,
+ * and a restore as much again as its checkpoint.
+ */
 export async function hadNoRoom(cause: unknown, directory: string, from: string | undefined): Promise<boolean> {
   const { bavail, bsize } = await statfs(dirname(directory));
   if (bavail * bsize < NO_ROOM_BYTES) return true;
@@ -35,7 +38,7 @@ export function startFailure(runtimeID: string, error: unknown): Failure {
   return new Failure("SANDBOX_START_FAILED", `sandbox ${runtimeID} was not started: ${failure.message}`, { cause: error });
 }
 
-/** The end of what a program said, for a message; a Go program's stack, which tells its authors alone, is cut off. */
+/** Returns the end of a program's output, for a message; a Go stack trace, which only its authors understand, is cut off. */
 export function lastWords(text: string): string {
   const [words = ""] = text.split(/\ngoroutine \d+ \[/);
   return words.trim().split("\n").slice(-3).join(" ").slice(-600) || NO_WORDS;

@@ -1,4 +1,4 @@
-// runsc as a program: its verbs with a bound in time, and the files it keeps of sandboxes.
+// Runs runsc's verbs with a time limit, and finds the files that it keeps of sandboxes.
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure } from "@svc/contract/failures.ts";
@@ -6,7 +6,7 @@ import { lastWords } from "./driver-failures.ts";
 import { openRunscPrograms, type RunscPrograms } from "./gvisor-programs.ts";
 import type { Host } from "./host.ts";
 
-/** `code` is null for a program that was killed, also by its bound in time. `words` say what went wrong, for a message. */
+/** `code` is null for a program that was killed, including by its time limit. `words` explains the failure, for a message. */
 export type Ended = { readonly code: number | null; readonly words: string };
 
 type Sandbox = { readonly runtimeID: string; readonly directory: string };
@@ -14,9 +14,9 @@ type Sandbox = { readonly runtimeID: string; readonly directory: string };
 export type Runsc = {
   readonly stateRoot: string;
   readonly programs: RunscPrograms;
-  /** Runs `runsc VERB ... ID` with the program that runs the sandbox. Never throws for what the program did. */
+  /** Runs `runsc VERB ... ID` with the sandbox's own program. A failure of that program is returned, not thrown. */
   verb(of: Sandbox, timeoutMs: number, verb: string, ...rest: readonly string[]): Promise<Ended>;
-  /** Names of the files in `stateRoot` that belong to sandboxes, or to one of them. */
+  /** Returns the names of the files in `stateRoot` that belong to sandboxes, or to the given one. */
   stateFiles(runtimeID?: string): Promise<string[]>;
   known(): Promise<string[]>;
 };
@@ -50,7 +50,7 @@ export function openRunsc(host: Host): Runsc {
   };
 }
 
-/** runsc names its files ID_sandbox:ID.state and .lock, and runsc-ID.sock; ids have neither underscore, colon nor dash. */
+/** runsc names its files ID_sandbox:ID.state, ID_sandbox:ID.lock and runsc-ID.sock; ids have neither underscore, colon nor dash. */
 function idOf(stateFile: string): string | undefined {
   return (/^([a-z0-9]+)_sandbox:\1\./.exec(stateFile) ?? /^runsc-([a-z0-9]+)\.sock$/.exec(stateFile))?.[1];
 }

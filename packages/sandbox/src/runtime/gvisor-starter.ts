@@ -1,5 +1,7 @@
-// A runsc that waits beside each precreated sandbox for the rest of its command: a start that goes on in the precreated sandbox forks nothing, starts no program
-// of 80 MB, and enters no control group, for which the kernel waits for all its readers (some 10 ms in version 1).
+// Keeps a waiting runsc next to each precreated sandbox, which receives the rest of its command later. A start in the precreated sandbox then
+// forks nothing, does not exec a program of 80 MB, and enters no control group, where the kernel waits for all its RCU readers (about 10 ms in
+// version 1).
+// DIRECTORY/starter   a named pipe while a runsc waits: one argument per line, then END_OF_WORDS
 import { constants } from "node:fs";
 import { open, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -10,11 +12,14 @@ import type { RunResult, Spawner } from "@svc/kit/spawn.ts";
 
 const PIPE = "starter";
 const END_OF_WORDS = ".";
-/** As long as a timer may take: it is ended with its precreated sandbox. */
+/** The longest delay that a timer accepts, since the waiting runsc ends with its precreated sandbox. */
 const WAIT_MS = 2 ** 31 - 1;
-/** Each is one of the programs that the spawn helper may run at once. */
+/** Each waiting runsc counts as one of the programs that the spawn helper may run at once. */
 const MAX_WAITING = 128;
-/** runsc itself waits for the words: its start is over then. Without the last one, say because the node ended, it runs nothing. */
+/**
+ * runsc itself waits for the arguments, since its start-up is then over. If the end mark is missing, for example because the node ended, it runs
+ * nothing.
+ */
 const script = [
   'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift',
   'pipe=$1; shift; mkfifo -m 600 -- "$pipe" && exec "$@" words-from "$pipe"',
@@ -23,14 +28,14 @@ const script = [
 type Of = { readonly runtimeID: string; readonly directory: string };
 
 export type Starters = {
-  /** One waits for `goOn` from soon on, until it or its precreated sandbox ends. `argv`: what is known of its command. */
+  /** Starts a runsc that soon waits for `goOn`, until it or its precreated sandbox ends. `argv` is the known part of its command. */
   wait(of: Of, entrances: readonly string[], argv: readonly string[], outputFile: string): void;
-  /** Runs the command with further words to its end; undefined where none waits. @throws TIMED_OUT. */
+  /** Runs the command with the remaining arguments to its end; returns undefined if no runsc waits. @throws TIMED_OUT. */
   goOn(of: Of, words: readonly string[], timeoutMs: number): Promise<RunResult | undefined>;
 };
 
 export function openStarters(spawner: Spawner): Starters {
-  /** By the precreated sandbox's id. */
+  /** Keyed by the precreated sandbox's id. */
   const waiting = new Map<string, Promise<RunResult>>();
 
   return {
@@ -47,7 +52,7 @@ export function openStarters(spawner: Spawner): Starters {
       if (ended === undefined || words.some((word) => word === END_OF_WORDS || word.includes("\n"))) return undefined;
       waiting.delete(runtimeID);
       const path = join(directory, PIPE);
-      // Refused unless somebody reads already.
+      // The open is refused unless a reader has opened the pipe already.
       const pipe = await open(path, constants.O_WRONLY | constants.O_NONBLOCK).catch(() => undefined);
       if (pipe === undefined) {
         await dismiss(path);
@@ -56,7 +61,7 @@ export function openStarters(spawner: Spawner): Starters {
       try {
         await pipe.writeFile([...words, END_OF_WORDS, ""].join("\n"));
       } catch {
-        // It ended meanwhile, without the last word.
+        // The runsc ended meanwhile, without having read the end mark.
         return undefined;
       } finally {
         await pipe.close();
@@ -72,14 +77,14 @@ export function openStarters(spawner: Spawner): Starters {
   };
 }
 
-/** One that has not begun to read will find nobody to wait for: it cannot make its pipe, or finds it gone, or ended. */
+/** Makes a runsc that has not opened its pipe yet end: it cannot create the pipe, finds it gone, or reads its end. */
 async function dismiss(path: string): Promise<void> {
   const isFirst = await writeFile(path, "", { flag: "wx" }).then(
     () => true,
     () => false,
   );
   if (isFirst) return;
-  // Open for both, so that whoever opens it before it is gone does not wait for a writer.
+  // Opening for reading and writing keeps a runsc that opens the pipe before its removal from waiting for a writer.
   const pipe = await open(path, constants.O_RDWR | constants.O_NONBLOCK).catch(() => undefined);
   await rm(path, { force: true });
   await pipe?.close();
