@@ -140,11 +140,11 @@ void test("a precreated sandbox of a killed node is found by its own id, and a u
 });
 
 /** Returns the pids of programs that wait next to a precreated sandbox for the rest of their command. */
-function waitingBeside({ handle: { directory } }: Precreated): string[] {
+function waitingFor({ handle: { directory } }: Precreated): string[] {
   return readdirSync("/proc").filter((pid) => {
     try {
-      const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-      return words.includes("words-from") && words.includes(join(directory, "starter")) && !words.includes("/bin/sh");
+      const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+      return argv.includes("words-from") && argv.includes(join(directory, "starter")) && !argv.includes("/bin/sh");
     } catch {
       return false; // the process has just ended
     }
@@ -156,17 +156,17 @@ void test("the runsc that waits next to a precreated sandbox ends with it, is op
   const spec = fixture.spec();
   const from = await paused(fixture, await started(fixture, spec), spec);
   const [unused, cutOff] = [await precreatedFor(fixture, { ...spec, from }), await precreatedFor(fixture, { ...spec, from })];
-  for (const precreated of [unused, cutOff]) assert.ok(await eventually(() => waitingBeside(precreated).length === 1, HEALTHY_MS));
+  for (const precreated of [unused, cutOff]) assert.ok(await eventually(() => waitingFor(precreated).length === 1, HEALTHY_MS));
 
   await fixture.runtime.destroy(unused.handle);
-  assert.deepEqual(waitingBeside(unused), []);
+  assert.deepEqual(waitingFor(unused), []);
   assert.deepEqual(remains(fixture.home, unused.handle.runtimeID), []);
 
   // This imitates a node that is killed while it writes the command.
   const pipe = openSync(join(cutOff.handle.directory, "starter"), "w");
   writeSync(pipe, `delete\n-force\n${cutOff.handle.runtimeID}\n`);
   closeSync(pipe);
-  assert.ok(await eventually(() => waitingBeside(cutOff).length === 0, HEALTHY_MS));
+  assert.ok(await eventually(() => waitingFor(cutOff).length === 0, HEALTHY_MS));
   assert.ok(fixture.runtime.isAlive(cutOff.handle));
   await started(fixture, into({ ...spec, from }, cutOff));
   await fixture.runtime.destroy(spec);

@@ -95,9 +95,9 @@ void test("egress rules apply inside gVisor to domains, metadata in every spelli
 
   await outside.seen();
   await inGvisor(fixture, slot, ["/usr/bin/python3", "-c", spoofing, "203.0.113.5", sibling.guestAddress]);
-  const spoofed = await until("both raw packets are told", () => {
-    const told = denials.filter(({ reason }) => reason === "spoofed");
-    return told.reduce((sum, { repeated }) => sum + repeated, 0) === 2 ? told : undefined;
+  const spoofed = await until("both raw packets are reported", () => {
+    const reported = denials.filter(({ reason }) => reason === "spoofed");
+    return reported.reduce((sum, { repeated }) => sum + repeated, 0) === 2 ? reported : undefined;
   });
   assert.ok(spoofed.every((denial) => denial.slot.index === slot.index && /^blocked: udp 8\.8\.8\.8:7 was sent from/.test(denialText(denial))));
   assert.deepEqual(await outside.seen(), []);

@@ -33,12 +33,12 @@ const imports = `
 void test("a firewall chain that drops sandbox traffic is named with its fix, and the fix works", needs("root", "ip", "nft", "unshare"), async () => {
   const output = await apart(`${imports}
     const otherFirewalls = async () => (await networkChecks({ spawner })).find(({ name }) => name === "other firewalls");
-    const told = [await otherFirewalls()];
+    const reported = [await otherFirewalls()];
     await spawner.check(["nft", "-f", "-"], { input: "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }" });
-    told.push(await otherFirewalls());
-    await spawner.check(["sh", "-c", told[1].fix]);
-    told.push(await otherFirewalls());
-    console.log(JSON.stringify(told));
+    reported.push(await otherFirewalls());
+    await spawner.check(["sh", "-c", reported[1].fix]);
+    reported.push(await otherFirewalls());
+    console.log(JSON.stringify(reported));
     process.exit(0);`);
   const [before, blocked, fixed] = JSON.parse(output) as NetworkCheck[];
   assert.equal(before?.works, true);
@@ -86,8 +86,8 @@ void test("without a program that reads denied packets they are still denied, an
   removeHome(home);
   const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
   assert.deepEqual(outcomes, ["ECONNREFUSED"]);
-  const [told, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
-  assert.match(told?.[1] ?? "", /tcpdump/);
+  const [reported, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
+  assert.match(reported?.[1] ?? "", /tcpdump/);
   assert.deepEqual(more, []);
   assert.equal(check.works, false);
   assert.match(check.fix, /tcpdump/);
@@ -98,10 +98,10 @@ void test("without root, and without a free range, networks say what is missing"
   const output = await apart(`${imports}
     const attempt = (options) => openNetworks({ home: ${JSON.stringify(home)}, spawner, log: openLog("test", "fatal"), ...options }).then(() => "opened", (failure) => failure.name + " " + failure.message);
     await spawner.check(["sh", "-c", "ip link set lo up; ip route add 10.10.0.0/16 dev lo"]);
-    const told = [await attempt({ subnet: "10.10.4.0/22" }), await attempt({ subnet: "10.10.4.0/24" }), await attempt({ subnet: "10.10.4.1/22" })];
+    const reported = [await attempt({ subnet: "10.10.4.0/22" }), await attempt({ subnet: "10.10.4.0/24" }), await attempt({ subnet: "10.10.4.1/22" })];
     process.setuid(65534);
-    told.push(await attempt({}));
-    console.log(JSON.stringify(told));
+    reported.push(await attempt({}));
+    console.log(JSON.stringify(reported));
     process.exit(0);`);
   removeHome(home);
   const [occupied, small, odd, unprivileged] = JSON.parse(output) as string[];

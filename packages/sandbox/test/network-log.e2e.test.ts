@@ -138,7 +138,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     forget();
     const slot = await fixture.networks.attach({ ...openEgress, denyOut: [eight] });
     await inNetns(slot.netns, ["bash", "-c", `for i in $(seq 20); do echo x > /dev/udp/${eight}/9; done`]);
-    await until("twenty packets are told", () => (of(slot).reduce((sum, { repeated }) => sum + repeated, 0) === 20 ? true : undefined));
+    await until("twenty packets are reported", () => (of(slot).reduce((sum, { repeated }) => sum + repeated, 0) === 20 ? true : undefined));
     assert.ok(of(slot).length < 10);
     const folded = of(slot).find(({ repeated }) => repeated > 1) ?? assert.fail("none was folded");
     assert.match(denialText(folded), /^blocked by policy: udp 8\.8\.8\.8:9 matches denyOut 8\.8\.8\.8\/32 \(\d+ times\)$/);
@@ -154,7 +154,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     await probe(sibling, [{ try: "tcp", host: "169.254.169.254", port: 80 }]);
     assert.deepEqual(await said(sibling, 1), ["blocked: tcp 169.254.169.254:80 is in 169.254.0.0/16, which no rule opens"]);
     await flood;
-    await until("all are told or counted", () => (of(greedy).reduce((sum, { repeated }) => sum + repeated, 0) === count ? true : undefined));
+    await until("all are reported or counted", () => (of(greedy).reduce((sum, { repeated }) => sum + repeated, 0) === count ? true : undefined));
     const listed = of(greedy).filter(({ reason }) => reason !== "unlisted").length;
     assert.ok(listed >= NOTED_BURST && listed < count / 10, `${listed} entries`);
     await Promise.all([fixture.networks.detach(greedy), fixture.networks.detach(sibling)]);

@@ -10,7 +10,7 @@ import { makeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
-import { holdName } from "../src/network/block.ts";
+import { claimName } from "../src/network/block.ts";
 import { prefixOf, tableOf, tokenOf } from "../src/network/names.ts";
 import type { NetworkSlot } from "../src/network/networks.ts";
 import { closed, inNetns, killed, open, openFixture, probe, serveIn } from "./network-fixture.ts";
@@ -120,7 +120,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
   void test("addresses claimed by a dead node without sandboxes are released", async () => {
     const [anchor, peer, dead] = ["svcb0acff800", "svcp0acff800", "0d0d0d"];
     // Any node of this machine would release the claim before it is complete.
-    const lock = await until("the lock of all claims", () => holdName("svc-networks"));
+    const lock = await until("the lock of all claims", () => claimName("svc-networks"));
     try {
       execFileSync("ip", ["link", "add", anchor, "type", "veth", "peer", "name", peer]);
       execFileSync("ip", ["link", "set", anchor, "alias", dead]);

@@ -218,8 +218,8 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     assert.deepEqual(await probe(greedy, [flows]), ["sent"]);
     assert.deepEqual(await probe(greedy, [attempt]), ["ECONNREFUSED"]);
     assert.deepEqual(await probe(slot, [attempt]), ["connected"]);
-    const told = await until("the log says so", () => denials.find((denial) => denial.slot.index === greedy.index && denial.reason === "connections"));
-    assert.match(denialText(told), /is more than the 500 connections that one sandbox may have/);
+    const reported = await until("the log says so", () => denials.find((denial) => denial.slot.index === greedy.index && denial.reason === "connections"));
+    assert.match(denialText(reported), /is more than the 500 connections that one sandbox may have/);
     await fixture.networks.detach(greedy);
   });
 });

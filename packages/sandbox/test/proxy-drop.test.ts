@@ -96,7 +96,7 @@ void test("a request cut off by a pause gets an answer that its sandbox was paus
     const { port } = await fixture.serve(sandbox.host, 0, () => arrived.resolve());
     const asked = fixture.raw(`GET / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}Connection: close\r\n\r\n`);
     await arrived.promise;
-    if (how === "pause") fixture.pauseForGood(sandbox.sandboxID);
+    if (how === "pause") fixture.pauseWithoutWake(sandbox.sandboxID);
     else fixture.kill(sandbox.sandboxID);
     const answered = await asked;
     if (how === "kill") assert.match(answered, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: not_found[\s\S]*"The sandbox was not found"/);

@@ -32,7 +32,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
     meanwhile: async (_sandboxID: string): Promise<void> => {},
   };
   const asleep = new Map<string, ProxyEntry>();
-  const pausedForGood = new Set<string>();
+  const pausedWithoutWake = new Set<string>();
   const away = new Map<string, string>();
   const moving = new Map<string, PromiseWithResolvers<void>>();
   const stack = new AsyncDisposableStack();
@@ -55,7 +55,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       entries: () => entries.values(),
       sleeping: (id) => sleepers.get(id),
       sleepers: () => sleepers.values(),
-      isPaused: (id) => pausedForGood.has(id),
+      isPaused: (id) => pausedWithoutWake.has(id),
       isMoving: (id) => moving.has(id),
       moveOver: async (id) => moving.get(id)?.promise,
       movedTo: (id) => away.get(id),
@@ -90,14 +90,14 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       proxy.drop(entry.sandboxID);
     },
     /** Pauses a sandbox that traffic must not resume. */
-    pauseForGood(sandboxID: string): void {
+    pauseWithoutWake(sandboxID: string): void {
       entries.delete(sandboxID);
-      pausedForGood.add(sandboxID);
+      pausedWithoutWake.add(sandboxID);
       proxy.drop(sandboxID);
     },
     /** Removes the sandbox from this node without any sign that it ended. */
     lose(sandboxID: string): void {
-      pausedForGood.delete(sandboxID);
+      pausedWithoutWake.delete(sandboxID);
     },
     /** Marks the sandbox as moving to or from another node until the returned function is called. */
     move(sandboxID: string): () => void {

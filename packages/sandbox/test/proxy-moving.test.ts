@@ -21,7 +21,7 @@ void test("requests wait while their sandbox moves, whatever its state meanwhile
     const over = fixture.move(sandbox.sandboxID);
     const early = ask(fixture, sandbox.sandboxID, port);
     await waitingIs(fixture, 1);
-    fixture.pauseForGood(sandbox.sandboxID);
+    fixture.pauseWithoutWake(sandbox.sandboxID);
     const late = ask(fixture, sandbox.sandboxID, port);
     await waitingIs(fixture, 2);
     if (outcome === "stayed") fixture.entries.set(sandbox.sandboxID, sandbox);
@@ -49,7 +49,7 @@ void test("a request that a move cuts off is not answered that its sandbox is go
   await arrived.promise;
   assert.equal(fixture.proxy.waitingFor(sandbox.sandboxID), 1);
   const over = fixture.move(sandbox.sandboxID);
-  fixture.pauseForGood(sandbox.sandboxID);
+  fixture.pauseWithoutWake(sandbox.sandboxID);
   const response = await asked;
   assert.deepEqual([response.status, response.headers.get("x-svc-reason")], [502, "cut_off"]);
   const { message } = (await response.json()) as { message: string };

@@ -26,7 +26,7 @@ void test("a call of the control plane with the key reaches it, whatever sandbox
       assert.equal((await ask(fixture, path, headers)).seen.who, "application", "without the key it is the sandbox's");
     assert.equal((await ask(fixture, path, { host: `${mine.port}-${mine.sandboxID}.localhost`, "x-api-key": deploymentKey })).seen.who, "application");
   }
-  fixture.pauseForGood(mine.sandboxID);
+  fixture.pauseWithoutWake(mine.sandboxID);
   assert.equal((await ask(fixture, paths[0] ?? "", { ...mine.to(49983, "e2b"), "x-api-key": deploymentKey }, "POST")).seen.who, "control");
 });
 

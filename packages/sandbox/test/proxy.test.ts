@@ -47,7 +47,7 @@ void test("a sandbox that is not running answers 502 with the text that SDKs rec
 void test("a paused sandbox that traffic must not resume answers with the text that SDKs recognize, and its header says that it is paused", async () => {
   await using fixture = await openFixture();
   const { sandboxID } = fixture.sandbox();
-  fixture.pauseForGood(sandboxID);
+  fixture.pauseWithoutWake(sandboxID);
   const received = await fixture.raw(`GET /health HTTP/1.1\r\nHost: 49983-${sandboxID}.localhost\r\nConnection: close\r\n\r\n`);
   assert.match(received, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: paused/);
   assert.deepEqual(bodyOf(received), { sandboxId: sandboxID, message: "The sandbox was not found", code: 502 });

@@ -85,8 +85,8 @@ async function killClient(home: string, verb: string, runtimeID: string, afterMs
 
 function isClient(pid: number, home: string, verb: string, runtimeID: string): boolean {
   try {
-    const words = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0");
-    return words[1]?.startsWith(`--root=${home}/`) === true && words[2] === verb && words.includes(runtimeID);
+    const argv = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0");
+    return argv[1]?.startsWith(`--root=${home}/`) === true && argv[2] === verb && argv.includes(runtimeID);
   } catch {
     return false;
   }

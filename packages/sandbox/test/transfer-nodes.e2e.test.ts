@@ -32,7 +32,7 @@ const neighbours = (live: Readonly<Record<string, string>>, away: readonly strin
   live: Object.entries(live).map(([nodeID, url]) => ({ nodeID, url })),
   away,
 });
-const beside = (live: Readonly<Record<string, string>>, options: TransferHomeOptions = {}) =>
+const nextTo = (live: Readonly<Record<string, string>>, options: TransferHomeOptions = {}) =>
   openTransferHome({ nodeID: "node-b", neighbours: neighbours(live), ...options });
 const filesOf = async ({ records, checkpoints }: TransferHome, id: string) =>
   (await checkpoints.find(records.snapshots.find(id)?.checkpointID ?? assert.fail(`${id} is not here`))).directory;
@@ -51,7 +51,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
   void test("is fetched by id or name, once for all concurrent requests; a second start transfers no byte", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     const pages = Buffer.concat([randomBytes(CHUNK), Buffer.alloc(CHUNK), randomBytes(77)]);
     const id = await source.keep({ "pages.img": pages }, { name: "ready", kind: "memory" });
     assert.equal(await target.transfer.fetch("nothing-of-that-name"), undefined);
@@ -67,7 +67,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
   void test("has no name on the node that fetched it: its origin node resolves the name", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     const first = await source.keep({ "a.img": randomBytes(10) }, { name: "ready" });
     assert.equal(await target.transfer.fetch("ready"), first);
     const second = await source.keep({ "a.img": randomBytes(10) }, { name: "ready" });
@@ -85,7 +85,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
   void test("transfers only the chunks that no local snapshot has", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     const common = randomBytes(3 * CHUNK);
     await target.transfer.fetch(await source.keep({ "pages.img": common }));
     const before = await target.moved("peer");
@@ -109,7 +109,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
   void test("includes its base template if that is missing here", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url }, { base: "another" });
+    await using target = await nextTo({ "node-a": at.url }, { base: "another" });
     const id = await source.keep({ "a.img": Buffer.from("a") });
     assert.equal(await target.transfer.fetch(id), id);
     const { image } = target.records.snapshots.find(id) ?? assert.fail();
@@ -120,12 +120,12 @@ void describe("a snapshot of another node, without object storage", needs("root"
   void test("is refused with its node's name if it is damaged there, or fetched from another node that has it; nothing partial is left", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using copy = await beside({ "node-a": at.url }, { nodeID: "node-c" });
+    await using copy = await nextTo({ "node-a": at.url }, { nodeID: "node-c" });
     await using atCopy = await serving(copy);
     const pages = randomBytes(2 * CHUNK);
     const id = await source.keep({ "pages.img": pages });
     await copy.transfer.fetch(id);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     // The file is damaged after it was described, so the manifest is right and the file is wrong.
     writeFileSync(join(await filesOf(source, id), "pages.img"), Buffer.alloc(2 * CHUNK, 1));
     await assert.rejects(target.transfer.fetch(id), {
@@ -133,7 +133,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
       message: new RegExp(`'${id}' could not be fetched from node node-a: .*changed while it was read`),
     });
     nothingOf(target);
-    await using third = await beside({ "node-a": at.url, "node-c": atCopy.url }, { nodeID: "node-d" });
+    await using third = await nextTo({ "node-a": at.url, "node-c": atCopy.url }, { nodeID: "node-d" });
     assert.equal(await third.transfer.fetch(id), id);
     assert.ok(readFileSync(join(await filesOf(third, id), "pages.img")).equals(pages));
     assert.equal(third.records.snapshots.find(id)?.originNodeID, "node-a");
@@ -144,14 +144,14 @@ void describe("a snapshot of another node, without object storage", needs("root"
     await using at = await serving(source);
     const id = await source.keep({ "pages.img": randomBytes(3 * CHUNK) });
     const cut = await cutting(at.url, 3);
-    await using target = await beside({ "node-a": cut.url });
+    await using target = await nextTo({ "node-a": cut.url });
     await assert.rejects(target.transfer.fetch(id), { name: "SERVER_UNREACHABLE", message: /from node node-a: node node-a cannot be read/ });
     assert.ok(at.asked.some((url) => /[0-9a-f]{64}/.test(url)));
     nothingOf(target);
     cut.server.close();
 
     await using silent = await silentServer();
-    await using waiting = await beside({ "node-a": silent.url }, { neighbours: neighbours({ "node-a": silent.url }, ["node-z"]) });
+    await using waiting = await nextTo({ "node-a": silent.url }, { neighbours: neighbours({ "node-a": silent.url }, ["node-z"]) });
     await assert.rejects(waiting.transfer.fetch(id), { name: "TEMPLATE_NOT_FOUND", message: /on no node that answers; node-z, node-a may have it/ });
   });
 
@@ -159,7 +159,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
     await using source = await openTransferHome({ nodeID: "node-a", secret: "another deployment" });
     await using at = await serving(source);
     const id = await source.keep({ "pages.img": randomBytes(100) });
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     await assert.rejects(target.transfer.fetch(id), { name: "SNAPSHOT_UNSUITABLE", message: /what node node-a sent was written by a node with other secrets/ });
     nothingOf(target);
     for (const path of [`?asked=${id}`, `/${id}`, `/${id}/${"0".repeat(64)}`]) {
@@ -174,7 +174,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
     await using source = await openTransferHome({ nodeID: "node-a" });
     const ids = [await source.keep({ "a.img": randomBytes(10) }), await source.keep({ "a.img": randomBytes(10) })];
     const live: { nodeID: string; url: string }[] = [];
-    await using target = await beside({}, { neighbours: { read: Promise.resolve(), live, away: [] } });
+    await using target = await nextTo({}, { neighbours: { read: Promise.resolve(), live, away: [] } });
     {
       await using at = await serving(source);
       live.push({ nodeID: "node-a", url: at.url });
@@ -185,7 +185,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.equal(target.records.snapshots.size, 2);
     await using again = await serving(source);
     live.splice(0, 1, { nodeID: "node-a", url: again.url });
-    await using third = await beside({}, { neighbours: { read: Promise.resolve(), live, away: [] }, nodeID: "node-c" });
+    await using third = await nextTo({}, { neighbours: { read: Promise.resolve(), live, away: [] }, nodeID: "node-c" });
     await using atTarget = await serving(target);
     live.push({ nodeID: "node-b", url: atTarget.url });
     assert.equal(await third.transfer.fetch(ids[0] ?? ""), undefined, "a copy of a deleted snapshot is not served");

@@ -5,8 +5,8 @@ import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import type { Decision, RoutedClient } from "./decision.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
-import { HeldBytes } from "./held-bytes.ts";
 import type { ProxyLimits } from "./limits.ts";
+import { PendingBytes } from "./pending-bytes.ts";
 import type { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
 import { FREE_READS, type SlowHead, type SlowHeads } from "./slow-heads.ts";
@@ -62,13 +62,13 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   protected readonly body = new BodyScanner();
   protected state: ClientState = "head";
   /** An unfinished head, a request that was put back, or pipelined requests. */
-  protected held: HeldBytes | undefined;
+  protected pending: PendingBytes | undefined;
   protected status = 0;
   protected kind = -1;
   protected startedAt = 0;
   #discarded = 0;
   /** Pending bytes whose first request is being read. */
-  #reading: HeldBytes | undefined;
+  #reading: PendingBytes | undefined;
   /** Counts requests that had arrived before the previous answer was sent. */
   #inARow = 0;
   /** Counts reads of the incomplete head; 0 if there is none. */
@@ -90,7 +90,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   protected abstract begin(head: RequestHead, bytes: Buffer, start: number, at: number, end: number): void;
 
   get isIdle(): boolean {
-    return this.state === "head" && this.held === undefined;
+    return this.state === "head" && this.pending === undefined;
   }
 
   get mayGiveWay(): boolean {
@@ -99,25 +99,25 @@ export abstract class ClientReader implements WireOwner, SlowHead {
 
   protected readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.front;
-    const { held } = this;
-    if (held !== undefined) {
-      if (!held.appendToHead(bytes, start, end, limits.headBytes)) return this.#awaitHead(held);
-      ({ bytes } = held);
+    const { pending } = this;
+    if (pending !== undefined) {
+      if (!pending.appendToHead(bytes, start, end, limits.headBytes)) return this.#awaitHead(pending);
+      ({ bytes } = pending);
       start = 0;
       end = bytes.length;
     }
     const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes));
-    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(held ?? this.#toHold(bytes, start, end), true);
-    this.held = undefined;
+    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(pending ?? this.#toPending(bytes, start, end), true);
+    this.pending = undefined;
     this.endSlowHead();
     if (bodyAt === REFUSED) return this.refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
     if (bodyAt === INCOMPLETE) return this.refuse(431, `The request head is larger than ${limits.headBytes} bytes`);
     return this.begin(head, bytes, start, bodyAt, end);
   }
 
-  #awaitHead(held: HeldBytes, wasRead = false): void {
-    this.held = held;
-    if (wasRead) held.headIncomplete();
+  #awaitHead(pending: PendingBytes, wasRead = false): void {
+    this.pending = pending;
+    if (wasRead) pending.headIncomplete();
     if (this.#slowReads === 0) {
       this.since = performance.now();
       this.front.slowHeads.enter(this);
@@ -145,16 +145,16 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   }
 
   /** Buffers pipelined bytes; beyond the bound the connection is not read. */
-  protected hold(bytes: Buffer, start: number, end: number): void {
-    if (this.held === undefined) this.held = this.#toHold(bytes, start, end);
-    else this.held.append(bytes, start, end);
-    if (this.held.length >= this.front.limits.headBytes) this.wire.pause(HELD);
+  protected addPending(bytes: Buffer, start: number, end: number): void {
+    if (this.pending === undefined) this.pending = this.#toPending(bytes, start, end);
+    else this.pending.append(bytes, start, end);
+    if (this.pending.length >= this.front.limits.headBytes) this.wire.pause(HELD);
   }
 
-  #toHold(bytes: Buffer, start: number, end: number): HeldBytes {
+  #toPending(bytes: Buffer, start: number, end: number): PendingBytes {
     const reading = this.#reading;
     // Bytes that remain pending are the last ones of the buffer.
-    return reading === undefined ? new HeldBytes(bytes, start, end) : reading.keepLast(end - start);
+    return reading === undefined ? new PendingBytes(bytes, start, end) : reading.keepLast(end - start);
   }
 
   /** Prepares for the next request, which may have arrived already. */
@@ -170,35 +170,35 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.wire.resume(BEHIND);
     // A client that sends requests without reading the answers must first read them.
     if (this.wire.isBehind) this.wire.pause(HELD);
-    else this.resumeHeld();
+    else this.resumePending();
   }
 
-  protected resumeHeld(): void {
+  protected resumePending(): void {
     this.wire.resume(HELD);
-    if (this.held === undefined) {
+    if (this.pending === undefined) {
       this.#inARow = 0;
       return;
     }
     // The read is deferred: a long pipeline must not become a deep stack, nor block other connections.
     if (++this.#inARow <= FREE_ROW) {
-      setImmediate(() => this.#readHeld());
+      setImmediate(() => this.#readPending());
       return;
     }
     // Otherwise more bytes would be read before this connection's tick.
     this.wire.pause(TURN);
     this.front.pipelined.wait(this.peer, () => {
       this.wire.resume(TURN);
-      this.#readHeld();
+      this.#readPending();
     });
   }
 
-  #readHeld(): void {
-    const { held } = this;
-    if (this.state !== "head" || held === undefined || this.wire.closed) return;
-    this.held = undefined;
-    this.#reading = held;
+  #readPending(): void {
+    const { pending } = this;
+    if (this.state !== "head" || pending === undefined || this.wire.closed) return;
+    this.pending = undefined;
+    this.#reading = pending;
     try {
-      this.readHead(held.bytes, 0, held.length);
+      this.readHead(pending.bytes, 0, pending.length);
     } finally {
       this.#reading = undefined;
     }
@@ -207,7 +207,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   /** Refuses a request after which nothing can be parsed, and ends the connection. */
   protected refuse(status: number, message: string): void {
     this.keepAlive = false;
-    this.held = undefined;
+    this.pending = undefined;
     this.answer(answer(status, message));
   }
 
@@ -237,13 +237,13 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.#discarded += bodyEnd - start;
     if (bodyEnd < 0 || this.#discarded > this.front.limits.discardBytes) return this.linger();
     if (!this.body.done) return;
-    if (bodyEnd < end) this.hold(bytes, bodyEnd, end);
+    if (bodyEnd < end) this.addPending(bytes, bodyEnd, end);
     this.next(performance.now());
   }
 
   protected linger(): void {
     this.state = "linger";
-    this.held = undefined;
+    this.pending = undefined;
     this.endSlowHead();
     this.since = performance.now();
     this.wire.end();
@@ -256,7 +256,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     const { limits } = this.front;
     const waited = now - this.since;
     if (this.state === "linger" && waited > limits.lingerMs) this.wire.destroy();
-    else if (this.state === "head" && this.held !== undefined && waited > limits.headMs)
+    else if (this.state === "head" && this.pending !== undefined && waited > limits.headMs)
       this.refuse(408, `The request head was not complete within ${limits.headMs} ms`);
     // The client has its answer already.
     else if (this.state === "discard" && waited > limits.headMs) this.wire.destroy();

@@ -3,8 +3,8 @@ import { performance } from "node:perf_hooks";
 import type { Answer } from "./answer.ts";
 import { ClientReader } from "./client-reader.ts";
 import type { Wait } from "./decision.ts";
-import { HeldBytes } from "./held-bytes.ts";
 import { Opening } from "./opening.ts";
+import { PendingBytes } from "./pending-bytes.ts";
 import { EXPECT, type RequestHead } from "./request-head.ts";
 import type { Target } from "./target.ts";
 import type { Trouble, Upstream, UpstreamClient } from "./upstream.ts";
@@ -38,7 +38,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
         return this.#passBody(bytes, 0, length);
       case "waiting":
       case "asleep":
-        return this.hold(bytes, 0, length);
+        return this.addPending(bytes, 0, length);
       case "tunnel":
         return this.upstream?.wire.forward(bytes, 0, length, this.wire);
       case "discard":
@@ -77,7 +77,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.#opening.set(text, bytes, at, bodyEnd, complete);
     this.#expects = !complete && head.has(EXPECT);
     this.state = complete ? "waiting" : "body";
-    if (end > bodyEnd) this.hold(bytes, bodyEnd, end);
+    if (end > bodyEnd) this.addPending(bytes, bodyEnd, end);
     const kept = target.takeIdle();
     this.#mayRepeat = kept !== undefined && this.#opening.isWhole && head.isRepeatable;
     if (kept === undefined) {
@@ -113,7 +113,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.kind = wait.kind;
     this.rounds++;
     this.state = "asleep";
-    this.hold(bytes, start, end);
+    this.addPending(bytes, start, end);
   }
 
   /** Ends the wait: the request is routed again, or answered with `verdict`. */
@@ -134,7 +134,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.state = "head";
     this.kind = -1;
     this.since = performance.now();
-    this.resumeHeld();
+    this.resumePending();
   }
 
   #passBody(bytes: Buffer, start: number, end: number) {
@@ -149,7 +149,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     if (!this.body.done) return;
     this.state = "waiting";
     this.wire.settle();
-    if (bodyEnd < end) this.hold(bytes, bodyEnd, end);
+    if (bodyEnd < end) this.addPending(bytes, bodyEnd, end);
   }
 
   onResponseHead(status: number, framed: boolean): void {
@@ -177,10 +177,10 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
 
   onTunnel(): void {
     this.state = "tunnel";
-    const held = this.held;
-    this.held = undefined;
+    const pending = this.pending;
+    this.pending = undefined;
     this.wire.resume(HELD);
-    if (held !== undefined) this.upstream?.wire.forward(held.bytes, 0, held.length, this.wire);
+    if (pending !== undefined) this.upstream?.wire.forward(pending.bytes, 0, pending.length, this.wire);
   }
 
   onTunnelEnd(): void {
@@ -197,9 +197,9 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     if (trouble === "moved") {
       this.movedFrom = target;
       const sent = this.#opening.bytes;
-      const behind = this.held;
-      this.held = new HeldBytes(sent, 0, sent.length);
-      if (behind !== undefined) this.held.append(behind.bytes, 0, behind.length);
+      const behind = this.pending;
+      this.pending = new PendingBytes(sent, 0, sent.length);
+      if (behind !== undefined) this.pending.append(behind.bytes, 0, behind.length);
       return this.#putBack();
     }
     if (trouble === "closed" && this.#mayRepeat) {
@@ -211,7 +211,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     const unsent = this.#unsent;
     this.#unsent = undefined;
     if (trouble === "dropped" && unsent !== undefined) {
-      this.held = new HeldBytes(unsent, 0, unsent.length);
+      this.pending = new PendingBytes(unsent, 0, unsent.length);
       return this.#putBack();
     }
     this.wire.resume(HELD);
@@ -241,7 +241,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     if (error === undefined && this.state === "tunnel") this.upstream?.abandon();
     else this.upstream?.destroy();
     this.upstream = undefined;
-    this.held = undefined;
+    this.pending = undefined;
     this.endSlowHead();
     this.#unsent = undefined;
     this.#opening.forget();
@@ -250,6 +250,6 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
 
   onDrain(): void {
     this.upstream?.wire.resume(BEHIND);
-    if (this.state === "head" && this.wire.isPaused(HELD)) this.resumeHeld();
+    if (this.state === "head" && this.wire.isPaused(HELD)) this.resumePending();
   }
 }

@@ -30,7 +30,7 @@ export class Peers {
   admit(peer: string): string | undefined {
     const count = this.#byPeer.get(peer)?.size ?? 0;
     if (count >= this.#limits.connectionsPerPeer) return this.#tooMany;
-    return this.#count < this.#limits.connections || this.#makeRoom(count) ? undefined : crowded;
+    return this.#count < this.#limits.connections || this.#evictOne(count) ? undefined : crowded;
   }
 
   add(connection: PeerConnection): void {
@@ -48,7 +48,7 @@ export class Peers {
   }
 
   /** Ends a connection without a request of the peer with the most, for a peer that has fewer than half as many. */
-  #makeRoom(count: number): boolean {
+  #evictOne(count: number): boolean {
     let largest: Set<PeerConnection> | undefined;
     for (const ofPeer of this.#byPeer.values()) if (largest === undefined || ofPeer.size > largest.size) largest = ofPeer;
     if (largest === undefined || count >= largest.size / 2) return false;

@@ -37,7 +37,7 @@ const SLASH = 47;
 const HYPHEN = 45;
 /** The end of the request line, and the offset in it where 0 is also valid. */
 const version = Buffer.from("HTTP/1.1\r\n");
-const minorPlace = 7;
+const minorOffset = 7;
 const headMethod = Buffer.from("HEAD");
 const maxMethodBytes = 32;
 
@@ -100,10 +100,10 @@ export class RequestHead extends HeadLines {
     this.targetStart = target - start;
     this.targetEnd = at - start;
     at++;
-    for (let place = 0; place < version.length; place++, at++) {
+    for (let offset = 0; offset < version.length; offset++, at++) {
       if (at >= end) return INCOMPLETE;
       code = bytes[at] as number;
-      if (code !== version[place] && (place !== minorPlace || code !== 0x30))
+      if (code !== version[offset] && (offset !== minorOffset || code !== 0x30))
         return this.refuse("the request line does not end with HTTP/1.1 or HTTP/1.0 and CRLF");
     }
     this.originForm = undefined;

@@ -12,7 +12,7 @@ const UPGRADE = 6;
 
 /** The beginning of a status line, and the offset in it where 0 is also valid. */
 const version = Buffer.from("HTTP/1.1 ");
-const minorPlace = 7;
+const minorOffset = 7;
 
 /** `bodyBytes` of a response that is chunked, or that ends with its connection. */
 export const CHUNKED = -1;
@@ -37,13 +37,13 @@ export class ResponseHead extends HeadLines {
   parse(bytes: Buffer, start: number, end: number, forHead: boolean): number {
     this.open(bytes, start);
     let at = start;
-    for (let place = 0; place < version.length; place++, at++) {
+    for (let offset = 0; offset < version.length; offset++, at++) {
       if (at >= end) return INCOMPLETE;
       const code = bytes[at] as number;
-      if (code !== version[place] && (place !== minorPlace || code !== 0x30)) return this.refuse("it does not begin with HTTP/1.x");
+      if (code !== version[offset] && (offset !== minorOffset || code !== 0x30)) return this.refuse("it does not begin with HTTP/1.x");
     }
     if (end < at + 4) return INCOMPLETE;
-    this.isHttp10 = bytes[start + minorPlace] === 0x30;
+    this.isHttp10 = bytes[start + minorOffset] === 0x30;
     this.status = decimal(bytes, at, at + 3);
     if (this.status < 100) return this.refuse("its status is not three digits");
     at += 3;

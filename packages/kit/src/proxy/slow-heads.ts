@@ -16,8 +16,8 @@ export type SlowHeadLimits = {
 
 /** Reads before a head must wait for ticks. Ordinary heads arrive in one or two reads, long ones over slow links in a few. */
 export const FREE_READS = 4;
-const TURN_MS = 10;
-const READS_PER_TURN = 16;
+const TICK_MS = 10;
+const READS_PER_TICK = 16;
 
 export class SlowHeads {
   readonly #limits: SlowHeadLimits;
@@ -26,7 +26,7 @@ export class SlowHeads {
   /** Heads that wait for a tick, by peer; peers are in the order in which they are read. */
   readonly #waiting = new Map<string, Set<SlowHead>>();
   #count = 0;
-  #turns: NodeJS.Timeout | undefined;
+  #ticker: NodeJS.Timeout | undefined;
 
   constructor(limits: SlowHeadLimits) {
     this.#limits = limits;
@@ -57,19 +57,19 @@ export class SlowHeads {
     const waiting = this.#waiting.get(head.peer) ?? new Set();
     this.#waiting.set(head.peer, waiting);
     waiting.add(head);
-    this.#turns ??= setInterval(() => this.#turn(), TURN_MS).unref();
+    this.#ticker ??= setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
   close(): void {
-    clearInterval(this.#turns);
+    clearInterval(this.#ticker);
   }
 
-  #turn(): void {
-    for (let reads = 0; reads < READS_PER_TURN; reads++) {
+  #tick(): void {
+    for (let reads = 0; reads < READS_PER_TICK; reads++) {
       const next = this.#waiting.entries().next();
       if (next.done === true) {
-        clearInterval(this.#turns);
-        this.#turns = undefined;
+        clearInterval(this.#ticker);
+        this.#ticker = undefined;
         return;
       }
       const [peer, waiting] = next.value;

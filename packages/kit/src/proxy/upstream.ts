@@ -1,9 +1,9 @@
 // One connection to a target: opens it, parses response heads, passes bodies on, and returns to the pool.
 import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
-import { HeldBytes } from "./held-bytes.ts";
 import type { ProxyLimits } from "./limits.ts";
 import type { Pace } from "./pace.ts";
+import { PendingBytes } from "./pending-bytes.ts";
 import type { ResponseHead } from "./response-head.ts";
 import { BEHIND, type Dial, PACED, Wire, type WireOwner } from "./wire.ts";
 
@@ -61,7 +61,7 @@ export class Upstream implements WireOwner {
   idleSince = 0;
   #state: State = "dialling";
   /** An incomplete head. */
-  #held: HeldBytes | undefined;
+  #pending: PendingBytes | undefined;
   #interim = 0;
   #reusable = false;
   readonly #way: Way;
@@ -125,7 +125,7 @@ export class Upstream implements WireOwner {
     if (this.#state === "closed") return;
     this.#state = "closed";
     this.client = undefined;
-    this.#held = undefined;
+    this.#pending = undefined;
     clearTimeout(this.#timer);
     this.target.forget(this);
     this.wire.destroy();
@@ -167,19 +167,19 @@ export class Upstream implements WireOwner {
 
   #readOpening(bytes: Buffer, length: number): void {
     const { head, limits } = this.target.pool;
-    const held = this.#held ?? new HeldBytes(bytes, 0, 0);
-    if (!held.appendToHead(bytes, 0, length, limits.headBytes)) {
-      this.#held = held;
+    const pending = this.#pending ?? new PendingBytes(bytes, 0, 0);
+    if (!pending.appendToHead(bytes, 0, length, limits.headBytes)) {
+      this.#pending = pending;
       return;
     }
-    const all = held.bytes;
+    const all = pending.bytes;
     const end = head.parse(all, 0, all.length, false);
     if (end === INCOMPLETE && all.length <= limits.headBytes) {
-      held.headIncomplete();
-      this.#held = held;
+      pending.headIncomplete();
+      this.#pending = pending;
       return;
     }
-    this.#held = undefined;
+    this.#pending = undefined;
     if (end > 0 && head.status === 101 && end === all.length) this.#opened();
     else this.#fail("refused", end > 0 ? `the relay answered ${head.status}` : "the relay's answer is malformed");
   }
@@ -187,11 +187,11 @@ export class Upstream implements WireOwner {
   #readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.target.pool;
     const client = this.client as UpstreamClient;
-    const held = this.#held;
-    if (held !== undefined) {
-      if (!held.appendToHead(bytes, start, end, limits.headBytes)) return;
-      this.#held = undefined;
-      ({ bytes } = held);
+    const pending = this.#pending;
+    if (pending !== undefined) {
+      if (!pending.appendToHead(bytes, start, end, limits.headBytes)) return;
+      this.#pending = undefined;
+      ({ bytes } = pending);
       start = 0;
       end = bytes.length;
     }
@@ -199,8 +199,8 @@ export class Upstream implements WireOwner {
       const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes), client.isHead);
       if (bodyAt === INCOMPLETE) {
         if (end - start >= limits.headBytes) return this.#fail("malformed", `its head is larger than ${limits.headBytes} bytes`);
-        this.#held = new HeldBytes(bytes, start, end);
-        this.#held.headIncomplete();
+        this.#pending = new PendingBytes(bytes, start, end);
+        this.#pending.headIncomplete();
         return;
       }
       if (bodyAt === REFUSED) return this.#fail("malformed", head.problem);

@@ -1,6 +1,4 @@
-// Claims a home's block of addresses on this machine: race-free between nodes, and kept by the kernel across kill -9. The claim is a pair of
-// interfaces named after the block (`svcb` + its first address in hexadecimal) whose alias is the owner's token. The name is unique, the pair
-// lives exactly as long as the slots' own interfaces can, and it has the gateway address, to which the node's DNS binds.
+// Claims a home's block of addresses on this machine: race-free between nodes, and kept by the kernel across kill -9.
 
 import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
@@ -12,16 +10,15 @@ import { listLinks } from "./links.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, prefixOf } from "./names.ts";
 import { tableRemovalText } from "./rules.ts";
 
-// The claim is a pair of interfaces named after the block (`svcb` + its first address in hexadecimal) whose alias
-// is the owner's token. A name exists once, it lives exactly as long as the slots' own interfaces can,
-// and it carries the gateway address, to which the node's DNS binds.
+// The claim is a pair of interfaces named after the block (`svcb` + its first address in hexadecimal) whose alias is the owner's token.
+// The name is unique, the pair lives exactly as long as the slots' own interfaces can, and it has the gateway address, to which the node's DNS binds.
 const ANCHOR = /^svcb([0-9a-f]{8})$/;
 
 const LOCK_WAIT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
 /** Binds an abstract Unix socket: only one process of this network namespace can own it, and the kernel releases it when the process dies. */
-export async function holdName(name: string): Promise<Server | undefined> {
+export async function claimName(name: string): Promise<Server | undefined> {
   const server = createServer((socket) => socket.destroy());
   server.unref();
   return new Promise((resolve, reject) => {
@@ -130,7 +127,7 @@ async function clear(spawner: Spawner, block: Cidr, owner: string): Promise<void
 
 async function machineLock(): Promise<Server> {
   for (let waitedMs = 0; waitedMs < LOCK_WAIT_MS; waitedMs += LOCK_RETRY_MS) {
-    const lock = await holdName("svc-networks");
+    const lock = await claimName("svc-networks");
     if (lock !== undefined) return lock;
     await sleep(LOCK_RETRY_MS);
   }

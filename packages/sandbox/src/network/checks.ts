@@ -101,7 +101,7 @@ async function networkLog(spawner: Spawner): Promise<NetworkCheck> {
   }
   try {
     await load(spawner, process.pid % 0x1_0000);
-    return passed(name, "the firewall tells denied packets, and tcpdump reads them");
+    return passed(name, "the firewall reports denied packets, and tcpdump reads them");
   } catch (error) {
     return { ...failed(name, asFailure(error).message, "needs nft_log in the kernel (modprobe nft_log)"), follows };
   }
@@ -118,7 +118,7 @@ async function otherFirewalls(spawner: Spawner): Promise<NetworkCheck> {
     if (blockers.length === 0) return passed("other firewalls", "no other program's chain drops forwarded traffic");
     return failed("other firewalls", blockers.map(({ says }) => says).join("; "), blockers.map(({ fix }) => fix).join(" && "));
   } catch (error) {
-    return failed("other firewalls", `cannot tell: ${asFailure(error).message}`, "look at `nft list ruleset` for chains with policy drop");
+    return failed("other firewalls", `cannot determine: ${asFailure(error).message}`, "look at `nft list ruleset` for chains with policy drop");
   }
 }
 

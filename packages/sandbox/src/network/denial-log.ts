@@ -6,7 +6,7 @@ export const FOLD_MS = 1000;
 const MAX_FOLDED = 4096;
 
 export type Folder = {
-  tell(denial: Denial): void;
+  report(denial: Denial): void;
   /** Reports the folded denials. */
   close(): void;
 };
@@ -24,7 +24,7 @@ export function openFolder(onDenied: (denial: Denial) => void): Folder {
   }
 
   return {
-    tell(denial) {
+    report(denial) {
       const { slot, reason, protocol, address, port = "", name = "" } = denial;
       const key = [slot.netns, reason, protocol, address, port, reason === "dns" ? name : ""].join(" ");
       const same = folded.get(key);

@@ -13,8 +13,8 @@ const LAST_GROUP = 65_535;
 const FIRST_GROUP = 1;
 const MAX_GROUPS_TRIED = 16;
 const READY_MS = 20_000;
-const CAPTURED_BYTES = 256;
-const MAX_LAST_WORDS = 500;
+const SNAPLEN_BYTES = 256;
+const MAX_OUTPUT_CHARS = 500;
 
 export type DenialReader = {
   /** Firewall rules write to this group. */
@@ -37,14 +37,14 @@ type Started = { readonly child: ChildProcess; readonly group: number };
 export async function openDenialReader({ seed, log, onNoted, onGroup }: ReaderOptions): Promise<DenialReader> {
   const { child: first, group: firstGroup } = await start(seed, onNoted);
   let group = firstGroup;
-  const startAnew = async (): Promise<ChildProcess> => {
+  const startNext = async (): Promise<ChildProcess> => {
     const next = await start(group, onNoted);
     const moved = next.group !== group;
     group = next.group;
     if (moved) onGroup?.(group);
     return next.child;
   };
-  const kept = keep({ what: "the reader of denied packets", without: "the network logs lack them", log, first, startAnew });
+  const kept = keep({ what: "the reader of denied packets", without: "the network logs lack them", log, first, startNext });
   return {
     get group() {
       return group;
@@ -88,20 +88,20 @@ function boundGroups(): Set<number> {
  * keeps its user also keeps the parent-death signal, by which it dies with a killed node.
  */
 function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildProcess> {
-  const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(CAPTURED_BYTES), "-U", "-w", "-"];
+  const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(SNAPLEN_BYTES), "-U", "-w", "-"];
   const child = spawn(command, argv, { stdio: ["ignore", "pipe", "pipe"], env: programEnvironment() });
   const stream = new NotedStream();
-  let words = "";
+  let output = "";
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => child.kill("SIGKILL"), READY_MS);
     child.once("error", (error) => {
       clearTimeout(timer);
       reject(error);
     });
-    child.once("close", (code, signal) => reject(new Error(`tcpdump ended with ${code ?? signal}: ${words.trim()}`)));
+    child.once("close", (code, signal) => reject(new Error(`tcpdump ended with ${code ?? signal}: ${output.trim()}`)));
     child.stderr.on("data", (chunk: Buffer) => {
-      words = (words + chunk.toString()).slice(-MAX_LAST_WORDS);
-      if (!words.includes("listening on")) return;
+      output = (output + chunk.toString()).slice(-MAX_OUTPUT_CHARS);
+      if (!output.includes("listening on")) return;
       clearTimeout(timer);
       unref(child);
       resolve(child);

@@ -12,7 +12,7 @@ import type { Noted } from "./nflog.ts";
 import { NOTED_PER_SECOND } from "./rules.ts";
 
 /** Bound on packets that wait until their interface is known. */
-const MAX_UNPLACED = 256;
+const MAX_UNASSIGNED = 256;
 /** Minimum time between two searches for an unknown interface. */
 const LOOK_AGAIN_MS = 1000;
 const DNS_PORT = 53;
@@ -44,16 +44,16 @@ export function openDenials(options: DenialsOptions): Denials {
   const folder = openFolder(options.onDenied);
   const lastCounts = new Map<string, number>();
   let names = new Map<number, string>();
-  let unplaced: Noted[] = [];
+  let unassigned: Noted[] = [];
   let looking: NodeJS.Timeout | undefined;
   let first = true;
 
-  function tell(fence: Fence, noted: Noted): void {
+  function report(fence: Fence, noted: Noted): void {
     const { protocol, address, port } = noted;
     const reason = packetReasons.find((known) => known === noted.reason);
     if (reason === undefined) return;
     const name = reason === "policy" ? fence.nameOf(address) : undefined;
-    folder.tell({
+    folder.report({
       slot: fence.slot,
       atMs: options.now(),
       protocol,
@@ -88,16 +88,16 @@ export function openDenials(options: DenialsOptions): Denials {
   }
 
   /** A packet with a spoofed source can only be assigned by its interface. */
-  function place(noted: Noted): void {
+  function assign(noted: Noted): void {
     const veth = names.get(noted.interfaceIndex);
     if (veth === undefined) {
-      if (unplaced.length < MAX_UNPLACED) unplaced.push(noted);
+      if (unassigned.length < MAX_UNASSIGNED) unassigned.push(noted);
       looking ??= setTimeout(() => void look(), first ? 0 : LOOK_AGAIN_MS).unref();
       first = false;
       return;
     }
     const fence = options.fenceOn(veth);
-    if (fence !== undefined) tell(fence, noted);
+    if (fence !== undefined) report(fence, noted);
   }
 
   async function look(): Promise<void> {
@@ -110,30 +110,30 @@ export function openDenials(options: DenialsOptions): Denials {
     } catch (error) {
       options.log.warn({ err: error }, "cannot determine the interfaces of denied packets");
     }
-    const waiting = unplaced;
-    unplaced = [];
+    const waiting = unassigned;
+    unassigned = [];
     looking = undefined;
     for (const noted of waiting) {
       const fence = options.fenceOn(names.get(noted.interfaceIndex) ?? "");
-      if (fence !== undefined) tell(fence, noted);
+      if (fence !== undefined) report(fence, noted);
     }
   }
 
   return {
     packet(noted) {
       const fence = noted.reason === "spoofed" ? undefined : options.fenceAt(noted.source);
-      if (fence !== undefined) tell(fence, noted);
-      else if (noted.interfaceIndex !== 0) place(noted);
+      if (fence !== undefined) report(fence, noted);
+      else if (noted.interfaceIndex !== 0) assign(noted);
     },
     names({ slot }, { refused, unlisted, dropped }) {
       const what = { slot, atMs: options.now(), address: options.gatewayAddress, port: DNS_PORT } as const;
       for (const { name, transport, why } of refused) {
-        folder.tell({ ...what, protocol: transport, ...(name === "" ? {} : { name }), reason: "dns", detail: why, repeated: 1 });
+        folder.report({ ...what, protocol: transport, ...(name === "" ? {} : { name }), reason: "dns", detail: why, repeated: 1 });
       }
       if (unlisted > 0) options.onDenied({ ...what, protocol: "any", reason: "unlisted_names", detail: LISTED, repeated: unlisted });
       if (dropped === 0) return;
       const detail = `more than ${options.dnsPerSecond} a second are not answered`;
-      folder.tell({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
+      folder.report({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
     },
     counted(counts) {
       for (const [veth, count] of counts) {

@@ -89,14 +89,14 @@ export class Fence {
   }
 
   /** Restores the kernel's open addresses of a slot whose node has ended. */
-  recall(held: readonly { address: string; name: string | undefined; seconds: number }[], nowMs: number): void {
-    for (const { address, name, seconds } of held.slice(0, MAX_ADDRESSES)) {
+  recall(opened: readonly { address: string; name: string | undefined; seconds: number }[], nowMs: number): void {
+    for (const { address, name, seconds } of opened.slice(0, MAX_ADDRESSES)) {
       this.#known.set(address, { name, open: true, expiresAtMs: nowMs + seconds * 1000 });
     }
   }
 
   /** Marks all addresses as not open after a failed change, so that the next answer opens them again. */
-  doubt(): void {
+  markUnverified(): void {
     for (const [address, known] of this.#known) this.#known.set(address, { ...known, open: false });
   }
 

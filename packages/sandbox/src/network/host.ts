@@ -43,15 +43,15 @@ async function nftBlockers(spawner: Spawner): Promise<Blocker[]> {
     if (chain.hook !== "forward" && chain.hook !== "input") continue;
     const { code, stdout } = await spawner.run(["nft", "list", "chain", chain.family, chain.table, chain.name]);
     if (code !== 0 || stdout.includes('"svc-')) continue;
-    const place = `${chain.family} ${chain.table} ${chain.name}`;
-    const accept = (match: string): string => `nft insert rule ${place} ${match} accept`;
+    const name = `${chain.family} ${chain.table} ${chain.name}`;
+    const accept = (match: string): string => `nft insert rule ${name} ${match} accept`;
     blockers.push(
       chain.hook === "forward"
         ? {
-            says: `the firewall chain "${place}" drops forwarded traffic: sandboxes may not reach the internet`,
+            says: `the firewall chain "${name}" drops forwarded traffic: sandboxes may not reach the internet`,
             fix: `${accept("iifname 'svc-*'")} && ${accept("oifname 'svc-*'")}`,
           }
-        : { says: `the firewall chain "${place}" drops traffic to this host: sandboxes may get no DNS`, fix: accept("iifname 'svc-*'") },
+        : { says: `the firewall chain "${name}" drops traffic to this host: sandboxes may get no DNS`, fix: accept("iifname 'svc-*'") },
     );
   }
   return blockers;

@@ -18,10 +18,10 @@ export type KeptOptions = {
   readonly without: string;
   readonly log: Log;
   readonly first: ChildProcess;
-  readonly startAnew: () => Promise<ChildProcess>;
+  readonly startNext: () => Promise<ChildProcess>;
 };
 
-export function keep({ what, without, log, first, startAnew }: KeptOptions): Kept {
+export function keep({ what, without, log, first, startNext }: KeptOptions): Kept {
   let current = first;
   let closed = false;
   let restartMs = MIN_RESTART_MS;
@@ -40,7 +40,7 @@ export function keep({ what, without, log, first, startAnew }: KeptOptions): Kep
 
   async function restart(): Promise<void> {
     try {
-      current = await startAnew();
+      current = await startNext();
       if (closed) return void current.kill("SIGKILL");
       watch(current);
     } catch (error) {

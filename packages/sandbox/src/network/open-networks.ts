@@ -9,7 +9,7 @@ import type { Found } from "../dns/answer.ts";
 import { openResolvers, type Resolvers } from "../dns/resolvers.ts";
 import { type DnsThread, openDnsThread } from "../dns/thread.ts";
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "../egress/cidr.ts";
-import { claimBlock, describeBlock, holdName, ownerName, releaseBlock } from "./block.ts";
+import { claimBlock, claimName, describeBlock, ownerName, releaseBlock } from "./block.ts";
 import type { Denial } from "./denial.ts";
 import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
@@ -186,7 +186,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
   }
 
-  function assemble(slots: Slots, dns: DnsThread<Fence>, closeLog: () => void, held: Server): Networks {
+  function assemble(slots: Slots, dns: DnsThread<Fence>, closeLog: () => void, ownerSocket: Server): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
@@ -200,7 +200,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
         await dns.close();
         closeLog();
         if (empty) await releaseBlock(spawner, block);
-        await new Promise<void>((done) => held.close(() => done()));
+        await new Promise<void>((done) => ownerSocket.close(() => done()));
       },
     };
   }
@@ -208,7 +208,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
 
 /** Makes sure that one process serves a home's networks, since two would assign the same addresses. */
 async function own(token: string, home: string): Promise<Server> {
-  const owner = await holdName(ownerName(token));
+  const owner = await claimName(ownerName(token));
   return (
     owner ?? fail("HOST_UNSUITABLE", `another process serves the networks of ${home} (it holds the abstract socket @${ownerName(token)}); stop that node first`)
   );

@@ -96,7 +96,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
       // A packet that begins no connection belongs to one of the node's that the kernel has forgotten (envd's keep-alives, for example, after
-      // the connection table was emptied): a reset ends it without a log entry for a port that nobody tried.
+      // the connection table was emptied): a reset ends it without a log entry for a port that no program tried.
       "meta l4proto tcp tcp flags & (syn | ack) != syn goto refuse",
       "goto refuse_host",
     ],

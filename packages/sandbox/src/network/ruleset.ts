@@ -61,7 +61,7 @@ export class Ruleset {
   }
 
   /** Returns the addresses that a slot's names opened in an earlier run of this node, and those that connections still use. */
-  async held(slot: NetworkSlot): Promise<{ address: string; name: string | undefined; seconds: number }[]> {
+  async openAddresses(slot: NetworkSlot): Promise<{ address: string; name: string | undefined; seconds: number }[]> {
     const table = tableOf(this.#options.token);
     const sets = [namesSet(slot), liveSet(slot)].map((set) =>
       this.#options.spawner.run(["nft", "-j", "list", "set", "inet", table, set], { repeatable: true }),

@@ -110,7 +110,7 @@ export class Slots {
         fence.replace(before, performance.now());
         await this.#options.onPolicy?.(fence);
       }
-      fence.doubt();
+      fence.markUnverified();
       throw error;
     }
   }
@@ -126,7 +126,7 @@ export class Slots {
       await opening;
     } catch (error) {
       if (fence.opening === opening) fence.opening = Promise.resolve();
-      fence.doubt();
+      fence.markUnverified();
       throw error;
     }
   }
@@ -149,7 +149,7 @@ export class Slots {
     const fence = this.#take(slot, policy);
     try {
       // Addresses opened by names stay open, since programs inside keep addresses and connections across the node's restart.
-      if (fence.read.names.length > 0) fence.recall(await this.#ruleset.held(slot), performance.now());
+      if (fence.read.names.length > 0) fence.recall(await this.#ruleset.openAddresses(slot), performance.now());
       await this.#ruleset.change(fence.text(performance.now()));
     } catch (error) {
       this.#drop(fence);

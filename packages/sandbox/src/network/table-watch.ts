@@ -26,11 +26,11 @@ export async function watchTable({ table, log, onDeleted }: TableWatchOptions): 
     unref(child);
     return child;
   };
-  const startAnew = async (): Promise<ChildProcess> => {
+  const startNext = async (): Promise<ChildProcess> => {
     const child = await start();
     onDeleted();
     return child;
   };
   const without = "a firewall that another program empties is noticed some seconds later";
-  return keep({ what: "the watch of the firewall table", without, log, first: await start(), startAnew });
+  return keep({ what: "the watch of the firewall table", without, log, first: await start(), startNext });
 }

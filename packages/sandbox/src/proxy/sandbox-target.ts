@@ -36,7 +36,7 @@ function cutOff(sandboxID: string, said: string): Answer {
 const MOVES = "The sandbox moves to another node, and this request was not answered before; it may have been carried out";
 const WAS_PAUSED = "The sandbox was paused before it answered this request, which may have been carried out";
 const PAUSED_WAKING = `${WAS_PAUSED}; if it may run twice, send it again: the next request resumes the sandbox`;
-const PAUSED_RESTING = `${WAS_PAUSED}; connect to the sandbox or resume it, and if the request may run twice, send it again`;
+const PAUSED_NO_WAKE = `${WAS_PAUSED}; connect to the sandbox or resume it, and if the request may run twice, send it again`;
 
 function portClosed(sandboxID: string, port: number): Answer {
   return answer(502, "The sandbox is running but port is not open", { sandboxId: sandboxID, port }, { "x-svc-reason": "port_closed" });
@@ -92,7 +92,7 @@ export class SandboxPort implements TargetPolicy {
     const directory = this.#directory;
     if (directory.isMoving(sandboxID)) return cutOff(sandboxID, MOVES);
     if (directory.sleeping(sandboxID) !== undefined) return cutOff(sandboxID, PAUSED_WAKING);
-    return directory.isPaused(sandboxID) ? cutOff(sandboxID, PAUSED_RESTING) : notFound(sandboxID);
+    return directory.isPaused(sandboxID) ? cutOff(sandboxID, PAUSED_NO_WAKE) : notFound(sandboxID);
   }
 }
 
@@ -178,9 +178,9 @@ function dialled(path: string, options: object): Socket {
 }
 
 function sameRun(one: RuntimeHandle, other: RuntimeHandle): boolean {
-  return placeOf(one) === placeOf(other) && one.runtimeID === other.runtimeID && one.pid === other.pid && one.pidStartTicks === other.pidStartTicks;
+  return addressOf(one) === addressOf(other) && one.runtimeID === other.runtimeID && one.pid === other.pid && one.pidStartTicks === other.pidStartTicks;
 }
 
-function placeOf({ endpoint }: RuntimeHandle): string {
+function addressOf({ endpoint }: RuntimeHandle): string {
   return endpoint.kind === "tcp" ? endpoint.host : endpoint.path;
 }

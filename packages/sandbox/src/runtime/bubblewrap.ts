@@ -7,7 +7,7 @@ import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, pidFrom } from "./driver.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { overlayCheckpoints } from "./overlay-checkpoint.ts";
@@ -20,7 +20,7 @@ import type { StartSpec } from "./runtime.ts";
 import { bpfSeccomp } from "./seccomp.ts";
 
 const START_TIMEOUT_MS = 30_000;
-const TOLD_TIMEOUT_MS = 10_000;
+const PID_REPORT_TIMEOUT_MS = 10_000;
 
 /** bubblewrap writes its report about the child to descriptor 8 and reads the system call filter from descriptor 9. */
 export const launchScript = 'info=$1 filter=$2; shift 2; exec setsid --fork "$@" 8>"$info" 9<"$filter"';
@@ -106,11 +106,11 @@ export function bwrapOptions(spec: StartSpec, rootPath: string, directory: strin
 export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly string[], directory: string, env?: Record<string, string>): Promise<number> {
   const logFile = join(directory, "bwrap.log");
   const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS, ...(env === undefined ? {} : { env }) });
-  const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
+  const says = async () => endOfOutput(await readFile(logFile, "utf8").catch(() => ""));
   if (result.code !== 0) fail("SANDBOX_START_FAILED", `bubblewrap ended with ${result.code ?? result.signal}: ${await says()}`);
-  const told = async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "";
+  const reportedPid = async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "";
   // Without root, the layer is unpacked before bubblewrap starts.
-  const pid = await pidFrom(told, TOLD_TIMEOUT_MS).catch(async (error: unknown) =>
+  const pid = await pidFrom(reportedPid, PID_REPORT_TIMEOUT_MS).catch(async (error: unknown) =>
     fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
   );
   // bubblewrap reports the pid before it has mounted anything; only envd's exec proves that every step succeeded.

@@ -5,8 +5,8 @@ import { fail } from "@svc/contract/failures.ts";
 import type { CheckpointKind, RuntimeName } from "./runtime.ts";
 
 /**
- * File name prefix of files that a checkpoint shares with its sandbox and with other checkpoints based on the same files; nobody writes such a
- * file again. A changed ctime reveals a modification, so the file need not be read.
+ * File name prefix of files that a checkpoint shares with its sandbox and with other checkpoints based on the same files; such a file is never
+ * written again. A changed mtime reveals a modification, so the file need not be read.
  */
 export const SEALED = "sealed-";
 

@@ -3,7 +3,7 @@ import { access, mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { diskFull, fail } from "@svc/contract/failures.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./checkpoint.ts";
-import { checkpointFailure, hadNoRoom, startFailure } from "./driver-failures.ts";
+import { checkpointFailure, startFailure, wasDiskFull } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
 import { keyOfKind } from "./precreated-kind.ts";
@@ -28,7 +28,7 @@ import type {
 type Parts = Pick<RuntimeHandle, "runtimeID" | "directory">;
 type Started = Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">;
 /** The identity of a sandbox, or of a precreated sandbox, that is about to be made. */
-export type Place = Pick<StartSpec, "runtimeID" | "directory" | "network">;
+export type Location = Pick<StartSpec, "runtimeID" | "directory" | "network">;
 
 /** The operations that differ between drivers. */
 export type Engine = {
@@ -43,7 +43,7 @@ export type Engine = {
   launch(spec: StartSpec): Promise<Started>;
   /** `make` finds group, mark and directory in place, too; `fill` is the `launch` of a precreated sandbox. */
   readonly precreation?: Pick<Precreation, "kindOf"> & {
-    make(kind: PrecreatedKind, place: Place): Promise<Started>;
+    make(kind: PrecreatedKind, location: Location): Promise<Started>;
     fill(spec: StartSpec, precreated: Precreated): Promise<void>;
   };
   /** Removes the runtime's own record of a sandbox, and everything that the control group does not cover; called after the members were killed. */
@@ -94,20 +94,20 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       await mustExist(from.directory, "the checkpoint to start from");
     }
     const parts: [Parts, ...Parts[]] = precreated === undefined || precreated.handle.runtimeID === runtimeID ? [spec] : [spec, precreated.handle];
-    return orNothing(parts, from?.directory, async () => {
+    return orDestroy(parts, from?.directory, async () => {
       if (precreated !== undefined) return fill(spec, precreated);
       await marks.set(runtimeID, directory);
       return make(spec, spec.limits, () => engine.launch(spec));
     });
   }
 
-  async function makePrecreated(kind: PrecreatedKind, place: Place): Promise<Precreated> {
+  async function makePrecreated(kind: PrecreatedKind, location: Location): Promise<Precreated> {
     const { precreation } = engine;
     if (precreation === undefined) fail("INTERNAL", `the ${engine.name} driver does not support precreated sandboxes`);
-    await check({ ...kind, ...place });
-    return orNothing([place], undefined, async () => {
-      await marks.set(place.runtimeID, place.directory);
-      return { kind, handle: await make(place, kind.limits, () => precreation.make(kind, place)) };
+    await check({ ...kind, ...location });
+    return orDestroy([location], undefined, async () => {
+      await marks.set(location.runtimeID, location.directory);
+      return { kind, handle: await make(location, kind.limits, () => precreation.make(kind, location)) };
     });
   }
 
@@ -118,12 +118,12 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   }
 
   /** Destroys `parts` if `work` throws. */
-  async function orNothing<T>(parts: readonly [Parts, ...Parts[]], from: string | undefined, work: () => Promise<T>): Promise<T> {
+  async function orDestroy<T>(parts: readonly [Parts, ...Parts[]], from: string | undefined, work: () => Promise<T>): Promise<T> {
     const [{ runtimeID, directory }] = parts;
     try {
       return await work();
     } catch (cause) {
-      const error = (await hadNoRoom(cause, directory, from)) ? diskFull(cause) : cause;
+      const error = (await wasDiskFull(cause, directory, from)) ? diskFull(cause) : cause;
       for (const each of parts) {
         await destroy(each).catch((left: unknown) => {
           host.log.error({ err: left, runtimeID: each.runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
@@ -133,7 +133,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     }
   }
 
-  async function make({ runtimeID, directory, network }: Place, limits: Limits, launch: () => Promise<Started>): Promise<RuntimeHandle> {
+  async function make({ runtimeID, directory, network }: Location, limits: Limits, launch: () => Promise<Started>): Promise<RuntimeHandle> {
     await mkdir(directory, { recursive: true, mode: 0o711 });
     if (engine.pidsMax !== undefined) {
       const memoryBytes = engine.memoryMaxBytes?.(limits) ?? limits.memoryMB * 1024 * 1024;

@@ -29,10 +29,10 @@ export function openCheckpoint(spawner: Spawner, runsc: Runsc, kernel: Kernel, f
     const prepares = isBrief === true && next !== undefined && !wasFrozen && (await runsc.programs.of(handle.directory)) === (await runsc.programs.current());
     const preparing = prepares ? ["-prepare-pages"] : [];
     // runsc stops the sandbox and resumes it afterwards; a sandbox that was frozen stays frozen.
-    const { code, words } = await runsc.verb(handle, CHECKPOINT_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
+    const { code, message } = await runsc.verb(handle, CHECKPOINT_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
     // If runsc was killed, the sandbox finishes the checkpoint all the same and stays stopped until then.
-    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CHECKPOINT_TIMEOUT_MS);
-    if (code !== 0) fail("CHECKPOINT_FAILED", words);
+    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.isStopped(handle.runtimeID)), CHECKPOINT_TIMEOUT_MS);
+    if (code !== 0) fail("CHECKPOINT_FAILED", message);
     const { layersEnd, keptIn } = await checkPages({ directory, kind });
     await keepPages(spawner, handle.directory, keptIn, directory);
     // Without `layersEnd` the checkpoint holds all pages itself: the sandbox is of an earlier version, or too much of its layers was unused.

@@ -29,8 +29,8 @@ export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (h
     if (await freezer.isFrozen(handle)) fail("CHECKPOINT_FAILED", `sandbox ${runtimeID} is frozen; its layer can only be written while it runs`);
     const archive = join(directory, "upper.tar");
     try {
-      const { code, words } = await runsc.verb(handle, COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive);
-      if (code !== 0) fail("CHECKPOINT_FAILED", words);
+      const { code, message } = await runsc.verb(handle, COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive);
+      if (code !== 0) fail("CHECKPOINT_FAILED", message);
       const argv = [
         script,
         "sh",

@@ -37,7 +37,7 @@ export function openFreezer(kernel: Kernel): Freezer {
     if (found === undefined) return false;
     if (found.trimEnd() === FROZEN.trimEnd()) return true;
     // This also covers a mark whose writing was cut off.
-    const frozen = await kernel.standsStill(handle.runtimeID);
+    const frozen = await kernel.isStopped(handle.runtimeID);
     await setKnown(handle, frozen);
     return frozen;
   }
@@ -45,7 +45,7 @@ export function openFreezer(kernel: Kernel): Freezer {
   async function change(handle: RuntimeHandle, frozen: boolean): Promise<void> {
     if ((await isFrozen(handle)) === frozen) return;
     await mark(handle, UNKNOWN);
-    const act = frozen ? kernel.stop : kernel.letGo;
+    const act = frozen ? kernel.stop : kernel.resume;
     const failed = await act(handle.runtimeID).then(
       () => undefined,
       (error: unknown) => ({ error }),

@@ -2,8 +2,6 @@
 //
 // All programs of a sandbox are one process to the host's kernel, which could only kill them together. So gVisor's own kernel kills or refuses
 // the program that exceeds a limit; the control group's limit is a little higher, to cover the moments until it does.
-// DIRECTORY/guest-limits.json   read by runsc when it starts the kernel (setup/runsc/patches)
-// DIRECTORY/limit-hits          lines of NAME VALUE, written by the kernel
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { keyedValue } from "./cgroup-layout.ts";

@@ -13,5 +13,5 @@ const numbered = (number: number) => String(number).padStart(6, "0");
 /** Adds the pages files to which a checkpoint refers to that checkpoint. */
 export async function keepPages(spawner: Spawner, directory: string, keptIn: readonly number[], into: string): Promise<void> {
   const inSandbox = (number: number) => join(directory, "upper", `runsc-pages-${numbered(number)}`);
-  await Promise.all(keptIn.map((number, place) => linkOrCopy(spawner, inSandbox(number), join(into, `pages-${numbered(place)}.img`))));
+  await Promise.all(keptIn.map((number, index) => linkOrCopy(spawner, inSandbox(number), join(into, `pages-${numbered(index)}.img`))));
 }

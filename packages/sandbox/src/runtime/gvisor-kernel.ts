@@ -16,9 +16,9 @@ export type Kernel = {
   /** Stops every task inside. The kernel counts: a sandbox stopped twice must be resumed twice. */
   stop(runtimeID: string): Promise<void>;
   /** Undoes one stop; one call too many ends the sandbox. */
-  letGo(runtimeID: string): Promise<void>;
+  resume(runtimeID: string): Promise<void>;
   /** Says whether every task inside is stopped, once all earlier requests are done. */
-  standsStill(runtimeID: string): Promise<boolean>;
+  isStopped(runtimeID: string): Promise<boolean>;
 };
 
 export function openKernel(stateRoot: string): Kernel {
@@ -30,7 +30,7 @@ export function openKernel(stateRoot: string): Kernel {
     }
   }
 
-  async function standsStill(runtimeID: string): Promise<boolean> {
+  async function isStopped(runtimeID: string): Promise<boolean> {
     let all = false;
     await eventually(async () => {
       const stacks = String(await ask(runtimeID, "debug.Stacks"));
@@ -45,8 +45,8 @@ export function openKernel(stateRoot: string): Kernel {
 
   return {
     stop: async (runtimeID) => void (await ask(runtimeID, "containerManager.Pause")),
-    letGo: async (runtimeID) => void (await ask(runtimeID, "containerManager.Resume")),
-    standsStill,
+    resume: async (runtimeID) => void (await ask(runtimeID, "containerManager.Resume")),
+    isStopped,
   };
 }
 

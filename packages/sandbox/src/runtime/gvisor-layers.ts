@@ -1,10 +1,7 @@
-// The files that a gVisor sandbox wrote, as a stack of layers: each checkpoint seals the newest layer, and the sandbox continues in an empty one
-// above it.
+// The files that a gVisor sandbox wrote, as a stack of layers: each checkpoint seals the newest layer, and the sandbox
+// continues in an empty one above it.
 //
 // A sealed layer is never written again: sandboxes and checkpoints share it, each by its own hard link.
-// DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the sandbox writes the newest
-// DIRECTORY/upper/merged-NNNNNN            during a start that copies these layers into the one that the sandbox will write
-// sealed-NNNNNN.img                        in a checkpoint
 import { readdirSync, statSync } from "node:fs";
 import { link, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,8 +10,8 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { SEALED } from "./checkpoint.ts";
 import { COPY_TIMEOUT_MS } from "./layer-archive.ts";
 
-// DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the newest is the one that it writes
-// DIRECTORY/upper/merged-NNNNNN            while a sandbox starts that copies them into the one that it will write
+// DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the sandbox writes the newest
+// DIRECTORY/upper/merged-NNNNNN            during a start that copies these layers into the one that the sandbox will write
 // sealed-NNNNNN.img                        in a checkpoint
 
 const BLOCK_BYTES = 512;
@@ -59,13 +56,13 @@ export async function keepLayers(spawner: Spawner, directory: string, next: stri
 /** Links a checkpoint's layers below the one that the sandbox will write. Small new layers are merged into that one, so that the stack stays short. */
 export async function stackLayers(spawner: Spawner, checkpoint: string, directory: string): Promise<void> {
   const names = await layersIn(checkpoint, IN_CHECKPOINT);
-  const held = await Promise.all(names.map(async (name) => (await stat(join(checkpoint, name))).blocks * BLOCK_BYTES));
-  const kept = keptLayers(held);
+  const sizes = await Promise.all(names.map(async (name) => (await stat(join(checkpoint, name))).blocks * BLOCK_BYTES));
+  const kept = keptLayers(sizes);
   // A precreated sandbox already has the file that it will write.
   const [own] = await layersIn(join(directory, UPPER), IN_SANDBOX);
   if (own !== undefined) await rename(join(directory, UPPER, own), join(directory, UPPER, `runsc-filestore-${numbered(kept)}`));
-  const place = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);
-  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(checkpoint, name), join(directory, UPPER, place(number)))));
+  const nameOf = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);
+  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(checkpoint, name), join(directory, UPPER, nameOf(number)))));
 }
 
 /** Removes the merged layers; called once the sandbox runs. */
@@ -78,20 +75,20 @@ export async function dropMerged(directory: string): Promise<void> {
  * Returns how many of the layers, oldest first, stay as they are. The others are copied: small ones always, and larger ones only if at least as
  * much lies above them, so a byte is copied again only when the data above it has doubled.
  */
-export function keptLayers(held: readonly number[]): number {
-  let kept = held.length;
+export function keptLayers(sizes: readonly number[]): number {
+  let kept = sizes.length;
   let copied = 0;
-  const above = (number: number) => held.slice(number + 1).reduce((sum, bytes) => sum + bytes, 0);
-  for (let number = held.length - 1; number >= 0; number--) {
-    const bytes = held[number] as number;
+  const above = (number: number) => sizes.slice(number + 1).reduce((sum, bytes) => sum + bytes, 0);
+  for (let number = sizes.length - 1; number >= 0; number--) {
+    const bytes = sizes[number] as number;
     if (bytes > SMALL_BYTES && bytes > copied) break;
     copied += bytes;
     kept = number;
   }
   if (kept <= MAX_LAYERS) return kept;
   // If too many layers remain, the copy starts at the layer that is smallest relative to the data above it.
-  const share = (number: number) => (held[number] as number) / above(number);
-  let best = held.length - 2;
+  const share = (number: number) => (sizes[number] as number) / above(number);
+  let best = sizes.length - 2;
   for (let number = best; number >= 0; number--) if (share(number) < share(best)) best = number;
   return best;
 }

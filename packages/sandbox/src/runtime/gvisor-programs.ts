@@ -1,8 +1,6 @@
 // The runsc programs of a home, one per content hash, so that the program that started a sandbox also controls it and restores its memory.
 //
 // gVisor guarantees no memory format across versions: after an upgrade a paused sandbox still needs the old program.
-// $SVC_HOME/bin/runsc-<hash of its content>
-// DIRECTORY/runsc      the name below bin, in a sandbox's directory and in a checkpoint of memory
 import { access, copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { syncAll } from "@svc/kit/sync.ts";

@@ -2,12 +2,12 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure } from "@svc/contract/failures.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import { openRunscPrograms, type RunscPrograms } from "./gvisor-programs.ts";
 import type { Host } from "./host.ts";
 
-/** `code` is null for a program that was killed, including by its time limit. `words` explains the failure, for a message. */
-export type Ended = { readonly code: number | null; readonly words: string };
+/** `code` is null for a program that was killed, including by its time limit. `message` describes the failure. */
+export type Ended = { readonly code: number | null; readonly message: string };
 
 type Sandbox = { readonly runtimeID: string; readonly directory: string };
 
@@ -37,12 +37,12 @@ export function openRunsc(host: Host): Runsc {
       try {
         const argv = [await programs.of(directory), `--root=${stateRoot}`, verb, ...rest, runtimeID];
         const { code, signal, stderr, stdout } = await host.spawner.run(argv, { timeoutMs });
-        return { code, words: code === 0 ? "" : `runsc ${verb} ended with ${code ?? signal}: ${lastWords(stderr || stdout)}` };
+        return { code, message: code === 0 ? "" : `runsc ${verb} ended with ${code ?? signal}: ${endOfOutput(stderr || stdout)}` };
       } catch (error) {
         const failure = asFailure(error);
-        if (failure.name === "HOST_UNSUITABLE") return { code: null, words: `runsc ${verb}: ${failure.message}` };
+        if (failure.name === "HOST_UNSUITABLE") return { code: null, message: `runsc ${verb}: ${failure.message}` };
         if (failure.name !== "TIMED_OUT") throw failure;
-        return { code: null, words: `runsc ${verb}: not finished within ${timeoutMs} ms` };
+        return { code: null, message: `runsc ${verb}: not finished within ${timeoutMs} ms` };
       }
     },
     stateFiles,

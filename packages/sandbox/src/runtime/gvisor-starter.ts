@@ -1,17 +1,16 @@
 // Keeps a waiting runsc next to each precreated sandbox, which receives the rest of its command later. A start in the precreated sandbox then
 // forks nothing, does not exec a program of 80 MB, and enters no control group, where the kernel waits for all its RCU readers (about 10 ms in
 // version 1).
-// DIRECTORY/starter   a named pipe while a runsc waits: one argument per line, then END_OF_WORDS
 import { constants } from "node:fs";
 import { open, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { RunResult, Spawner } from "@svc/kit/spawn.ts";
 
-// DIRECTORY/starter   a named pipe, while one waits: words, a line each, and END_OF_WORDS
+// DIRECTORY/starter   a named pipe while a runsc waits: one argument per line, then END_OF_ARGUMENTS
 
 const PIPE = "starter";
-const END_OF_WORDS = ".";
+const END_OF_ARGUMENTS = ".";
 /** The longest delay that a timer accepts, since the waiting runsc ends with its precreated sandbox. */
 const WAIT_MS = 2 ** 31 - 1;
 /** Each waiting runsc counts as one of the programs that the spawn helper may run at once. */
@@ -25,13 +24,13 @@ const script = [
   'pipe=$1; shift; mkfifo -m 600 -- "$pipe" && exec "$@" words-from "$pipe"',
 ].join("\n");
 
-type Of = { readonly runtimeID: string; readonly directory: string };
+type Owner = { readonly runtimeID: string; readonly directory: string };
 
 export type Starters = {
-  /** Starts a runsc that soon waits for `goOn`, until it or its precreated sandbox ends. `argv` is the known part of its command. */
-  wait(of: Of, entrances: readonly string[], argv: readonly string[], outputFile: string): void;
+  /** Starts a runsc that soon waits for `finish`, until it or its precreated sandbox ends. `argv` is the known part of its command. */
+  wait(owner: Owner, entrances: readonly string[], argv: readonly string[], outputFile: string): void;
   /** Runs the command with the remaining arguments to its end; returns undefined if no runsc waits. @throws TIMED_OUT. */
-  goOn(of: Of, words: readonly string[], timeoutMs: number): Promise<RunResult | undefined>;
+  finish(owner: Owner, args: readonly string[], timeoutMs: number): Promise<RunResult | undefined>;
 };
 
 export function openStarters(spawner: Spawner): Starters {
@@ -47,9 +46,9 @@ export function openStarters(spawner: Spawner): Starters {
       waiting.set(runtimeID, ended);
       ended.then(forget, forget);
     },
-    async goOn({ runtimeID, directory }, words, timeoutMs) {
+    async finish({ runtimeID, directory }, args, timeoutMs) {
       const ended = waiting.get(runtimeID);
-      if (ended === undefined || words.some((word) => word === END_OF_WORDS || word.includes("\n"))) return undefined;
+      if (ended === undefined || args.some((arg) => arg === END_OF_ARGUMENTS || arg.includes("\n"))) return undefined;
       waiting.delete(runtimeID);
       const path = join(directory, PIPE);
       // The open is refused unless a reader has opened the pipe already.
@@ -59,7 +58,7 @@ export function openStarters(spawner: Spawner): Starters {
         return undefined;
       }
       try {
-        await pipe.writeFile([...words, END_OF_WORDS, ""].join("\n"));
+        await pipe.writeFile([...args, END_OF_ARGUMENTS, ""].join("\n"));
       } catch {
         // The runsc ended meanwhile, without having read the end mark.
         return undefined;
@@ -72,7 +71,7 @@ export function openStarters(spawner: Spawner): Starters {
       });
       const result = await Promise.race([ended, late]).finally(() => clearTimeout(timer));
       await rm(path, { force: true });
-      return result ?? fail("TIMED_OUT", `runsc ${words[0]}: not finished within ${timeoutMs} ms`);
+      return result ?? fail("TIMED_OUT", `runsc ${args[0]}: not finished within ${timeoutMs} ms`);
     },
   };
 }

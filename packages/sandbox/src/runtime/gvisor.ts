@@ -5,8 +5,8 @@ import { basename, join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
-import { type Engine, type Place, pidFrom } from "./driver.ts";
-import { lastWords } from "./driver-failures.ts";
+import { type Engine, type Location, pidFrom } from "./driver.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import { checkpointedAnnotations, openCheckpoint } from "./gvisor-checkpoint.ts";
 import { openExport } from "./gvisor-export.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
@@ -67,8 +67,8 @@ export function gvisorEngine(host: Host): Engine {
     if (isMemory) await dropMerged(directory);
     if (from?.kind === "filesystem") {
       // The files' content is read in the background; only after this wait is it known to be complete, and the checkpoint may be removed.
-      const { code, words } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
-      if (code !== 0) fail("SANDBOX_START_FAILED", words);
+      const { code, message } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
+      if (code !== 0) fail("SANDBOX_START_FAILED", message);
     }
     return started(pidFile, address);
   }
@@ -87,13 +87,13 @@ export function gvisorEngine(host: Host): Engine {
     return { image, limits, envd, program };
   }
 
-  async function makePrecreated({ program, ...kind }: PrecreatedKind, place: Place): Promise<Started> {
-    const spec = { ...kind, ...place, hostname: place.runtimeID, bootID: randomUUID() };
+  async function makePrecreated({ program, ...kind }: PrecreatedKind, location: Location): Promise<Started> {
+    const spec = { ...kind, ...location, hostname: location.runtimeID, bootID: randomUUID() };
     const address = await bundle(spec, program);
-    const pidFile = join(place.directory, "pid");
-    await start(spec, program, ["create", "-bundle", place.directory, "-pid-file", pidFile]);
-    const { runtimeID, directory } = place;
-    starters.wait(place, cgroups.starterEntrances(runtimeID), [program, ...runscFlags(stateRoot, directory, kind.limits)], join(directory, LOG));
+    const pidFile = join(location.directory, "pid");
+    await start(spec, program, ["create", "-bundle", location.directory, "-pid-file", pidFile]);
+    const { runtimeID, directory } = location;
+    starters.wait(location, cgroups.starterEntrances(runtimeID), [program, ...runscFlags(stateRoot, directory, kind.limits)], join(directory, LOG));
     return started(pidFile, address);
   }
 
@@ -113,11 +113,11 @@ export function gvisorEngine(host: Host): Engine {
     const argv = [program, ...runscFlags(stateRoot, directory, limits), ...verb, runtimeID];
     const timeoutMs = from === undefined ? START_TIMEOUT_MS : RESTORE_TIMEOUT_MS;
     const result =
-      (await starters.goOn(spec, [...verb, runtimeID], timeoutMs)) ??
+      (await starters.finish(spec, [...verb, runtimeID], timeoutMs)) ??
       (await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory }));
     if (result.code === 0) return;
     const last = await readFile(logFile, "utf8").catch(() => "");
-    fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
+    fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${endOfOutput(last)}`);
   }
 
   async function started(pidFile: string, host: string): Promise<Started> {
@@ -187,7 +187,7 @@ export function gvisorEngine(host: Host): Engine {
     diskBytes: async ({ directory }) => layerBytes(directory),
     async panicOf(directory) {
       const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");
-      return text === "" ? undefined : lastWords(text);
+      return text === "" ? undefined : endOfOutput(text);
     },
     report: async (proof) => gvisorReport(proof, cgroups),
     close: () => unmountUnder(spawner, stateRoot), // The empty network namespace that the gofers share is pinned in this folder.

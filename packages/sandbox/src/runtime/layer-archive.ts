@@ -2,7 +2,7 @@
 
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 
 /** Ample for a disk of 50 MB/s and the largest layer. */
 export const COPY_TIMEOUT_MS = 10 * 60_000;
@@ -10,7 +10,7 @@ export const COPY_TIMEOUT_MS = 10 * 60_000;
 /** @throws CHECKPOINT_FAILED with the end of the script's output. */
 export async function runCopy(spawner: Spawner, argv: readonly string[]): Promise<void> {
   const { code, signal, stderr } = await spawner.run(argv, { timeoutMs: COPY_TIMEOUT_MS });
-  if (code !== 0) fail("CHECKPOINT_FAILED", `copying its files ended with ${code ?? signal}: ${lastWords(stderr)}`);
+  if (code !== 0) fail("CHECKPOINT_FAILED", `copying its files ended with ${code ?? signal}: ${endOfOutput(stderr)}`);
 }
 
 /** The node writes these files for each sandbox; they are never part of a template. */

@@ -6,7 +6,7 @@ import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, pidFrom } from "./driver.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
@@ -64,7 +64,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     const logFile = join(directory, "runc.log");
     const argv = [program, "--root", stateRoot, "run", "--bundle", directory, "--pid-file", pidFile, "--detach", runtimeID];
     const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
-    const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
+    const says = async () => endOfOutput(await readFile(logFile, "utf8").catch(() => ""));
     if (result.code !== 0) fail("SANDBOX_START_FAILED", `runc run ended with ${result.code ?? result.signal}: ${await says()}`);
     const pid = await pidFrom(() => readFile(pidFile, "utf8"));
     // runc exits when its first process is about to exec envd, which may still fail.
@@ -89,7 +89,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     const program = await lookForProgram("runc", host.programs?.runc);
     if (program === undefined) return "runc is gone";
     const { code, stderr } = await spawner.run([program, "--root", stateRoot, "delete", "--force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
-    return code === 0 ? undefined : lastWords(stderr);
+    return code === 0 ? undefined : endOfOutput(stderr);
   }
 
   async function known(): Promise<string[]> {

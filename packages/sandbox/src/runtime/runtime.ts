@@ -51,7 +51,7 @@ export type Precreation = {
   /** Returns the kind of precreated sandbox that fits this start, or undefined if the start needs a sandbox created for it. */
   kindOf(spec: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<PrecreatedKind | undefined>;
   /** Leaves nothing behind when it throws. The hostname of the precreated sandbox is its id. */
-  make(kind: PrecreatedKind, place: Pick<StartSpec, "runtimeID" | "directory" | "network">): Promise<Precreated>;
+  make(kind: PrecreatedKind, location: Pick<StartSpec, "runtimeID" | "directory" | "network">): Promise<Precreated>;
 };
 
 export type StartSpec = {

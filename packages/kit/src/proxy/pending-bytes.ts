@@ -3,7 +3,7 @@
 const HEAD_END = Buffer.from("\r\n\r\n");
 const FIRST_BYTES = 1024;
 
-export class HeldBytes {
+export class PendingBytes {
   #buffer: Buffer;
   #start = 0;
   #length = 0;
