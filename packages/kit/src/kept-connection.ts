@@ -1,8 +1,8 @@
 // A connection to a server of this deployment, which carries one call after another and uses the proxy's parser.
 import { BodyScanner } from "./proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./proxy/head-lines.ts";
-import { HeldBytes } from "./proxy/held-bytes.ts";
 import { proxyLimits } from "./proxy/limits.ts";
+import { PendingBytes } from "./proxy/pending-bytes.ts";
 import type { ResponseHead } from "./proxy/response-head.ts";
 import { Wire, type WireOwner } from "./proxy/wire.ts";
 
@@ -40,7 +40,7 @@ export class KeptConnection implements WireOwner {
   #state: State = "dialling";
   #exchange: Exchange | undefined;
   /** The start of a head whose rest has not arrived. */
-  #partialHead: HeldBytes | undefined;
+  #partialHead: PendingBytes | undefined;
   #status = 0;
   #head = "";
   #keepsAlive = false;
@@ -118,7 +118,7 @@ export class KeptConnection implements WireOwner {
       if (bodyAt === REFUSED) return this.#fail(new Error(`its answer is malformed: ${head.problem}`));
       if (bodyAt === INCOMPLETE) {
         if (end - start >= proxyLimits.headBytes) return this.#fail(new Error(`the head of its answer is larger than ${proxyLimits.headBytes} bytes`));
-        this.#partialHead = new HeldBytes(bytes, start, end);
+        this.#partialHead = new PendingBytes(bytes, start, end);
         this.#partialHead.headIncomplete();
         return;
       }

@@ -1,7 +1,7 @@
 // Pipelined requests: all connections of a peer share what one connection would get.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Pipelined, TURN_MS } from "@svc/kit/proxy/pipelined.ts";
+import { Pipelined, TICK_MS } from "@svc/kit/proxy/pipelined.ts";
 
 void test("a peer with many pipelining connections is read as often as a peer with one", (t) => {
   t.mock.timers.enable({ apis: ["setInterval"] });
@@ -15,7 +15,7 @@ void test("a peer with many pipelining connections is read as often as a peer wi
   };
   for (let connection = 0; connection < 16; connection++) sendAhead("crowd", connection);
   sendAhead("one", 0);
-  t.mock.timers.tick(160 * TURN_MS);
+  t.mock.timers.tick(160 * TICK_MS);
   assert.deepEqual([read.get("crowd"), read.get("one")], [160, 160]);
   for (let connection = 0; connection < 16; connection++) assert.equal(read.get(`crowd ${connection}`), 10, "its connections take turns");
   pipelined.close();
@@ -27,7 +27,7 @@ void test("a tick with nothing to read stops the timer until a connection waits 
   let reads = 0;
   for (let round = 1; round <= 2; round++) {
     pipelined.wait("a", () => reads++);
-    t.mock.timers.tick(5 * TURN_MS);
+    t.mock.timers.tick(5 * TICK_MS);
     assert.equal(reads, round);
   }
   pipelined.close();

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { openAdmission } from "../src/node/admission.ts";
 
-void test("starts run a few at once, in the order they came, and a failing one makes room", async () => {
+void test("starts run a few at once, in the order they came, and a failing one frees its slot", async () => {
   const admission = openAdmission(2, 100, 60_000);
   const order: number[] = [];
   let most = 0;
@@ -22,14 +22,14 @@ void test("starts run a few at once, in the order they came, and a failing one m
   assert.equal(admission.running, 0);
 });
 
-void test("a full queue refuses with 429 and a time to come back; a start that is not admitted in time is a timeout", async () => {
+void test("a full queue refuses with 429 and a Retry-After; a start that is not admitted in time is a timeout", async () => {
   const admission = openAdmission(1, 1, 30);
   let open = () => {};
   const first = admission.run(() => new Promise<void>((resolve) => (open = resolve)));
   const second = admission.run(async () => {});
   await assert.rejects(
     admission.run(async () => {}),
-    // By these words clients of E2B know that it is worth waiting.
+    // E2B's clients recognize by this text that a retry is useful.
     { name: "TOO_MANY_REQUESTS", retryAfterSeconds: 1, message: /maximum number of concurrent/ },
   );
   await assert.rejects(second, { name: "TIMED_OUT" });

@@ -1,4 +1,4 @@
-// A sandbox that takes much of a processor gives way to the others, and no longer than that.
+// A sandbox that uses most of a processor yields to the others, and only for that long.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,7 +12,7 @@ import { findCgroups, weightSetting } from "../src/runtime/cgroup-layout.ts";
 void test("a sandbox that takes most of a processor counts as greedy, until it takes less than a third of one", () => {
   assert.equal(isGreedy(false, 0.7), false);
   assert.equal(isGreedy(false, 0.9), true);
-  // Between the two it stays what it was, so that its weight does not change with every look.
+  // Between the two thresholds the state stays, so that the weight does not change with every look.
   assert.equal(isGreedy(true, 0.4), true);
   assert.equal(isGreedy(true, 0.2), false);
 });
@@ -20,13 +20,13 @@ void test("a sandbox that takes most of a processor counts as greedy, until it t
 const layout = findCgroups();
 const root = layout.roots.get("cpu");
 
-void test("the kernel's weight of a spinning group falls, its neighbour's stays, and it rises again when it rests", {
+void test("the kernel's weight of a spinning group falls, its neighbour's stays, and it rises again when it idles", {
   skip: process.getuid?.() !== 0 || layout.version !== 1 || root === undefined ? "needs root and control groups of version 1" : false,
 }, async (t) => {
   const parent = `svc-test-${process.pid}`;
   const places = [...new Set([root as string, layout.accounting as string])];
   for (const place of places) for (const name of ["", "spins", "rests"]) mkdirSync(join(place, parent, name));
-  // Whatever else the machine does: what spins must get its processor.
+  // The spinning process must get its processor, whatever else runs on the machine.
   writeFileSync(join(root as string, parent, "cpu.shares"), "262144");
   const spinning = spawn("/bin/sh", ["-c", "while :; do :; done"], { stdio: "ignore" });
   const weights = keepGreedy(layout, parent);

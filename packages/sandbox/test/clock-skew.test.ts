@@ -1,4 +1,4 @@
-// How far a clock is from others', by answers that name the second alone.
+// Estimates the offset between clocks from answers whose date has whole seconds.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -9,7 +9,7 @@ import { type Apart, apartBy, askClock, narrowed, skewOf } from "../src/cluster/
 
 const header = (atMs: number) => new Date(atMs).toUTCString();
 
-void test("a clock's distance lies within what each answer leaves open, and several narrow it down", () => {
+void test("a clock's offset lies within the bounds of each answer, and several answers narrow it down", () => {
   const asks = fc.array(
     fc.record({ at: fc.integer({ min: 0, max: 60_000 }), takes: fc.integer({ min: 0, max: 400 }), said: fc.double({ min: 0, max: 1, noNaN: true }) }),
     { minLength: 1 },
@@ -30,7 +30,7 @@ void test("a clock's distance lies within what each answer leaves open, and seve
   );
 });
 
-void test("the middle clock counts, so that one that is wrong says nothing of those that are right", () => {
+void test("the median clock counts, so that one wrong clock does not affect the others", () => {
   const at = (ms: number): Apart => ({ low: ms - 10, high: ms + 10 });
   assert.equal(skewOf([]), undefined);
   assert.equal(skewOf([at(3)]), 3);
@@ -39,7 +39,7 @@ void test("the middle clock counts, so that one that is wrong says nothing of th
   assert.equal(skewOf([at(3_600_000), at(3_600_001), at(2)]), 3_600_000);
 });
 
-void test("a server's clock is read from its answers; one that answers nothing, or no time, is left out", async () => {
+void test("a server's clock is read from its answers; one without an answer or a date is ignored", async () => {
   const server = createServer((_request, response) => {
     response.sendDate = false;
     response.setHeader("date", header(Date.now() - 10_000));

@@ -1,11 +1,11 @@
-// Which processor a checkpoint's memory may go on upon.
+// The processors on which a checkpoint's memory can be restored.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { missingHere, processorOf, thisProcessor } from "../src/runtime/cpu.ts";
 
 const flags = (...names: string[]) => processorOf(`processor\t: 0\nflags\t\t: ${names.join(" ")}\n`, "x64");
 
-void test("memory goes on where the processor has all that programs may have found, and is refused by the name of what is missing", () => {
+void test("memory is restored where the processor has every feature of the old one, and refused with the names of the missing features", () => {
   const narrow = flags("sse2", "avx", "avx2");
   const wide = flags("avx2", "avx", "sse2", "avx512f", "amx_tile");
   assert.equal(missingHere(narrow, wide), undefined);
@@ -14,6 +14,6 @@ void test("memory goes on where the processor has all that programs may have fou
   assert.equal(missingHere(thisProcessor(), thisProcessor()), undefined);
 });
 
-void test("what only the kernel decides by does not count: a new kernel may spell it otherwise", () => {
+void test("flags that only the kernel uses do not count, since another kernel may name them differently", () => {
   assert.equal(missingHere(flags("sse2", "ibrs", "cqm_llc", "constant_tsc"), flags("sse2")), undefined);
 });

@@ -1,4 +1,4 @@
-// The doctor on this host, as root and as a plain user: what it finds, its exit codes, and that it leaves nothing.
+// The doctor on this host, as root and as a plain user: its findings, its exit codes, and that it leaves nothing behind.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -22,10 +22,10 @@ function doctor(prefix: readonly string[], flags: readonly string[], env: NodeJS
   return spawnSync(program, args, { encoding: "utf8", env, cwd: "/", timeout: 120_000 });
 }
 
-void test("the doctor proves each driver by a sandbox, and says what it gives", options, async () => {
+void test("the doctor proves each driver by a sandbox, and reports its abilities", options, async () => {
   await using spawner = openSpawner();
   const { SVC_RUNSC: runsc, SVC_ENVD: envd, SVC_TEMPLATES_DIR: templates } = process.env;
-  // A doctor that somebody else runs at the same time leaves its folders elsewhere.
+  // A doctor that runs at the same time in another process has its folders elsewhere.
   const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
   const { TMPDIR } = process.env;
   process.env["TMPDIR"] = folder;
@@ -52,7 +52,7 @@ void test("the doctor proves each driver by a sandbox, and says what it gives", 
   assert.ok(!readFileSync("/proc/self/mountinfo", "utf8").includes("svc-doctor-"));
 });
 
-void test("for a plain user the doctor finds the unprivileged driver, and says what it lacks", options, () => {
+void test("for a plain user the doctor finds the unprivileged driver, and reports its limitations", options, () => {
   const { status, stdout, stderr } = doctor(["setpriv", ...nobody, "--"], ["-o", "json"], { ...process.env, HOME: "/tmp", SVC_HOME: "/tmp/svc-nobody" });
   assert.equal(status, 0, stderr);
   const diagnosis = JSON.parse(stdout) as Diagnosis;

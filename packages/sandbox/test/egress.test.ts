@@ -1,4 +1,4 @@
-// Egress rules as clients write them: what is taken, in which spelling it is kept, and what is refused with the reason.
+// Egress rules as clients write them: the accepted spellings, their normal form, and the reasons of refusals.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Failure } from "@svc/contract/failures.ts";
@@ -33,7 +33,7 @@ void test("rules are kept in one spelling: aligned blocks, names in lower case w
   assert.deepEqual(egressOf({ denyOut: ["::/0", "2001:DB8::/32", "9.9.9.9/32"] }).denyOut, ["::/0", "2001:db8::/32", "9.9.9.9/32"]);
 });
 
-void test("what is not a rule is refused by its place, with what was found and what to write", () => {
+void test("an invalid rule is refused with its position, the text found and the expected form", () => {
   const cases: [{ allowOut?: string[]; denyOut?: string[]; allow_internet_access?: boolean }, RegExp][] = [
     [{ allowOut: ["1.1.1.1", "256.1.1.1"] }, /^network\.allowOut\[1\]: "256\.1\.1\.1": is not an IPv4 address or block/],
     [{ allowOut: ["1.1.1.1/33"] }, /prefix length, 0 to 32$/],
@@ -75,13 +75,13 @@ void test("a rule read once reads the same again", () => {
   assert.ok(sameEgress(egressOf({ ...once, allow_internet_access: once.allowInternet }), once));
 });
 
-void test("a wildcard stands for names at any depth below, not for the domain itself or one that merely ends alike", () => {
+void test("a wildcard matches names at any depth below, not for the domain itself or one that merely has the same ending", () => {
   const read = readPolicy(egressOf({ allowOut: ["*.example.com", "one.test"], denyOut: denyAll }));
   for (const name of ["a.example.com", "a.b.c.example.com", "one.test"]) assert.ok(nameAllowed(read, name), name);
   for (const name of ["example.com", "notexample.com", ".example.com", "a.one.test", "example.com.evil.test", ""]) assert.ok(!nameAllowed(read, name), name);
 });
 
-void test("the reason of a denial names the rule that spoke", () => {
+void test("the reason of a denial names the rule that matched", () => {
   const reason = (input: Parameters<typeof egressOf>[0], address: string): string => addressRefusal(readPolicy(egressOf(input)), address);
   assert.equal(reason({ denyOut: ["8.8.0.0/16", "9.0.0.0/8"] }, "9.9.9.9"), "matches denyOut 9.0.0.0/8");
   assert.equal(reason({ denyOut: denyAll }, "9.9.9.9"), "denyOut holds 0.0.0.0/0");
@@ -95,7 +95,7 @@ const cidr = fc
   .tuple(fc.nat(2 ** 32 - 1), fc.integer({ min: 0, max: 32 }))
   .map(([address, prefixLength]) => ({ base: address - (address % 2 ** (32 - prefixLength)), prefixLength }));
 
-void test("merged ranges hold exactly the addresses of their blocks, in order and apart", () => {
+void test("merged ranges contain exactly the addresses of their blocks, in order and disjoint", () => {
   fc.assert(
     fc.property(fc.array(cidr, { maxLength: 12 }), fc.nat(2 ** 32 - 1), (cidrs, address) => {
       const ranges = mergeRanges(cidrs);

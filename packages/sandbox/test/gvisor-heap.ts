@@ -1,4 +1,4 @@
-// A gVisor sandbox that holds memory whose sum can be asked, and its pause.
+// A program in a gVisor sandbox that keeps memory whose checksum can be queried, and a pause of the sandbox.
 import type { Checkpoint, RuntimeHandle } from "@svc/sandbox/runtime/runtime.ts";
 import { type Fixture, run } from "./runtime-fixture.ts";
 
@@ -9,7 +9,7 @@ export async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<C
   return from;
 }
 
-/** A program that holds so many random bytes, and how its sum is asked. */
+/** A program that allocates this number of random MiB and writes their checksum at a signal. */
 export const holds = (mib: number) =>
   `nohup python3 -c 'import hashlib, os, signal, time
 heap = bytearray(os.urandom(${mib} << 20))

@@ -1,4 +1,4 @@
-// A checkpoint of a gVisor sandbox that started from another holds what has changed since, and names the pages files of before.
+// A checkpoint of a gVisor sandbox that was itself restored contains only the pages changed since, and refers to the earlier pages files.
 import assert from "node:assert/strict";
 import { cpSync, readdirSync, readFileSync, renameSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ const GENERATIONS = 7;
 const here = needs("root", "envd", "base", "runsc", "ip");
 const limits = { ...smallLimits, memoryMB: 512 };
 
-/** Holds random bytes; at a signal it changes `/dev/shm/many` MiB of them, from `/dev/shm/from` on, and says the sum of all. */
+/** Allocates random bytes; at a signal it changes `/dev/shm/many` MiB of them, from `/dev/shm/from` on, and writes the checksum of all. */
 const holder = `cat >/home/holder.py <<'X'
 import hashlib, mmap, os, signal, time
 MB = 1 << 20
@@ -37,7 +37,7 @@ async function started(fixture: Fixture): Promise<RuntimeHandle> {
   return handle;
 }
 
-/** The sum of what it then holds. */
+/** Changes a part of the memory and returns the new checksum of all of it. */
 async function changed(handle: RuntimeHandle, from: number, many: number): Promise<string> {
   const ask = `cd /dev/shm; echo ${from} >from; echo ${many} >many; rm -f sum; kill -USR1 $(cat pid); while [ ! -s sum ]; do kill -0 $(cat pid) || break; sleep 0.02; done; cat sum`;
   const { stdout } = await run(handle, ask);
@@ -45,7 +45,7 @@ async function changed(handle: RuntimeHandle, from: number, many: number): Promi
   return stdout;
 }
 
-/** As of a sandbox that goes on: its pages file takes its space before it stops. */
+/** Takes a checkpoint like a snapshot of a running sandbox: the pages file is allocated before the sandbox stops. */
 async function snapshot(fixture: Fixture, handle: RuntimeHandle): Promise<Checkpoint> {
   const into: Checkpoint = { directory: fixture.folder(), kind: "memory", isBrief: true };
   await fixture.runtime.checkpoint(handle, into);
@@ -56,7 +56,7 @@ const sum = (handle: RuntimeHandle) => changed(handle, 0, 0);
 const sizeOf = (checkpoint: Checkpoint, name = "pages.img") => statSync(join(checkpoint.directory, name)).size;
 const kept = ({ directory }: Checkpoint) => readdirSync(directory).filter((name) => name.startsWith("pages-"));
 
-void test("a pause after a resume writes what changed, and names the file of before", here, async () => {
+void test("a pause after a resume writes the changed pages, and refers to the earlier file", here, async () => {
   await using fixture = await openFixture("gvisor");
   const first = await paused(fixture, await started(fixture));
   assert.deepEqual(kept(first), []);
@@ -66,11 +66,11 @@ void test("a pause after a resume writes what changed, and names the file of bef
   const second = await paused(fixture, handle);
   assert.deepEqual(kept(second), ["pages-000000.img"]);
   assert.equal(statSync(join(second.directory, "pages-000000.img")).ino, statSync(join(first.directory, "pages.img")).ino);
-  // Two MiB and what envd and the shell have touched.
+  // The size is two MiB plus the pages that envd and the shell have touched.
   assert.ok(sizeOf(second) < (HEAP_MIB / 2) * MIB, `${sizeOf(second)}`);
   const again = await fixture.start({ from: second, limits });
   assert.equal(await sum(again), expected);
-  // Those that start side by side from one have nothing of each other.
+  // Sandboxes that start concurrently from one checkpoint share no changes.
   const others = await Promise.all([second, second].map((from) => fixture.start({ from, limits })));
   const sums = await Promise.all(others.map((other, number) => changed(other, 20 * number, 3)));
   assert.equal(new Set([expected, ...sums]).size, 3);
@@ -78,7 +78,7 @@ void test("a pause after a resume writes what changed, and names the file of bef
   await refusesWhatIsCut(second);
 });
 
-/** Its size is checked, too, and so is what names the others. */
+/** The sizes of the pages file and of the metadata that refers to the others are checked, too. */
 async function refusesWhatIsCut({ directory, kind }: Checkpoint): Promise<void> {
   const { keptIn } = await checkPages({ directory, kind });
   assert.deepEqual(keptIn, [0]);
@@ -95,13 +95,13 @@ async function refusesWhatIsCut({ directory, kind }: Checkpoint): Promise<void> 
   }
 }
 
-void test("over generations of changes nothing is lost, the files stay few, and hold no more than twice what is needed", here, async () => {
+void test("over generations of changes nothing is lost, the files stay few, and take no more than twice the necessary space", here, async () => {
   await using fixture = await openFixture("gvisor");
   let handle = await started(fixture);
   let expected = await sum(handle);
   let most = 0;
   for (let generation = 0; generation < GENERATIONS; generation++) {
-    // A snapshot as well as a pause: the next goes on from either.
+    // A snapshot works as well as a pause: the next generation starts from either.
     const branch = generation % 3 === 1 ? await snapshot(fixture, handle) : undefined;
     const end = await paused(fixture, handle);
     const from = branch ?? end;
@@ -115,7 +115,7 @@ void test("over generations of changes nothing is lost, the files stay few, and 
   assert.ok(most > 1, `${most}`);
 });
 
-void test("a checkpoint goes on wherever its files are copied to, and not where one of them is missing, short or another", here, async () => {
+void test("a checkpoint starts wherever its files are copied to, but not with a missing, short or additional file", here, async () => {
   await using fixture = await openFixture("gvisor");
   const handle = await fixture.start({ from: await paused(fixture, await started(fixture)), limits });
   const expected = await changed(handle, 0, 1);

@@ -1,4 +1,4 @@
-// What a gVisor sandbox wrote, in files beside its checkpoints: the same bytes in every generation, and none of another's.
+// The files of a gVisor sandbox, in layers next to its checkpoints: they have the same bytes in every generation, and none of another sandbox's.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync, statSync } from "node:fs";
@@ -13,7 +13,7 @@ const MIB = 2 ** 20;
 const here = needs("root", "envd", "base", "runsc", "ip");
 const limits = { ...smallLimits, memoryMB: 512, diskSizeMB: 256 };
 
-/** Changes files on the disk and their twins in memory alike, in every way there is, then compares them all. */
+/** Changes files on the disk and their twins in memory identically, by every kind of operation, then compares them all. */
 const twins = `cat >/home/twins.py <<'X'
 import mmap, os, random, sys
 random.seed(int(sys.argv[1]))
@@ -43,7 +43,7 @@ print('same')
 X
 `;
 
-/** Holds a file without a name mapped for writing, and one of another program's mapped for reading; at each signal changes and compares. */
+/** Maps an unnamed file for writing, and another program's file for reading; at each signal it changes and compares them. */
 const holder = `head -c 300000 /dev/urandom >/opt/shown; cat >/home/holder.py <<'X'
 import mmap, os, random, signal, time
 pages = 64
@@ -92,7 +92,7 @@ async function paused(fixture: Fixture, handle: RuntimeHandle): Promise<Checkpoi
   return from;
 }
 
-/** `snapshots`: an even number; `pauses`: more than the five times its files that a sandbox may take. */
+/** `snapshots` is an even number; `pauses` exceeds five, so that deleted data that stayed would exceed the bound of five times the files. */
 export type LayerRounds = { readonly generations: number; readonly snapshots: number; readonly pauses: number };
 
 export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRounds): void {
@@ -110,7 +110,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     }
     await changed(handle, generations);
     assert.match(await turned(handle), /^right \d+$/);
-    // What went on above them changed none of them.
+    // The sandboxes that continued from them changed none of them.
     for (const [generation, from] of checkpoints.entries()) {
       const again = await fixture.start({ from, limits });
       await changed(again, 100 + generation);
@@ -160,7 +160,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     }
   });
 
-  void test("a checkpoint holds nothing of what was written before, and what goes on from it shares it", here, async () => {
+  void test("a checkpoint contains no file data written before the previous one, and the sandboxes started from it share that data", here, async () => {
     await using fixture = await openFixture("gvisor");
     const handle = await fixture.start({ limits });
     await run(handle, "head -c 60M /dev/urandom >/opt/big; truncate -s 1T /opt/sparse; echo end >>/opt/sparse");
@@ -180,7 +180,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     assert.ok(diskBytes >= 70 * MIB && diskBytes < 80 * MIB, `${diskBytes}`);
   });
 
-  void test("however often a sandbox is paused, its layers stay few, small ones join and large ones stay", () => {
+  void test("however often a sandbox is paused, its layers stay few: small ones are merged and large ones stay", () => {
     const M = MIB;
     assert.equal(keptLayers([]), 0);
     assert.equal(keptLayers([2048 * M, 3 * M]), 1);
@@ -200,7 +200,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
       const kept = keptLayers(layers);
       const joined = layers.slice(kept).reduce((sum, each) => sum + each, 0);
       copied += joined;
-      // What is written next lies in the file that they join in.
+      // The next writes go to the file into which the layers were merged.
       joins = joined > 0;
       layers = [...layers.slice(0, kept), ...(joins ? [joined] : [])];
       assert.ok(layers.length <= 9, layers.join());
@@ -208,7 +208,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     assert.ok(copied < 8 * written, `${copied / written}`);
   });
 
-  void test("what was deleted does not stay on the disk for ever, however often a sandbox is paused", here, async () => {
+  void test("deleted data does not stay on the disk forever, however often a sandbox is paused", here, async () => {
     await using fixture = await openFixture("gvisor");
     let handle = await fixture.start({ limits });
     let most = 0;
@@ -221,7 +221,7 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     assert.ok(most < 5 * 60 * MIB, `${most}`);
   });
 
-  void test("of a sandbox that stands on layers the files alone can be kept, too", here, async () => {
+  void test("a checkpoint of files alone works for a sandbox that runs on layers, too", here, async () => {
     await using fixture = await openFixture("gvisor");
     const handle = await fixture.start({ limits });
     await run(handle, twins);
@@ -230,15 +230,15 @@ export function gvisorLayersSuite({ generations, snapshots, pauses }: LayerRound
     await changed(resumed, 2);
     const sums = "cd /opt/twins && sha256sum *";
     const { stdout } = await run(resumed, sums);
-    const anew = await fixture.start({ from: await fixture.checkpoint(resumed, "filesystem"), limits });
-    assert.equal((await run(anew, sums)).stdout, stdout);
+    const fresh = await fixture.start({ from: await fixture.checkpoint(resumed, "filesystem"), limits });
+    assert.equal((await run(fresh, sums)).stdout, stdout);
     const layer = fixture.folder();
     await fixture.runtime.exportLayer(resumed, layer);
     const outside = execFileSync("sh", ["-c", `cd "$1/opt/twins" && sha256sum *`, "sh", layer], { encoding: "utf8" });
     assert.equal(outside, stdout);
-    // They run on above what was taken of them.
-    for (const each of [resumed, anew]) await run(each, "echo more >>/opt/twins/f0; rm -rf /opt/twins /dev/shm/twins");
+    // Both sandboxes continue to run after their checkpoints.
+    for (const each of [resumed, fresh]) await run(each, "echo more >>/opt/twins/f0; rm -rf /opt/twins /dev/shm/twins");
     await changed(resumed, 3);
-    await changed(anew, 3);
+    await changed(fresh, 3);
   });
 }

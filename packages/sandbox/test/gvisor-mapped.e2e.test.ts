@@ -1,5 +1,5 @@
-// What programs in a gVisor sandbox have in memory, mapped from its checkpoint by those that start from it: the same bytes in every
-// generation, and none of another's.
+// The memory of programs in a gVisor sandbox, mapped from its checkpoint by the sandboxes that start from it: it has the same bytes in every
+// generation, and none of another sandbox's.
 import assert from "node:assert/strict";
 import { rmSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -14,8 +14,8 @@ const here = needs("root", "envd", "base", "runsc", "ip");
 const limits = { ...smallLimits, memoryMB: 512, diskSizeMB: 256 };
 
 /**
- * Holds memory of every kind beside its twin in a file. At each signal it compares them, changes both in every way there is, and
- * compares again; a child of its own does the same to its copy, and to what they share.
+ * Allocates memory of every kind with a copy in a file. At each signal it compares them, changes both by every kind of operation, and compares
+ * again; a child process does the same to its copy, and to the shared memory.
  */
 const holder = `cat >/home/holder.py <<'X'
 import ctypes, mmap, os, random, signal, time
@@ -98,14 +98,14 @@ void test("memory is byte for byte what was written, over generations of pauses,
   const first = await paused(fixture, await started(fixture));
   const second = await fixture.start({ from: first, limits });
   await turn(second);
-  // A snapshot of one that stands on mapped pages itself, and goes on.
+  // This is a snapshot of a sandbox that runs on mapped pages itself, and continues.
   const branch = await fixture.checkpoint(second, "memory");
   await turn(second);
   const third = await fixture.start({ from: await paused(fixture, second), limits });
   const family = [third, ...(await Promise.all([branch, branch].map((from) => fixture.start({ from, limits }))))];
   for (let round = 0; round < 2; round++) await Promise.all(family.map(turn));
   await Promise.all(family.map((handle) => fixture.runtime.destroy(handle)));
-  // What went on above it changed nothing of it.
+  // The sandboxes that continued from it changed nothing in it.
   const again = await fixture.start({ from: first, limits });
   await turn(again);
 });
@@ -123,7 +123,7 @@ void test("a sandbox keeps its memory when the checkpoint that it started from i
   assert.equal(await sumOf(third), sum);
 });
 
-void test("what a start has not used of its checkpoint takes none of its memory, and programs inside see it all the same", here, async () => {
+void test("checkpointed pages that a restored sandbox has not used take none of its memory, and programs inside see them all the same", here, async () => {
   await using fixture = await openFixture("gvisor");
   const handle = await fixture.start({ limits });
   await run(handle, holds(100));
@@ -141,7 +141,7 @@ void test("what a start has not used of its checkpoint takes none of its memory,
   assert.ok(used < 70 * 1024 && resident > 100 * 1024, stdout);
 });
 
-/** One that dies says no goodbye on its connections. */
+/** Runs a command until the sandbox dies, since a dying one does not close its connections. */
 async function runWhileAlive(fixture: Fixture, handle: RuntimeHandle, command: string): Promise<void> {
   const died = new AbortController();
   const look = setInterval(() => fixture.runtime.isAlive(handle) || died.abort(), 50);
@@ -160,7 +160,7 @@ time.sleep(1000)' >/dev/null 2>&1 & pid=$!; while kill -0 $pid 2>/dev/null && [ 
   let handle = await fixture.start({ limits: small });
   for (let round = 0; round < 5; round++) {
     await runWhileAlive(fixture, handle, begin);
-    // At its limit it may end as a whole, or fail to start.
+    // At its limit the sandbox may be killed as a whole, or fail to start.
     const from = await paused(fixture, handle).catch(() => undefined);
     const next = from && (await fixture.start({ from, limits: small }).catch(() => undefined));
     if (next === undefined) return;

@@ -1,4 +1,4 @@
-// Pages that a full disk cut short: a checkpoint that lacks some is never taken for whole, however its program ended.
+// Pages that a full disk cut short: an incomplete checkpoint is never accepted, however its program ended.
 import assert from "node:assert/strict";
 import { statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ import { openFixture, run } from "./runtime-fixture.ts";
 const PAGE_BYTES = 4096;
 
 void test(
-  "a checkpoint whose pages are fewer than its metadata says is refused, of memory and of files",
+  "a checkpoint with fewer pages than its metadata declares is refused, for memory and for files",
   needs("root", "envd", "base", "runsc", "ip"),
   async () => {
     await using fixture = await openFixture("gvisor");
@@ -39,7 +39,7 @@ void test(
   },
 );
 
-void test("metadata that is none has no pages", () => {
+void test("invalid metadata has no pages", () => {
   for (const text of [
     Buffer.alloc(0),
     Buffer.alloc(7),

@@ -1,4 +1,4 @@
-// Precreated sandboxes of gVisor: what is loaded into one is what would have been started, under its own limits, and ends with all of it.
+// Precreated sandboxes of gVisor: a start in one equals an ordinary start, has its own limits, and leaves nothing of either behind.
 import assert from "node:assert/strict";
 import { closeSync, openSync, readdirSync, readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -29,7 +29,7 @@ async function started(fixture: Fixture, spec: StartSpec): Promise<RuntimeHandle
   return handle;
 }
 
-/** As on a network of the precreated sandbox's own. */
+/** Starts on the network of the precreated sandbox. */
 const into = (spec: StartSpec, precreated: Precreated): StartSpec => ({ ...spec, network: precreated.handle.network, precreated });
 
 async function paused(fixture: Fixture, handle: RuntimeHandle, end: Pick<RuntimeHandle, "runtimeID" | "directory">): Promise<Checkpoint> {
@@ -40,7 +40,7 @@ async function paused(fixture: Fixture, handle: RuntimeHandle, end: Pick<Runtime
 }
 
 void test(
-  "a paused sandbox goes on in a precreated sandbox with its memory and files, over generations, and nothing of either is left after it",
+  "a paused sandbox resumes in a precreated sandbox with its memory and files, over generations, and nothing of either is left after it",
   here,
   async () => {
     await using fixture = await openFixture("gvisor");
@@ -71,7 +71,7 @@ void test(
   },
 );
 
-void test("a first start in a precreated sandbox is one under its name, with the limits that it was made for", here, async () => {
+void test("a first start in a precreated sandbox has the precreated sandbox's name and limits", here, async () => {
   await using fixture = await openFixture("gvisor");
   const spec = fixture.spec();
   const precreated = await precreatedFor(fixture, spec);
@@ -90,7 +90,7 @@ void test("a first start in a precreated sandbox is one under its name, with the
   await assert.rejects(fixture.runtime.start(into({ ...spec, runtimeID, directory, hostname: runtimeID }, precreated)), Failure);
 });
 
-void test("a precreated sandbox that was made for other limits, another image or another envd is refused and goes", here, async () => {
+void test("a precreated sandbox that was made for other limits, another image or another envd is refused and destroyed", here, async () => {
   await using fixture = await openFixture("gvisor");
   const source = await started(fixture, fixture.spec());
   const from = await fixture.checkpoint(source, "memory");
@@ -109,7 +109,7 @@ void test("a precreated sandbox that was made for other limits, another image or
   assert.deepEqual(await fixture.runtime.list(), [source.runtimeID]);
 });
 
-void test("files alone, and what began with files alone, are started without a precreated sandbox", here, async () => {
+void test("checkpoints of files alone, and of sandboxes that started from files alone, are started without a precreated sandbox", here, async () => {
   await using fixture = await openFixture("gvisor");
   const source = await started(fixture, fixture.spec());
   const files = await fixture.checkpoint(source, "filesystem");
@@ -118,7 +118,7 @@ void test("files alone, and what began with files alone, are started without a p
   assert.equal(await fixture.runtime.precreation?.kindOf(fixture.spec({ from: await fixture.checkpoint(again, "memory") })), undefined);
 });
 
-void test("what a killed node leaves of precreated sandboxes is found by its id, and what went on in one by the sandbox's", here, async () => {
+void test("a precreated sandbox of a killed node is found by its own id, and a used one by the sandbox's id", here, async () => {
   await using fixture = await openFixture("gvisor");
   const spec = fixture.spec();
   const from = await paused(fixture, await started(fixture, spec), spec);
@@ -133,40 +133,40 @@ void test("what a killed node leaves of precreated sandboxes is found by its id,
   assert.deepEqual(await next.list(), [spec.runtimeID, unused.handle.runtimeID].sort());
   await next.destroy(unused.handle);
   assert.equal(await healthy(handle), true);
-  // As a sandbox whose record cannot be read is destroyed: its own id and directory are all that is known.
+  // This is how a sandbox with an unreadable record is destroyed: only its id and directory are known.
   await next.destroy(spec);
   for (const runtimeID of [spec.runtimeID, used.handle.runtimeID, unused.handle.runtimeID]) assert.deepEqual(remains(fixture.home, runtimeID), []);
   assert.equal(next.isAlive(handle), false);
 });
 
-/** Pids of programs that wait beside a precreated sandbox for the rest of their command. */
-function waitingBeside({ handle: { directory } }: Precreated): string[] {
+/** Returns the pids of programs that wait next to a precreated sandbox for the rest of their command. */
+function waitingFor({ handle: { directory } }: Precreated): string[] {
   return readdirSync("/proc").filter((pid) => {
     try {
-      const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-      return words.includes("words-from") && words.includes(join(directory, "starter")) && !words.includes("/bin/sh");
+      const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+      return argv.includes("words-from") && argv.includes(join(directory, "starter")) && !argv.includes("/bin/sh");
     } catch {
-      return false; // no process, or one that has just ended
+      return false; // the process has just ended
     }
   });
 }
 
-void test("what waits beside a precreated sandbox ends with it, is not needed, and runs nothing that was not said to its last word", here, async () => {
+void test("the runsc that waits next to a precreated sandbox ends with it, is optional, and runs no incomplete command", here, async () => {
   await using fixture = await openFixture("gvisor");
   const spec = fixture.spec();
   const from = await paused(fixture, await started(fixture, spec), spec);
   const [unused, cutOff] = [await precreatedFor(fixture, { ...spec, from }), await precreatedFor(fixture, { ...spec, from })];
-  for (const precreated of [unused, cutOff]) assert.ok(await eventually(() => waitingBeside(precreated).length === 1, HEALTHY_MS));
+  for (const precreated of [unused, cutOff]) assert.ok(await eventually(() => waitingFor(precreated).length === 1, HEALTHY_MS));
 
   await fixture.runtime.destroy(unused.handle);
-  assert.deepEqual(waitingBeside(unused), []);
+  assert.deepEqual(waitingFor(unused), []);
   assert.deepEqual(remains(fixture.home, unused.handle.runtimeID), []);
 
-  // As by a node that is killed while it writes.
+  // This imitates a node that is killed while it writes the command.
   const pipe = openSync(join(cutOff.handle.directory, "starter"), "w");
   writeSync(pipe, `delete\n-force\n${cutOff.handle.runtimeID}\n`);
   closeSync(pipe);
-  assert.ok(await eventually(() => waitingBeside(cutOff).length === 0, HEALTHY_MS));
+  assert.ok(await eventually(() => waitingFor(cutOff).length === 0, HEALTHY_MS));
   assert.ok(fixture.runtime.isAlive(cutOff.handle));
   await started(fixture, into({ ...spec, from }, cutOff));
   await fixture.runtime.destroy(spec);

@@ -1,4 +1,4 @@
-// What a node says of its disk to gateways.
+// The disk usage that a node reports to gateways.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, truncateSync, writeFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { openLoad } from "../src/cluster/load.ts";
 const MIB = 2 ** 20;
 
 void test(
-  "the used bytes of a node's disk are those that df shows as used, without the blocks that are kept for root",
+  "the used bytes of a node's disk equal those that df shows, without the blocks reserved for root",
   needs("root", "mkfs.ext4", "mount", "umount"),
   () => {
     const folder = makeHome();
@@ -19,7 +19,7 @@ void test(
     mkdirSync(home);
     closeSync(openSync(image, "w"));
     truncateSync(image, 64 * MIB);
-    // A quarter of it is reserved.
+    // A quarter of the file system is reserved.
     execFileSync("mkfs.ext4", ["-q", "-F", "-m", "25", image]);
     execFileSync("mount", ["-o", "loop", image, home]);
     try {

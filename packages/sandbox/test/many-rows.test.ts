@@ -14,7 +14,7 @@ import { recordWith } from "./record-fixture.ts";
 const quarantine = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was quarantined`), find: () => undefined };
 const SNAPSHOTS = 10_000;
 const TEMPLATES = 5_000;
-/** Of work that takes a second or two; with a query for each row the lists alone took hours. */
+/** The work takes a second or two; with a query for each row the lists alone took hours. */
 const BOUND_MS = 120_000;
 
 const snapshot = (at: number): Snapshot => ({

@@ -48,7 +48,7 @@ export async function inNetns(netns: string, argv: readonly string[]): Promise<s
   return stdout;
 }
 
-/** What came of each probe, in their order. */
+/** Returns the outcome of each probe, in order. */
 export async function probe(slot: NetworkSlot, probes: readonly Probe[]): Promise<string[]> {
   const output = await inNetns(slot.netns, [process.execPath, "--disable-warning=ExperimentalWarning", probeFile, JSON.stringify(probes)]);
   return JSON.parse(output.trim().split("\n").at(-1) ?? "") as string[];
@@ -56,7 +56,7 @@ export async function probe(slot: NetworkSlot, probes: readonly Probe[]): Promis
 
 export type Running = { readonly child: ChildProcess; said(): string; readonly ended: Promise<string> } & AsyncDisposable;
 
-/** A probe that goes on; returns when it has said its first word, or has begun where it says none. */
+/** Starts a probe that continues to run; returns after its first output, or after its start if it is silent. */
 export async function running(slot: NetworkSlot, probes: readonly Probe[], how: { silent?: boolean } = {}): Promise<Running> {
   const argv = ["netns", "exec", slot.netns, process.execPath, "--disable-warning=ExperimentalWarning", probeFile, JSON.stringify(probes)];
   const child = spawn("ip", argv, { stdio: ["pipe", "pipe", "inherit"] });
@@ -68,7 +68,7 @@ export async function running(slot: NetworkSlot, probes: readonly Probe[], how: 
   return { child, said: () => output, ended, [Symbol.asyncDispose]: () => killed(child) };
 }
 
-/** A TCP server on every address of the slot. */
+/** Starts a TCP server on every address of the slot. */
 export async function serveIn(slot: NetworkSlot, port: number): Promise<AsyncDisposable> {
   const program = `require("node:net").createServer((s) => s.end("hello")).listen(${port}, "0.0.0.0", () => console.log("ready"))`;
   const server = spawn("ip", ["netns", "exec", slot.netns, process.execPath, "-e", program], { stdio: ["ignore", "pipe", "inherit"] });

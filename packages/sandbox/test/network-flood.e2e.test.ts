@@ -1,4 +1,4 @@
-// DNS under floods: a thread of its own, a rate per sandbox, and room for everybody else.
+// DNS under floods: a separate thread, a rate per sandbox, and capacity for all other sandboxes.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, suite, test } from "node:test";
@@ -29,15 +29,15 @@ suite("DNS of sandboxes under floods", needs("root", "ip", "nft", "tcpdump"), ()
     await names?.[Symbol.asyncDispose]();
   });
 
-  void test("names are answered while the node's own loop stands still", async () => {
+  void test("names are answered while the node's event loop is blocked", async () => {
     const slot = await fixture.networks.attach(closed);
     const argv = ["netns", "exec", slot.netns, process.execPath, probeFile, JSON.stringify([{ try: "resolve", server: slot.gatewayAddress, name: "a.test" }])];
-    // Nothing of this process runs until the probe has ended, but its other threads.
+    // Until the probe ends, nothing of this process runs except its other threads.
     assert.match(execFileSync("ip", argv, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }), /EREFUSED/);
     await fixture.networks.detach(slot);
   });
 
-  void test("a sandbox that pipelines questions over eight connections is held to its rate, and its neighbour's names resolve meanwhile", async () => {
+  void test("a sandbox that pipelines questions over eight connections is limited to its rate, and its neighbour's names resolve meanwhile", async () => {
     const [greedy, neighbour] = await Promise.all([fixture.networks.attach(closed), fixture.networks.attach(openEgress)]);
     const count = 2000;
     await using flood = await running(greedy, [{ try: "pipeline", server: greedy.gatewayAddress, name: "a.test", connections: 8, count }]);
@@ -89,7 +89,7 @@ void test("the thread that answers DNS is started again when it dies, on the sam
   await dns.setPolicy(fence);
   assert.equal(await outcome(), "EREFUSED");
   const { port } = dns;
-  // No policy at all: the thread fails on it.
+  // This object has no policy, so the thread fails on it.
   const broken = Object.create(fence, { policy: { value: undefined }, id: { value: -1 } }) as Fence;
   await dns.setPolicy(broken);
   assert.equal(await until("the next thread answers", async () => ((await outcome()) === "EREFUSED" ? "EREFUSED" : undefined)), "EREFUSED");

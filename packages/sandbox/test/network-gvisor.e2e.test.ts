@@ -1,4 +1,4 @@
-// A slot under a real gVisor sandbox, whose kernel brings a network stack of its own.
+// A slot under a real gVisor sandbox, whose kernel has its own network stack.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ import type { Probe } from "./network-probe.ts";
 
 const [one, eight] = publicAddresses;
 
-/** What a program of the host's own root file system prints inside gVisor, on the slot's network, as root that may send raw packets. */
+/** Runs a program of the host's root file system inside gVisor, on the slot's network, as root that may send raw packets; returns its output. */
 async function inGvisor(fixture: Fixture, slot: NetworkSlot, args: readonly string[]): Promise<string> {
   const bundle = join(fixture.home, `bundle-${slot.index}`);
   mkdirSync(bundle, { recursive: true });
@@ -34,7 +34,7 @@ async function inGvisor(fixture: Fixture, slot: NetworkSlot, args: readonly stri
   );
   const runsc = [`--root=${join(fixture.home, "runsc")}`, "--network=sandbox", "--net-raw", "--overlay2=none", "--ignore-cgroups", "--host-settings=ignore"];
   const run = promisify(execFile);
-  await fixture.networks.restoreGuestSide(slot); // an earlier program's runsc took the address away
+  await fixture.networks.restoreGuestSide(slot); // an earlier program's runsc removed the address
   const { stdout } = await run(process.env["SVC_RUNSC"] ?? "", [...runsc, "run", "-bundle", bundle, `nettest${process.pid}`]).finally(() =>
     // runsc leaves an empty namespace mounted in its folder.
     run("umount", [join(fixture.home, "runsc/null-netns")]).catch(() => {}),
@@ -63,7 +63,7 @@ void test("gVisor's own network stack uses a sandbox's address, route, DNS and r
   assert.deepEqual(outcomes, ["connected", "answered hello", "8.8.8.8", "8.8.8.8", "ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH"]);
 });
 
-/** Sends a UDP packet to 8.8.8.8:7 from each address of its arguments, headers written by hand. */
+/** Sends a UDP packet with hand-written headers to 8.8.8.8:7 from each address in its arguments. */
 const spoofing = `
 import socket, struct, sys
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -73,7 +73,7 @@ for source in sys.argv[1:]:
     raw.sendto(ip + udp, ("${eight}", 0))
 `;
 
-void test("egress rules hold inside gVisor: domains, metadata in every spelling, raw packets; and what was denied is told", {
+void test("egress rules apply inside gVisor to domains, metadata in every spelling and raw packets, and denials are reported", {
   ...needs("root", "ip", "nft", "unshare", "runsc", "tcpdump", "python3"),
 }, async () => {
   await using outside = await startOutside();
@@ -95,9 +95,9 @@ void test("egress rules hold inside gVisor: domains, metadata in every spelling,
 
   await outside.seen();
   await inGvisor(fixture, slot, ["/usr/bin/python3", "-c", spoofing, "203.0.113.5", sibling.guestAddress]);
-  const spoofed = await until("both raw packets are told", () => {
-    const told = denials.filter(({ reason }) => reason === "spoofed");
-    return told.reduce((sum, { repeated }) => sum + repeated, 0) === 2 ? told : undefined;
+  const spoofed = await until("both raw packets are reported", () => {
+    const reported = denials.filter(({ reason }) => reason === "spoofed");
+    return reported.reduce((sum, { repeated }) => sum + repeated, 0) === 2 ? reported : undefined;
   });
   assert.ok(spoofed.every((denial) => denial.slot.index === slot.index && /^blocked: udp 8\.8\.8\.8:7 was sent from/.test(denialText(denial))));
   assert.deepEqual(await outside.seen(), []);

@@ -1,4 +1,4 @@
-// What the networks say about a host: other firewalls, missing rights, no free addresses.
+// The messages of the networks about a host: other firewalls, missing rights, no free addresses.
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
 import { mkdirSync, symlinkSync } from "node:fs";
@@ -12,7 +12,7 @@ import type { NetworkCheck } from "../src/network/checks.ts";
 
 const programPath = (name: string): string => execFileSync("which", [name], { encoding: "utf8" }).trim();
 
-/** Runs TypeScript in a network namespace of its own: other firewalls are played there, not on this host. */
+/** Runs TypeScript in a separate network namespace, where it simulates other firewalls without changing this host. */
 async function apart(program: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
   const argv = ["--net", process.execPath, "--disable-warning=ExperimentalWarning", "--input-type=module-typescript", "-e", program];
   const { stdout } = await promisify(execFile)(programPath("unshare"), argv, {
@@ -33,12 +33,12 @@ const imports = `
 void test("a firewall chain that drops sandbox traffic is named with its fix, and the fix works", needs("root", "ip", "nft", "unshare"), async () => {
   const output = await apart(`${imports}
     const otherFirewalls = async () => (await networkChecks({ spawner })).find(({ name }) => name === "other firewalls");
-    const told = [await otherFirewalls()];
+    const reported = [await otherFirewalls()];
     await spawner.check(["nft", "-f", "-"], { input: "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }" });
-    told.push(await otherFirewalls());
-    await spawner.check(["sh", "-c", told[1].fix]);
-    told.push(await otherFirewalls());
-    console.log(JSON.stringify(told));
+    reported.push(await otherFirewalls());
+    await spawner.check(["sh", "-c", reported[1].fix]);
+    reported.push(await otherFirewalls());
+    console.log(JSON.stringify(reported));
     process.exit(0);`);
   const [before, blocked, fixed] = JSON.parse(output) as NetworkCheck[];
   assert.equal(before?.works, true);
@@ -62,16 +62,13 @@ void test("every network check passes on a host that can run networks, and leave
   assert.equal(left, "");
 });
 
-void test(
-  "without a program that reads denied packets they are denied all the same, and the log says so once",
-  needs("root", "ip", "nft", "unshare"),
-  async () => {
-    const home = makeHome();
-    const programs = join(home, "programs");
-    mkdirSync(programs);
-    for (const name of ["ip", "nft", "sh", "setpriv"]) symlinkSync(programPath(name), join(programs, name));
-    const output = await apart(
-      `${imports}
+void test("without a program that reads denied packets they are still denied, and the log says so once", needs("root", "ip", "nft", "unshare"), async () => {
+  const home = makeHome();
+  const programs = join(home, "programs");
+  mkdirSync(programs);
+  for (const name of ["ip", "nft", "sh", "setpriv"]) symlinkSync(programPath(name), join(programs, name));
+  const output = await apart(
+    `${imports}
     import { probe } from "./network-fixture.ts";
     import { openEgress } from "../src/egress/policy.ts";
     const said = [];
@@ -84,28 +81,27 @@ void test(
     const check = (await networkChecks({ spawner })).find(({ name }) => name === "network log");
     console.log(JSON.stringify({ said, outcomes, check }));
     process.exit(0);`,
-      { PATH: programs },
-    );
-    removeHome(home);
-    const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
-    assert.deepEqual(outcomes, ["ECONNREFUSED"]);
-    const [told, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
-    assert.match(told?.[1] ?? "", /tcpdump/);
-    assert.deepEqual(more, []);
-    assert.equal(check.works, false);
-    assert.match(check.fix, /tcpdump/);
-  },
-);
+    { PATH: programs },
+  );
+  removeHome(home);
+  const { said, outcomes, check } = JSON.parse(output) as { said: string[][]; outcomes: string[]; check: NetworkCheck };
+  assert.deepEqual(outcomes, ["ECONNREFUSED"]);
+  const [reported, ...more] = said.filter(([text]) => text?.includes("cannot be logged"));
+  assert.match(reported?.[1] ?? "", /tcpdump/);
+  assert.deepEqual(more, []);
+  assert.equal(check.works, false);
+  assert.match(check.fix, /tcpdump/);
+});
 
 void test("without root, and without a free range, networks say what is missing", needs("root", "ip", "nft", "unshare"), async () => {
   const home = makeHome();
   const output = await apart(`${imports}
     const attempt = (options) => openNetworks({ home: ${JSON.stringify(home)}, spawner, log: openLog("test", "fatal"), ...options }).then(() => "opened", (failure) => failure.name + " " + failure.message);
     await spawner.check(["sh", "-c", "ip link set lo up; ip route add 10.10.0.0/16 dev lo"]);
-    const told = [await attempt({ subnet: "10.10.4.0/22" }), await attempt({ subnet: "10.10.4.0/24" }), await attempt({ subnet: "10.10.4.1/22" })];
+    const reported = [await attempt({ subnet: "10.10.4.0/22" }), await attempt({ subnet: "10.10.4.0/24" }), await attempt({ subnet: "10.10.4.1/22" })];
     process.setuid(65534);
-    told.push(await attempt({}));
-    console.log(JSON.stringify(told));
+    reported.push(await attempt({}));
+    console.log(JSON.stringify(reported));
     process.exit(0);`);
   removeHome(home);
   const [occupied, small, odd, unprivileged] = JSON.parse(output) as string[];

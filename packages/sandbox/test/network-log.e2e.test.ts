@@ -1,4 +1,4 @@
-// What a sandbox was denied stands in its network log with the reason: each reason, folded, bounded, and read again after the reader died.
+// Every denial is in the sandbox's network log with its reason: all reasons, folded, bounded, and logged again after the reader died.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -20,7 +20,7 @@ import { type Fixture, inNetns, killed, openFixture, probe } from "./network-fix
 const [one, eight] = publicAddresses;
 const rules: EgressPolicy = { allowInternet: true, allowOut: ["www.example.com"], denyOut: ["0.0.0.0/0"] };
 
-/** Children of this process, or of another, that run tcpdump. */
+/** Returns the children of this process, or of another one, that run tcpdump. */
 function readers(parent = process.pid): number[] {
   return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8")
     .trim()
@@ -58,7 +58,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
   });
 
   const of = (slot: NetworkSlot): Denial[] => denials.filter((denial) => denial.slot.index === slot.index);
-  /** The sentences about a slot, once there are this many. */
+  /** Returns the log texts of a slot, once there are this many. */
   const said = (slot: NetworkSlot, count: number): Promise<string[]> =>
     until(`${count} denials`, () => {
       const texts = of(slot).map(denialText);
@@ -66,7 +66,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     });
   const forget = (): void => void denials.splice(0);
 
-  void test("every denied connection is told once, with the rule that denied it", async () => {
+  void test("every denied connection is reported once, with the rule that denied it", async () => {
     forget();
     const slot = await fixture.networks.attach(openEgress);
     const sibling = await fixture.networks.attach(openEgress);
@@ -95,10 +95,10 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     await Promise.all([fixture.networks.detach(slot), fixture.networks.detach(sibling)]);
   });
 
-  void test("a packet of a connection that the host has forgotten is no entry for a port that nobody tried", async () => {
+  void test("a packet of a connection that the host has forgotten makes no log entry", async () => {
     forget();
     const slot = await fixture.networks.attach(openEgress);
-    // As envd's keep-alives are when the host's table of connections was emptied: an ACK out of nowhere.
+    // This imitates envd's keep-alives after the host's connection table was emptied: an ACK without a connection.
     const program = [
       "import socket, struct, sys",
       "source, target, port = socket.inet_aton(sys.argv[1]), socket.inet_aton(sys.argv[2]), int(sys.argv[3])",
@@ -120,10 +120,10 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     await fixture.networks.detach(slot);
   });
 
-  void test("packets with a foreign source are told, too", async () => {
+  void test("packets with a spoofed source are reported, too", async () => {
     forget();
     const slot = await fixture.networks.attach(openEgress);
-    // The kernel's own check answers no neighbour that has a foreign source: the sandbox must know the way already.
+    // The kernel's own check ignores ARP requests with a foreign source, so the sandbox must know the neighbour already.
     writeFileSync(`/proc/sys/net/ipv4/conf/${slot.veth}/rp_filter`, "0");
     await inNetns(slot.netns, ["ip", "addr", "add", "203.0.113.5/32", "dev", "eth0"]);
     await probe(slot, [
@@ -138,14 +138,14 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     forget();
     const slot = await fixture.networks.attach({ ...openEgress, denyOut: [eight] });
     await inNetns(slot.netns, ["bash", "-c", `for i in $(seq 20); do echo x > /dev/udp/${eight}/9; done`]);
-    await until("twenty packets are told", () => (of(slot).reduce((sum, { repeated }) => sum + repeated, 0) === 20 ? true : undefined));
+    await until("twenty packets are reported", () => (of(slot).reduce((sum, { repeated }) => sum + repeated, 0) === 20 ? true : undefined));
     assert.ok(of(slot).length < 10);
     const folded = of(slot).find(({ repeated }) => repeated > 1) ?? assert.fail("none was folded");
     assert.match(denialText(folded), /^blocked by policy: udp 8\.8\.8\.8:9 matches denyOut 8\.8\.8\.8\/32 \(\d+ times\)$/);
     await fixture.networks.detach(slot);
   });
 
-  void test("a flood of denied packets is told in part and counted in whole, and its neighbour's denials are told meanwhile", async () => {
+  void test("a flood of denied packets is reported in part and counted completely, and a neighbour's denials are reported meanwhile", async () => {
     forget();
     const greedy = await fixture.networks.attach(openEgress);
     const sibling = await fixture.networks.attach(openEgress);
@@ -154,13 +154,13 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     await probe(sibling, [{ try: "tcp", host: "169.254.169.254", port: 80 }]);
     assert.deepEqual(await said(sibling, 1), ["blocked: tcp 169.254.169.254:80 is in 169.254.0.0/16, which no rule opens"]);
     await flood;
-    await until("all are told or counted", () => (of(greedy).reduce((sum, { repeated }) => sum + repeated, 0) === count ? true : undefined));
+    await until("all are reported or counted", () => (of(greedy).reduce((sum, { repeated }) => sum + repeated, 0) === count ? true : undefined));
     const listed = of(greedy).filter(({ reason }) => reason !== "unlisted").length;
     assert.ok(listed >= NOTED_BURST && listed < count / 10, `${listed} entries`);
     await Promise.all([fixture.networks.detach(greedy), fixture.networks.detach(sibling)]);
   });
 
-  void test("a reader that was killed comes back, and so do the entries", async () => {
+  void test("a killed reader is restarted, and entries are logged again", async () => {
     const slot = await fixture.networks.attach({ ...openEgress, allowInternet: false });
     const [pid = 0, ...more] = readers();
     assert.deepEqual(more, []);
@@ -172,12 +172,12 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
       await probe(slot, [{ try: "tcp", host: one, port: 80 }]);
       return of(slot)[0];
     });
-    // Later ones of the same second are counted with the first.
+    // Later denials within the same second are counted with the first.
     assert.equal(denialText(text).replace(/ \(\d+ times\)$/, ""), `blocked by policy: tcp ${one}:80 allow_internet_access is false`);
     await fixture.networks.detach(slot);
   });
 
-  void test("a group that another program reads is left to it, also when it took it while the reader was away", async () => {
+  void test("a group that another program reads is left to it, even if it took the group while the reader was down", async () => {
     const table = tableOf(tokenOf(fixture.home));
     const group = (): number =>
       Number(/log prefix "policy" group (\d+)/.exec(execFileSync("nft", ["list", "table", "inet", table], { encoding: "utf8" }))?.[1]);
@@ -221,7 +221,7 @@ suite("the network log", needs("root", "ip", "nft", "python3", "unshare", "tcpdu
     assert.ok(reader > 0);
     await killed(owner);
     await until("the reader is gone", () => (programOf(reader) === "" ? true : undefined));
-    // What is left of its sandboxes goes with the next networks of its home.
+    // The rest of its sandboxes is removed with the next networks of its home.
     await using _left = await openFixture({ home });
   });
 });

@@ -1,4 +1,4 @@
-// What the networks read of the outside world without a kernel: DNS answers, messages of denied packets, addresses that names opened.
+// The parsers of outside input, without a kernel: DNS answers, messages of denied packets, addresses that names opened.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { writtenName } from "@svc/harness/network-names.ts";
@@ -26,12 +26,12 @@ function answer(question: Buffer, records: readonly Record[]): Buffer {
 }
 
 const asked = writtenName("WWW.example.com");
-/** The name of the question, by reference. */
+/** The name of the question, as a compression pointer. */
 const same = Buffer.from([0xc0, 12]);
 const address = (text: string): Buffer => Buffer.from(text.split(".").map(Number));
 const record = (owner: Buffer, type: number, data: Buffer, ttl = 60): Record => ({ owner, type, ttl, data });
 
-void test("an answer's addresses are those that aliases lead to, in whatever order they stand", () => {
+void test("an answer's addresses are those to which its aliases lead, in any order", () => {
   const message = answer(asked, [
     record(writtenName("edge.test"), 1, address("3.3.3.3")),
     record(writtenName("cdn.test"), 5, writtenName("Edge.test")),
@@ -48,7 +48,7 @@ void test("an answer's addresses are those that aliases lead to, in whatever ord
   ]);
 });
 
-void test("aliases that lead round in a circle end, and times to live are lowered in the answer itself", () => {
+void test("cyclic aliases end, and times to live are lowered in the answer itself", () => {
   const message = answer(asked, [
     record(same, 5, writtenName("b.test"), 100_000),
     record(writtenName("b.test"), 5, same, 100_000),
@@ -58,13 +58,13 @@ void test("aliases that lead round in a circle end, and times to live are lowere
   assert.deepEqual(addressesIn(message, 100_000), [{ address: "3.3.3.3", ttlSeconds: 3600 }]);
 });
 
-void test("a label that holds a dot, and other octets that no host name has, make a name that no rule means", () => {
+void test("a label with a dot, or with other octets invalid in host names, makes a name that no rule matches", () => {
   const label = Buffer.concat([Buffer.from([4]), Buffer.from("evil"), Buffer.from([11]), Buffer.from("example.com"), Buffer.from([0])]);
   assert.equal(nameAsked(answer(label, [])), undefined);
   assert.equal(nameAsked(answer(Buffer.from([2, 0x61, 0x20, 0]), [])), undefined);
 });
 
-void test("no bytes that a resolver sends make the node fail, or take it long", () => {
+void test("no bytes from a resolver make the node fail or take long", () => {
   fc.assert(
     fc.property(fc.uint8Array({ minLength: 12, maxLength: 700 }), fc.boolean(), (bytes, plain) => {
       const message = plain ? Buffer.from(bytes) : Buffer.concat([answer(asked, []).subarray(0, 12 + asked.length + 4), Buffer.from(bytes)]);
@@ -101,7 +101,7 @@ const packet = Buffer.concat([
 ]);
 const fileHeader = Buffer.from("d4c3b2a1020004000000000000000000c0000000ef000000", "hex");
 
-void test("denied packets come out of the stream whole, however it is cut", () => {
+void test("denied packets are parsed completely, however the stream is cut", () => {
   const expected = { reason: "policy", interfaceIndex: 5, protocol: "tcp", source: "10.200.0.5", address: "8.8.8.8", port: 443 };
   fc.assert(
     fc.property(fc.integer({ min: 0, max: 5 }), fc.integer({ min: 1, max: 90 }), (count, piece) => {
@@ -117,7 +117,7 @@ void test("denied packets come out of the stream whole, however it is cut", () =
   );
 });
 
-void test("what is no such stream, or no packet, is noticed", () => {
+void test("an invalid stream or packet is detected", () => {
   assert.throws(() => [...new NotedStream().take(Buffer.alloc(24))], /no pcap stream/);
   fc.assert(fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => void readPacket(Buffer.from(bytes))));
   const fragment = Buffer.from(packet);
@@ -136,7 +136,7 @@ void test("a sandbox that resolves names without end has its oldest addresses cl
   assert.equal(fence.nameOf("1.1.0.0"), undefined);
 });
 
-void test("an address that is open for long enough is not opened anew, and one that ends soon is", () => {
+void test("an address that stays open long enough is not renewed, and one that expires soon is", () => {
   const fence = new Fence("abc123", slot, { ...openEgress, allowOut: ["a.test"], allowInternet: false });
   const found = [{ address: "2.2.2.2", ttlSeconds: 300 }];
   assert.notEqual(fence.learn("a.test", found, 0), "");

@@ -1,4 +1,4 @@
-// Domains in allowOut: which names resolve, which addresses they open and for how long, and what they never open.
+// Domains in allowOut: which names resolve, the addresses they open and for how long, and the addresses they never open.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, suite, test } from "node:test";
@@ -81,7 +81,7 @@ suite("domains in allowOut", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.detach(slot);
   });
 
-  void test("with allow_internet_access false the domains of allowOut are all there is; with addresses only, DNS is refused", async () => {
+  void test("with allow_internet_access false only the domains of allowOut resolve; with addresses only, DNS is refused", async () => {
     const named = await fixture.networks.attach({ allowInternet: false, allowOut: ["www.example.com"], denyOut: [] });
     const addressed = await fixture.networks.attach({ allowInternet: false, allowOut: [one], denyOut: [] });
     assert.deepEqual(
@@ -130,12 +130,12 @@ suite("domains in allowOut", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.detach(slot);
   });
 
-  void test("when an address's time is over it takes no new connections, and those that are open go on", async () => {
+  void test("an expired address takes no new connections, and open connections continue", async () => {
     const slot = await fixture.networks.attach(only("www.example.com"));
     await probe(slot, [{ try: "resolve", server: slot.gatewayAddress, name: "www.example.com" }]);
     await using held = await running(slot, [{ try: "hold", host: one, port: 7 }]);
     await until("its packets are seen", () => (opened("live", slot.index).includes(one) ? true : undefined));
-    // As the kernel does when the time is over, which a test does not wait for.
+    // The kernel does the same at the timeout, for which the test does not wait.
     execFileSync("nft", ["delete", "element", "inet", tableOf(tokenOf(fixture.home)), `names_${slot.index}`, `{ ${one} }`]);
     assert.deepEqual(await probe(slot, [{ try: "tcp", host: one, port: 80 }]), ["ECONNREFUSED"]);
     assert.equal(held.said(), "connected\n");
@@ -166,7 +166,7 @@ suite("domains in allowOut", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.detach(slot);
   });
 
-  void test("names resolved before the rules came are open under them, without being resolved again", async () => {
+  void test("names resolved before a rule change are open under the new rules, without being resolved again", async () => {
     const slot = await fixture.networks.attach(openEgress);
     await probe(slot, [{ try: "resolve", server: slot.gatewayAddress, name: "www.example.com" }]);
     await fixture.networks.setPolicy(slot, only("www.example.com"));
@@ -189,7 +189,7 @@ suite("domains in allowOut", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.adopt(slot, only("www.example.com"));
     assert.deepEqual(await probe(slot, [{ try: "tcp", host: one, port: 80 }]), ["connected"]);
     assert.equal(held.child.exitCode, null);
-    // Without the table there is no NAT: what is sent before it is back may end the connection.
+    // Without the table there is no NAT, so a packet sent before the table is back may end the connection.
     execFileSync("nft", ["delete", "table", "inet", tableOf(tokenOf(fixture.home))]);
     await until("the table is back", () => {
       try {
@@ -205,7 +205,7 @@ suite("domains in allowOut", needs("root", "ip", "nft", "unshare"), () => {
       ]),
       ["connected", "ECONNREFUSED"],
     );
-    // The name came back with its address: rules that leave it out close it.
+    // The name was restored with its address, so rules without it close the address.
     await using again = await running(slot, [{ try: "hold", host: one, port: 7 }]);
     await fixture.networks.setPolicy(slot, only("other.example.net"));
     assert.match(await again.ended, /ECONNRESET|EPIPE/);

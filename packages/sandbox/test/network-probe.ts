@@ -1,4 +1,4 @@
-// Runs inside a sandbox's network: tries each probe of its argument (JSON) side by side and prints what came of them.
+// Runs inside a sandbox's network: tries all probes of its argument (JSON) concurrently and prints their outcomes.
 import { createSocket } from "node:dgram";
 import { Resolver } from "node:dns/promises";
 import { get } from "node:http";
@@ -7,27 +7,27 @@ import { connect, isIPv6 } from "node:net";
 export type Probe =
   | { readonly try: "tcp" | "udp" | "http"; readonly host: string; readonly port: number; readonly from?: string; readonly limitMs?: number }
   | { readonly try: "resolve"; readonly server: string; readonly name: string }
-  /** Sends `count` questions at once and says how many were answered with SERVFAIL before `expected` were. */
+  /** Sends `count` questions at once and returns how many were answered with SERVFAIL before `expected` were. */
   | { readonly try: "flood"; readonly server: string; readonly name: string; readonly count: number; readonly expected: number }
-  /** Writes questions over `connections` at once without waiting for answers; says "asking", and how many were answered when stdin ends. */
+  /** Writes questions over `connections` at once without waiting for answers; prints "asking", and returns the number of answers when stdin ends. */
   | { readonly try: "pipeline"; readonly server: string; readonly name: string; readonly connections: number; readonly count: number }
-  /** Opens `count` UDP flows, each to a port of its own. */
+  /** Opens `count` UDP flows, each to a different port. */
   | { readonly try: "flows"; readonly host: string; readonly count: number }
-  /** Resolves a name and connects to its first address at once. */
+  /** Resolves a name and immediately connects to its first address. */
   | { readonly try: "visit"; readonly server: string; readonly name: string; readonly port: number }
-  /** Connects again and again until stdin ends; says how often each outcome was seen, as JSON. */
+  /** Connects repeatedly until stdin ends; returns how often each outcome was seen, as JSON. */
   | { readonly try: "churn"; readonly host: string; readonly port: number }
-  /** Sends one datagram, says so on stdout, and ends with how many came back within `limitMs`. */
+  /** Sends one datagram and reports the first answer on stdout; once stdin ends, returns how many answers arrived within `limitMs`. */
   | { readonly try: "listen"; readonly host: string; readonly port: number; readonly limitMs: number }
-  /** Connects, says so on stdout, writes again and again, and ends with how the connection did. */
+  /** Connects, reports it on stdout, writes repeatedly, and returns how the connection ended. */
   | { readonly try: "hold"; readonly host: string; readonly port: number };
 
-/** Far beyond what a refusal takes: what ends here was left unanswered. */
+/** Far longer than a refusal takes, so this timeout means that there was no answer. */
 const LIMIT_MS = 10_000;
 const HOLD_LIMIT_MS = 60_000;
-/** Until what lies in a socket was read. */
+/** The time to read the datagrams that are queued in a socket. */
 const SETTLE_MS = 300;
-/** Attempts with one outcome, before a churn says that it had them. */
+/** Attempts with one outcome after which a churn reports them. */
 const ENOUGH = 101;
 
 const codeOf = (error: unknown): string => (error as NodeJS.ErrnoException).code ?? String(error);
@@ -176,7 +176,7 @@ function listen(probe: { host: string; port: number; limitMs: number }): Promise
       if (count++ === 0) console.log("heard");
     });
     process.stdin.on("end", () => {
-      // What had come before is read first.
+      // Queued datagrams are read first.
       setTimeout(() => {
         count = 0;
         setTimeout(() => resolve(String(count)), probe.limitMs);

@@ -1,4 +1,4 @@
-// Networks over time: many at once, two homes, a killed node, leftovers, rules removed by others.
+// Networks over time: many at once, two homes, a killed node, orphaned slots, rules removed by others.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -10,12 +10,12 @@ import { makeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { publicAddresses, startOutside } from "@svc/harness/outside.ts";
 import { until } from "@svc/harness/until.ts";
-import { holdName } from "../src/network/block.ts";
+import { claimName } from "../src/network/block.ts";
 import { prefixOf, tableOf, tokenOf } from "../src/network/names.ts";
 import type { NetworkSlot } from "../src/network/networks.ts";
 import { closed, inNetns, killed, open, openFixture, probe, serveIn } from "./network-fixture.ts";
 
-/** All that the kernel and the file system hold of a home's networks. */
+/** Returns everything in the kernel and the file system that belongs to a home's networks. */
 function traces(token: string): string[] {
   const tables = execFileSync("nft", ["list", "tables"], { encoding: "utf8" });
   const links = readdirSync("/sys/class/net").filter((name) => name.startsWith(prefixOf(token)));
@@ -38,7 +38,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
       for (const [at, { index }] of slots.entries()) {
         assert.match(chains, new RegExp(`chain slot_${index} \\{\\s+${at % 10 === 0 ? "goto refuse_policy" : "accept"}\\s`));
       }
-      // Twice each: the second finds nothing to do.
+      // Each slot is detached twice, and the second call finds nothing to do.
       await Promise.all([...slots, ...slots].map((slot) => fixture.networks.detach(slot)));
       await Promise.all(slots.map((slot) => fixture.networks.detach(slot)));
       assert.deepEqual(await fixture.networks.orphans(), []);
@@ -65,7 +65,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
     assert.deepEqual(await probe(there, [{ try: "resolve", server: there.gatewayAddress, name: "www.example.com" }]), ["8.8.8.8"]);
   });
 
-  void test("a second node for the same home is told which one serves it", async () => {
+  void test("a second node for the same home learns which one serves it", async () => {
     await using fixture = await openFixture();
     await assert.rejects(
       openFixture({ home: fixture.home }),
@@ -73,7 +73,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
     );
   });
 
-  void test("sandboxes of a killed node keep their network, and the next start adopts them and finds the leftovers", async () => {
+  void test("sandboxes of a killed node keep their network, and the next start adopts them and finds the rest", async () => {
     await using outside = await startOutside();
     const home = makeHome();
     const ownerFile = fileURLToPath(new URL("./network-owner.ts", import.meta.url));
@@ -87,9 +87,9 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
     const egress = { try: "tcp", host: publicAddresses[0], port: 80 } as const;
     const name = { try: "resolve", server: kept.gatewayAddress, name: "www.example.com" } as const;
     const denied = { try: "tcp", host: "169.254.169.254", port: 80 } as const;
-    // While no node runs: traffic goes on within the rules, and DNS fails at once instead of stalling.
+    // While no node runs, traffic continues within the rules, and DNS fails immediately instead of stalling.
     assert.deepEqual(await probe(kept, [egress, denied, name]), ["connected", "ECONNREFUSED", "ECONNREFUSED"]);
-    // Worse than a kill: the rules and the interface that holds the claim are gone too.
+    // This is worse than a kill: the rules and the interface with the claim are gone too.
     const token = tokenOf(home);
     execFileSync("nft", ["delete", "table", "inet", tableOf(token)]);
     const devices = JSON.parse(execFileSync("ip", ["-j", "link", "show", "type", "veth"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] })) as {
@@ -102,7 +102,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
       await using fixture = await openFixture({ home, dns: { upstreams: [outside.dnsServer] } });
       await fixture.networks.adopt(kept, open);
       assert.deepEqual(await probe(kept, [egress, denied, name]), ["connected", "ECONNREFUSED", "8.8.8.8"]);
-      // Not adopted: closed, and on the list with what the pool of the killed node had prepared.
+      // The other slot was not adopted: it is closed, and listed as an orphan with the prepared slots of the killed node.
       assert.deepEqual(await probe(lost, [{ ...egress, limitMs: 1000 }]), ["timeout"]);
       const orphans = await fixture.networks.orphans();
       assert.ok(orphans.includes(lost.netns) && !orphans.includes(kept.netns));
@@ -110,17 +110,17 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
       for (const orphan of orphans) await fixture.networks.removeOrphan(orphan);
       assert.deepEqual(await fixture.networks.orphans(), []);
       assert.deepEqual(await probe(kept, [egress]), ["connected"]);
-      // Without its interface a slot cannot be adopted; what is left of it is removed all the same.
+      // A slot without its interface cannot be adopted, but the rest of it can still be removed.
       await assert.rejects(fixture.networks.adopt(lost, open), /gone/);
       await fixture.networks.detach(lost);
     }
     assert.deepEqual(traces(token), []);
   });
 
-  void test("addresses claimed by a dead node without sandboxes are given back", async () => {
+  void test("addresses claimed by a dead node without sandboxes are released", async () => {
     const [anchor, peer, dead] = ["svcb0acff800", "svcp0acff800", "0d0d0d"];
-    // Any node of this machine would give them back before they are whole.
-    const lock = await until("the lock of all claims", () => holdName("svc-networks"));
+    // Any node of this machine would release the claim before it is complete.
+    const lock = await until("the lock of all claims", () => claimName("svc-networks"));
     try {
       execFileSync("ip", ["link", "add", anchor, "type", "veth", "peer", "name", peer]);
       execFileSync("ip", ["link", "set", anchor, "alias", dead]);
@@ -133,7 +133,7 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
     assert.deepEqual(traces(dead), []);
   });
 
-  void test("rules that another program removed come back by themselves", async () => {
+  void test("rules that another program removed are restored automatically", async () => {
     await using fixture = await openFixture();
     const table = tableOf(tokenOf(fixture.home));
     const fenced = await fixture.networks.attach(closed);
@@ -144,12 +144,12 @@ suite("sandbox networks over time", needs("root", "ip", "nft", "unshare"), () =>
     });
     assert.match(rules, new RegExp(`chain slot_${fenced.index} \\{\\s+goto refuse_policy\\s`));
     execFileSync("nft", ["delete", "table", "inet", table]);
-    // A change does not wait for the check.
+    // A change restores the table without waiting for the check.
     await fixture.networks.setPolicy(fenced, open);
     assert.match(execFileSync("nft", ["list", "table", "inet", table], { encoding: "utf8" }), new RegExp(`chain slot_${fenced.index} \\{\\s+accept\\s`));
   });
 
-  void test("the address and routes that a runtime took from a sandbox's interface are put back for a restore", async () => {
+  void test("the address and routes that a runtime removed from a sandbox's interface are set again for a restore", async () => {
     await using fixture = await openFixture();
     const slot = await fixture.networks.attach(open);
     const state = (): Promise<string> => inNetns(slot.netns, ["sh", "-c", "ip -4 -br addr show eth0; ip route"]);

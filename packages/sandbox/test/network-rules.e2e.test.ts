@@ -1,4 +1,4 @@
-// Egress rules in the kernel: what wins over what, what no rule opens, and rules that are replaced while packets flow.
+// Egress rules in the kernel: their precedence, the ranges that no rule opens, and rules that are replaced while packets flow.
 import assert from "node:assert/strict";
 import { after, before, suite, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -25,7 +25,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
     await outside?.[Symbol.asyncDispose]();
   });
 
-  void test("allowOut wins over denyOut, and what neither names follows allow_internet_access", async () => {
+  void test("allowOut wins over denyOut, and allow_internet_access decides for all other addresses", async () => {
     const slot = await fixture.networks.attach(openEgress);
     const cases: [EgressPolicy, string, string][] = [
       [policy([], ["8.8.0.0/16"]), yes, no],
@@ -64,7 +64,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
     await outside.seen();
     const outcomes = await probe(slot, [...targets, ...host, { try: "tcp", host: sibling.guestAddress, port: 8080 }, { try: "tcp", host: one, port: 80 }]);
     assert.deepEqual(outcomes, [...targets.map(() => no), ...host.map(() => no), no, yes]);
-    // The port may be closed or the address unheard of: that nothing arrived is what counts.
+    // The refusal may have another cause (a closed port, an unknown address), so the check is that nothing arrived.
     assert.deepEqual(
       (await outside.seen()).filter(({ local }) => local !== one),
       [],
@@ -72,7 +72,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
     await Promise.all([fixture.networks.detach(slot), fixture.networks.detach(sibling)]);
   });
 
-  void test("rules replaced under load let no packet to a denied address through and lose none to an allowed one", async () => {
+  void test("rules replaced under load pass no packet to a denied address and lose none to an allowed one", async () => {
     const slot = await fixture.networks.attach(policy([one], [all]));
     await outside.seen();
     await using held = await running(slot, [{ try: "hold", host: one, port: 7 }]);
@@ -84,10 +84,10 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
       ],
       { silent: true },
     );
-    const turns = [policy([one, "4.4.4.4"], [all]), policy([one], [], false), policy([one, "www.example.com"], [all]), policy([], ["8.0.0.0/8"])];
-    // Both have had enough.
+    const policies = [policy([one, "4.4.4.4"], [all]), policy([one], [], false), policy([one, "www.example.com"], [all]), policy([], ["8.0.0.0/8"])];
+    // Both probes have reported enough attempts.
     const hasChurned = () => churning.said().split("churned").length > 2;
-    for (let turn = 0; turn < 120 || !hasChurned(); turn++) await fixture.networks.setPolicy(slot, turns[turn % turns.length] ?? openEgress);
+    for (let round = 0; round < 120 || !hasChurned(); round++) await fixture.networks.setPolicy(slot, policies[round % policies.length] ?? openEgress);
     churning.child.stdin?.end();
     const [allowed, denied] = (JSON.parse(await churning.ended) as string[]).map((counts) => JSON.parse(counts) as Record<string, number>);
     assert.deepEqual(Object.keys(allowed ?? {}), [yes]);
@@ -101,7 +101,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.detach(slot);
   });
 
-  void test("updates of one moment leave the last one in force", async () => {
+  void test("of concurrent updates, the last one stays in force", async () => {
     const slot = await fixture.networks.attach(openEgress);
     const updates = Array.from({ length: 20 }, (_, at) => policy(at % 2 === 0 ? [eight] : [one], [all]));
     await Promise.all(updates.map((rules) => fixture.networks.setPolicy(slot, rules)));
@@ -113,7 +113,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.detach(slot);
   });
 
-  void test("a destination that is denied while it sends gets and gives nothing more", async () => {
+  void test("a destination that is denied while it sends receives and delivers nothing more", async () => {
     await using _streamer = await startStreamer();
     const slot = await fixture.networks.attach(openEgress);
     const flow = { try: "listen", host: streamerAddress, port: streamerPort, limitMs: 500 } as const;
@@ -124,7 +124,7 @@ suite("egress rules", needs("root", "ip", "nft", "unshare"), () => {
     await fixture.networks.detach(slot);
   });
 
-  void test("the same stream goes on when the rules leave it be", async () => {
+  void test("the same stream continues when the new rules allow it", async () => {
     await using _streamer = await startStreamer();
     const slot = await fixture.networks.attach(policy([streamerAddress], [all]));
     await using listening = await running(slot, [{ try: "listen", host: streamerAddress, port: streamerPort, limitMs: 10_000 }]);

@@ -1,4 +1,4 @@
-// A host of a test's own that, asked once over UDP, sends without end: a peer that goes on whatever the sandbox does.
+// A test's own host that sends forever after one UDP request: a peer that continues whatever the sandbox does.
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readlinkSync } from "node:fs";
@@ -15,10 +15,10 @@ const program = `
   process.stdin.once("data", () => socket.bind(${streamerPort}, () => console.log("ready"))).on("end", () => process.exit());
 `;
 
-/** The kernel takes a namespace's devices away some time after its last process. */
+/** Makes link names unique, since the kernel removes a namespace's devices some time after its last process. */
 let started = 0;
 
-/** Needs root; its namespace ends with its only process. */
+/** Starts the host; needs root. Its namespace ends with its only process. */
 export async function startStreamer(): Promise<AsyncDisposable> {
   const server = spawn("unshare", ["--net", process.execPath, "-e", program], { stdio: ["pipe", "pipe", "inherit"] });
   const link = `st${process.pid % 10_000_000}n${started++}`;

@@ -1,4 +1,4 @@
-// The watch of a firewall table: told of its deletion at once, of nobody else's, and started anew when it dies.
+// The watch of a firewall table: it reports the table's deletion immediately, ignores other tables, and is restarted when it dies.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { watchTable } from "../src/network/table-watch.ts";
 const table = `svc_w${process.pid % 100_000}`;
 const nft = (...argv: string[]): void => void execFileSync("nft", argv, { stdio: "pipe" });
 
-/** Of this process only: other nodes of this machine watch theirs. */
+/** Returns the monitors of this process only, since other nodes of this machine have their own. */
 function monitors(): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -27,14 +27,14 @@ function monitors(): number[] {
 }
 
 suite("the watch of a firewall table", needs("root", "nft", "setpriv"), () => {
-  void test("tells of each deletion of its own table, and begins anew when its program dies", async () => {
+  void test("reports each deletion of its own table, and restarts when its program dies", async () => {
     let deletions = 0;
     const watch = await watchTable({ table, log: openLog("network-test", "fatal"), onDeleted: () => deletions++ });
     try {
       const deleteAndSee = async (): Promise<void> => {
         const before = deletions;
-        // The program subscribes some time after it was started.
-        await until("a deletion is told", () => {
+        // The program subscribes some time after its start.
+        await until("a deletion is reported", () => {
           nft("add", "table", "inet", table);
           nft("delete", "table", "inet", table);
           return deletions > before ? true : undefined;
@@ -50,7 +50,7 @@ suite("the watch of a firewall table", needs("root", "nft", "setpriv"), () => {
       assert.ok(monitor > 0);
       const before = deletions;
       process.kill(monitor, "SIGKILL");
-      await until("the watch begins anew", () => (monitors().some((pid) => pid !== monitor) && deletions > before ? true : undefined));
+      await until("the watch restarts", () => (monitors().some((pid) => pid !== monitor) && deletions > before ? true : undefined));
       await deleteAndSee();
     } finally {
       watch.close();

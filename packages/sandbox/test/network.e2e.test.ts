@@ -1,4 +1,4 @@
-// What a sandbox reaches and what it does not: NAT, closed ranges, the host, siblings, IPv6, policies, DNS, bounds.
+// The reach of a sandbox: NAT, closed ranges, the host, siblings, IPv6, policies, DNS, bounds.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { createSocket } from "node:dgram";
@@ -14,7 +14,7 @@ import { type Denial, denialText } from "../src/network/denial.ts";
 import type { NetworkSlot } from "../src/network/networks.ts";
 import { closed, type Fixture, inNetns, open, openFixture, probe, probeFile, serveIn } from "./network-fixture.ts";
 
-/** Few enough to be opened within the time that the kernel keeps an idle flow, also on a busy machine. */
+/** Few enough to be opened before the kernel expires an idle flow, even on a busy machine. */
 const MAX_CONNECTIONS = 500;
 
 suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () => {
@@ -44,12 +44,12 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     assert.equal(udp, "answered hello");
   });
 
-  void test("nothing that a sandbox of a test sends leaves this machine by its default route", async () => {
-    // An address of documentation that no interface here has: were there a way, it would lead outside.
+  void test("no packet of a test's sandbox leaves this machine by its default route", async () => {
+    // No interface here has this address (reserved for documentation), so any route to it would lead outside.
     assert.deepEqual(await probe(slot, [{ try: "tcp", host: "203.0.113.77", port: 80 }]), ["ENETUNREACH"]);
   });
 
-  void test("private ranges and cloud metadata, which the host itself reaches, refuse a sandbox at once", async () => {
+  void test("private ranges and cloud metadata, which the host itself reaches, refuse a sandbox immediately", async () => {
     for (const address of privateAddresses) {
       const answer = await fetch(`http://${address}/control`);
       assert.equal(answer.status, 200);
@@ -63,12 +63,12 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
       tcp,
       privateAddresses.map(() => "ECONNREFUSED"),
     );
-    // The kernel sends one host at most six ICMP errors in a row, whatever they are about, then one a second.
+    // The kernel sends one host at most six ICMP errors in a row, for any cause, then one per second.
     for (const host of privateAddresses.slice(0, 3)) assert.deepEqual(await probe(slot, [{ try: "udp", host, port: 7 }]), ["ECONNREFUSED"], host);
     assert.deepEqual(await outside.seen(), []);
   });
 
-  void test("no address and no port of the host answers a sandbox, also one that the host got a moment ago", async () => {
+  void test("no address and no port of the host answers a sandbox, including an address that the host got a moment ago", async () => {
     let connections = 0;
     const server = createServer((socket) => {
       connections++;
@@ -86,7 +86,7 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
       own.map((host) => ({ try: "tcp", host, port })),
     );
     server.close();
-    // Those of other tests' sandboxes come and go meanwhile.
+    // Addresses of other tests' sandboxes come and go meanwhile.
     const still = new Set(addresses());
     assert.ok(still.has("203.0.113.77") && still.has(slot.gatewayAddress));
     const answered = outcomes.filter((outcome, at) => outcome !== "ECONNREFUSED" && still.has(own[at] ?? ""));
@@ -109,7 +109,7 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     await fixture.networks.detach(sibling);
   });
 
-  void test("IPv6 is closed: unreachable at once, and dropped when a sandbox gives itself an address", async () => {
+  void test("IPv6 is closed: unreachable immediately, and dropped when a sandbox gives itself an address", async () => {
     assert.deepEqual(await probe(slot, [{ try: "tcp", host: "2001:db8::1", port: 80 }]), ["ENETUNREACH"]);
     let datagrams = 0;
     const server = createSocket("udp6").on("message", () => datagrams++);
@@ -134,7 +134,7 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
 
   void test("a packet with a source that is not the sandbox's own is dropped", async () => {
     const sibling = await fixture.networks.attach(open);
-    // The kernel's own check stands behind the rule; without it the rule shows alone.
+    // The kernel's own check would also drop the packet; switching it off tests the rule alone.
     writeFileSync(`/proc/sys/net/ipv4/conf/${slot.veth}/rp_filter`, "0");
     await outside.seen();
     for (const from of ["203.0.113.5", sibling.guestAddress]) {
@@ -161,7 +161,7 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     await fixture.networks.detach(fenced);
   });
 
-  void test("a change of policy closes a live sandbox, connections that are open included, and opens it again", async () => {
+  void test("a change of policy closes a live sandbox, including open connections, and opens it again", async () => {
     const changing = await fixture.networks.attach(open);
     const hold = JSON.stringify([{ try: "hold", host: publicAddresses[0], port: 7 }]);
     const holder = spawn("ip", ["netns", "exec", changing.netns, process.execPath, "--disable-warning=ExperimentalWarning", probeFile, hold]);
@@ -193,7 +193,7 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     assert.ok(seen.every(({ peer }) => peer === hostAddress));
   });
 
-  void test("a sandbox that floods DNS is bounded, and its neighbour's names resolve meanwhile", async () => {
+  void test("a sandbox that floods DNS is limited, and its neighbour's names resolve meanwhile", async () => {
     const sibling = await fixture.networks.attach(open);
     await outside.seen();
     const server = slot.gatewayAddress;
@@ -210,7 +210,7 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     await fixture.networks.detach(sibling);
   });
 
-  void test("a sandbox that opens connections without end is refused more, and its neighbour is not", async () => {
+  void test("a sandbox at its limit of connections is refused more, and its neighbour is not", async () => {
     const greedy = await fixture.networks.attach(open);
     const attempt = { try: "tcp", host: publicAddresses[0], port: 80 } as const;
     const flows = { try: "flows", host: publicAddresses[0], count: MAX_CONNECTIONS + 10 } as const;
@@ -218,8 +218,8 @@ suite("sandbox networks", needs("root", "ip", "nft", "unshare", "tcpdump"), () =
     assert.deepEqual(await probe(greedy, [flows]), ["sent"]);
     assert.deepEqual(await probe(greedy, [attempt]), ["ECONNREFUSED"]);
     assert.deepEqual(await probe(slot, [attempt]), ["connected"]);
-    const told = await until("the log says so", () => denials.find((denial) => denial.slot.index === greedy.index && denial.reason === "connections"));
-    assert.match(denialText(told), /is more than the 500 connections that one sandbox may have/);
+    const reported = await until("the log says so", () => denials.find((denial) => denial.slot.index === greedy.index && denial.reason === "connections"));
+    assert.match(denialText(reported), /is more than the 500 connections that one sandbox may have/);
     await fixture.networks.detach(greedy);
   });
 });

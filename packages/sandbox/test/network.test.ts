@@ -19,16 +19,16 @@ const cidrs = fc.tuple(fc.nat(2 ** 32 - 1), fc.integer({ min: 0, max: 32 })).map
   return { base: Math.floor(address / size) * size, prefixLength };
 });
 
-void test("an address block survives being written and read", () => {
+void test("an address block survives formatting and parsing", () => {
   fc.assert(fc.property(cidrs, (cidr) => assert.deepEqual(parseCidr(formatCidr(cidr)), cidr)));
 });
 
-void test("two address blocks overlap exactly when one holds the other's first address", () => {
+void test("two address blocks overlap exactly when one contains the other's first address", () => {
   fc.assert(fc.property(cidrs, cidrs, (a, b) => assert.equal(overlaps(a, b), contains(a, b.base) || contains(b, a.base))));
   fc.assert(fc.property(cidrs, (a) => assert.ok(contains(a, a.base + sizeOf(a) - 1) && !contains(a, a.base + sizeOf(a)))));
 });
 
-void test("what is no address block is refused", () => {
+void test("an invalid address block is refused", () => {
   for (const text of ["", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.0/8/8", "10.0.0/8", "10.0.0.256/32", "::/0", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8 "]) {
     assert.equal(parseCidr(text), undefined, text);
   }
@@ -49,7 +49,7 @@ void test("a refusal repeats id and question, and says why to a client that spea
   assert.ok(explained.includes("because"));
 });
 
-void test("no bytes that a sandbox sends as a DNS message make the node fail", () => {
+void test("no bytes in a sandbox's DNS message make the node fail", () => {
   fc.assert(
     fc.property(fc.uint8Array({ minLength: 12, maxLength: 600 }), (bytes) => {
       const message = Buffer.from(bytes);
@@ -59,7 +59,7 @@ void test("no bytes that a sandbox sends as a DNS message make the node fail", (
   );
 });
 
-void test("an answer with another id or another question is not taken", () => {
+void test("an answer with another id or another question is ignored", () => {
   const question = questionOf(query) ?? Buffer.alloc(0);
   const answer = refusal(query, "SERVFAIL", "");
   assert.ok(answers(answer, 0x1234, question));
@@ -70,7 +70,7 @@ void test("an answer with another id or another question is not taken", () => {
   assert.ok(!answers(other, 0x1234, question));
 });
 
-void test("DNS messages come out of a TCP stream whole, however it is cut", () => {
+void test("DNS messages are parsed completely, however their TCP stream is cut", () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 8 }), fc.integer({ min: 1, max: 9 }), (messages, piece) => {
       const stream = Buffer.concat(messages.map((message) => frame(Buffer.from(message))));
@@ -112,7 +112,7 @@ void test("an upstream is written as an address with or without a port, and noth
     assert.throws(() => parseUpstream(text), /not a DNS server/, text);
 });
 
-void test("an upstream that refuses is passed over, and the next one answers", async () => {
+void test("an upstream that refuses is skipped, and the next one answers", async () => {
   const upstream = createSocket("udp4");
   upstream.on("message", (message, from) => upstream.send(refusal(message, "NOTIMP", ""), from.port, from.address));
   await new Promise<void>((resolve) => upstream.bind(0, "127.0.0.1", () => resolve()));
@@ -137,7 +137,7 @@ void test("an upstream that refuses is passed over, and the next one answers", a
   await dns.close();
 });
 
-void test("jobs of one moment share a call, and a bad one fails alone", async () => {
+void test("concurrent jobs share a call, and a bad one fails alone", async () => {
   const calls: number[][] = [];
   const batcher = new Batcher<number>(4, async (items) => {
     calls.push([...items]);

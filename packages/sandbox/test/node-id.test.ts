@@ -1,4 +1,4 @@
-// The node's own name: a damaged file costs a node that is alone its name, and is refused where a deployment knows it.
+// The node's own name: if its file is damaged, a standalone node gets a new name, and a member of a deployment refuses to start.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { nodeIDOf } from "@svc/sandbox/cluster/node-id.ts";
 
-void test("a node that is alone gets a new name for a damaged one, which is kept; a deployment's node is refused", () => {
+void test("a standalone node replaces a damaged name and keeps the damaged file; a deployment's node refuses to start", () => {
   const home = makeHome();
   try {
     const first = nodeIDOf(home);

@@ -1,4 +1,4 @@
-// The audit log: every line once and in order, through rotation, a full disk and a flood of refusals.
+// The audit log has every line once and in order, through rotation, a full disk and a flood of refusals.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { appendFileSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
@@ -40,7 +40,7 @@ function directory() {
   return { path, log: join(path, "audit.log"), [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-void test("lines are appended in the order they were told, to a file for the node's user alone", async () => {
+void test("lines are appended in order, to a file that only the node's user can read", async () => {
   using place = directory();
   for (let round = 0; round < 2; round++) {
     const audit = openAudit({ path: place.log, log });
@@ -58,7 +58,7 @@ void test("lines are appended in the order they were told, to a file for the nod
   assert.equal(statSync(place.log).mode & 0o777, 0o600);
 });
 
-void test("a log that is rotated goes on in a new file, with and without SIGHUP", async () => {
+void test("a log that is rotated continues in a new file, with and without SIGHUP", async () => {
   using place = directory();
   const audit = openAudit({ path: place.log, log });
   audit.entry(entry(1));
@@ -74,7 +74,7 @@ void test("a log that is rotated goes on in a new file, with and without SIGHUP"
   assert.deepEqual(numbers, [["1"], ["2"], ["3"]]);
 });
 
-void test("a line that a kill cut short stays alone on its line", async () => {
+void test("a line that a kill cut short does not damage the next one", async () => {
   using place = directory();
   appendFileSync(place.log, '{"at":"2026');
   const audit = openAudit({ path: place.log, log });
@@ -84,7 +84,7 @@ void test("a line that a kill cut short stays alone on its line", async () => {
   assert.equal((JSON.parse(readFileSync(place.log, "utf8").split("\n")[1] ?? "") as { requestID: string }).requestID, "1");
 });
 
-void test("a full disk costs no line and doubles none: they wait, and the log says once that it cannot be written", needs("root"), async () => {
+void test("a full disk loses and duplicates no line: lines wait, and one log message says that the file cannot be written", needs("root"), async () => {
   using place = directory();
   execFileSync("mount", ["-t", "tmpfs", "-o", "size=256k", "tmpfs", place.path]);
   try {
@@ -100,7 +100,7 @@ void test("a full disk costs no line and doubles none: they wait, and the log sa
     execFileSync("mount", ["-o", "remount,size=16m", place.path]);
     await audit.flush();
     await audit.close();
-    // The full disk took half a line, which stands alone; the whole one follows.
+    // The full disk cut one line in half, which stays alone on its line; the complete line follows.
     const whole = readFileSync(place.log, "utf8")
       .split("\n")
       .filter((line) => line.startsWith("{") && line.endsWith("}"));
@@ -115,7 +115,7 @@ void test("a full disk costs no line and doubles none: they wait, and the log sa
   }
 });
 
-void test("strangers without a key cannot fill the log: further refusals are counted", async () => {
+void test("clients without a key cannot fill the log: further refusals are counted", async () => {
   using place = directory();
   const now = Date.now();
   const audit = openAudit({ path: place.log, log, wallMs: () => now });

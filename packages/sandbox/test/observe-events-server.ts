@@ -1,4 +1,4 @@
-// A process that records events and serves them, made to be killed: it says each id on stdout once `record` has returned.
+// A process that records events and serves them, made to be killed: it prints each id on stdout once `record` has returned.
 import { join } from "node:path";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";

@@ -1,4 +1,4 @@
-// The events of the node: durable, in order, resumable by id, honest about gaps, and cheap for many and for slow readers.
+// The events of the node: durable, in order, resumable by id, with reported gaps, and cheap for many and for slow readers.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -49,7 +49,7 @@ async function open(options: { maxEvents?: number; wallMs?: () => number; nowMs?
   };
 }
 
-void test("a reader gets the events from now on, each as the contract says", async () => {
+void test("a reader gets all new events, in the form of the contract", async () => {
   await using node = await open();
   node.events.record("sandbox.created", { sandboxID: "i1", templateID: "t1" });
   await using stream = await node.read();
@@ -60,7 +60,7 @@ void test("a reader gets the events from now on, each as the contract says", asy
   assert.deepEqual([data.id, data.type, data.sandboxID, data.details], [2, "sandbox.ended", "i1", { reason: "timeout" }]);
 });
 
-void test("a reader that comes back with its last id misses nothing and gets nothing twice, also before its first event", async () => {
+void test("a reader that resumes with its last id misses nothing and gets nothing twice, even before its first event", async () => {
   await using node = await open();
   for (let count = 0; count < 1000; count++) node.events.record("sandbox.created", { sandboxID: `i${count}` });
   const first = await node.read("?after=0");
@@ -84,7 +84,7 @@ void test("a reader that comes back with its last id misses nothing and gets not
   );
 });
 
-void test("events outlive kill -9 once they are recorded, and ids go on rising", async () => {
+void test("recorded events survive kill -9, and ids continue to rise", async () => {
   const home = mkdtempSync(join(tmpdir(), "svc-events-"));
   let lastID = "0";
   const received: number[] = [];
@@ -122,7 +122,7 @@ void test("events outlive kill -9 once they are recorded, and ids go on rising",
   rmSync(home, { recursive: true });
 });
 
-void test("a reader is told of a gap when its id is older than what is kept, or was never given out", async () => {
+void test("a reader gets a gap event if its id is older than the kept events, or was never assigned", async () => {
   await using node = await open({ maxEvents: 1000 });
   for (let count = 0; count < 3000; count++) node.events.record("sandbox.created", {});
   node.events.prune();
@@ -135,12 +135,12 @@ void test("a reader is told of a gap when its id is older than what is kept, or 
     assert.deepEqual(
       (await again.take(1)).map(({ id, event }) => [id, event]),
       [[2001, "sandbox.created"]],
-      "a gap is told once",
+      "a gap is reported once",
     );
   }
 });
 
-void test("events older than a day are dropped, and an id is never given twice", async () => {
+void test("events older than a day are dropped, and an id is never assigned twice", async () => {
   let now = Date.now();
   await using node = await open({ wallMs: () => now });
   node.events.record("sandbox.created", {});
@@ -154,7 +154,7 @@ void test("events older than a day are dropped, and an id is never given twice",
   );
 });
 
-void test("a reader can ask for one sandbox and for some types, and learns which types there are", async () => {
+void test("a reader can filter by sandbox and type, and an unknown type is refused with the list of types", async () => {
   await using node = await open();
   for (let count = 0; count < 600; count++) node.events.record(count % 2 === 0 ? "sandbox.created" : "sandbox.ended", { sandboxID: `i${count % 3}` });
   await using one = await node.read("?after=0&sandboxID=i1&types=sandbox.ended,template.built");
@@ -166,7 +166,7 @@ void test("a reader can ask for one sandbox and for some types, and learns which
   assert.equal((await node.refusal("", {}))[0], 401);
 });
 
-void test("a reader that takes nothing holds no events in memory, and is let go with `overflow`", { timeout: 120_000 }, async (context) => {
+void test("a reader that stops reading keeps no events in memory, and is disconnected with `overflow`", { timeout: 120_000 }, async (context) => {
   context.mock.timers.enable({ apis: ["setInterval"] });
   let now = 0;
   await using node = await open({ nowMs: () => now });
@@ -190,7 +190,7 @@ void test("a reader that takes nothing holds no events in memory, and is let go 
   socket.destroy();
 });
 
-void test("a silent stream says every fifteen seconds that it is alive, and how far it is", async (context) => {
+void test("a silent stream sends a heartbeat with its position every fifteen seconds", async (context) => {
   context.mock.timers.enable({ apis: ["setInterval"] });
   await using node = await open();
   await using stream = await node.read("?types=template.built");
@@ -220,7 +220,7 @@ void test("five hundred readers at once get every event", async () => {
   for (const stream of streams) await stream[Symbol.asyncDispose]();
 });
 
-void test("a damaged file of events is quarantined, and ids go on above all that a reader has seen", () => {
+void test("a damaged file of events is quarantined, and new ids are above all that a reader has seen", () => {
   const home = mkdtempSync(join(tmpdir(), "svc-events-"));
   try {
     const path = join(home, "events.db");
@@ -231,7 +231,7 @@ void test("a damaged file of events is quarantined, and ids go on above all that
     writeFileSync(path, Buffer.alloc(8192, 0x5a));
     const after = openEvents({ path, log });
     assert.ok(existsSync(`${path}.damaged`));
-    assert.ok(after.oldest > seen, "a reader that resumes is told of a gap");
+    assert.ok(after.oldest > seen, "a reader that resumes gets a gap event");
     after.record("sandbox.created", { sandboxID: "b" });
     assert.deepEqual(
       after.read(after.oldest - 1, 10).map(({ sandboxID }) => sandboxID),

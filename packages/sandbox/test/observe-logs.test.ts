@@ -1,4 +1,4 @@
-// A sandbox's log: paged without loss, bounded in bytes and rate, merged with what envd tells, kept for an hour after the end.
+// A sandbox's log: paged without loss, bounded in bytes and rate, merged with envd's entries, kept for an hour after the end.
 import assert from "node:assert/strict";
 import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -39,7 +39,7 @@ const entry = (seq: number, at: number, more: object = {}) => ({
   ...more,
 });
 
-/** What a run of the property test does to a log. */
+/** One step of the property test on a log. */
 type Step =
   | { readonly do: "write"; readonly count: number }
   | { readonly do: "process"; readonly count: number; readonly lateMs: number }
@@ -60,7 +60,7 @@ const steps = fc.array(
   { minLength: 1, maxLength: 40 },
 );
 
-void test("whoever pages through a log by its times gets each entry once, in either direction, whatever the page's size", async () => {
+void test("paging through a log by timestamps returns each entry once, in either direction, for any page size", async () => {
   await fc.assert(
     fc.asyncProperty(steps, fc.integer({ min: 1, max: 7 }), async (plan: readonly Step[], limit) => {
       let now = 1_764_000_000_000;
@@ -71,7 +71,7 @@ void test("whoever pages through a log by its times gets each entry once, in eit
       const { directory } = node;
       const followed: string[] = [];
       let cursor = 0;
-      // A follower, as the clients do it: its next page begins one millisecond behind the last entry of this one.
+      // A follower works like the clients: its next page begins one millisecond after the last entry of this one.
       const follow = async (pages: number) => {
         for (let page = 0; page < pages; page++) {
           const entries = await node.read({ limit, cursor });
@@ -126,7 +126,7 @@ void test("whoever pages through a log by its times gets each entry once, in eit
   );
 });
 
-void test("a log can be asked for by level, by kind and by words", async () => {
+void test("a log can be filtered by level, kind and text", async () => {
   using node = open();
   node.logs.write(sandboxID, { kind: "lifecycle", level: "info", message: "sandbox created" });
   node.logs.write(sandboxID, { kind: "lifecycle", level: "error", message: "pause failed: DISK full" });
@@ -143,7 +143,7 @@ void test("a log can be asked for by level, by kind and by words", async () => {
   assert.deepEqual(denied?.fields, { kind: "network", address: "10.0.0.1", port: "443" });
 });
 
-void test("a flood is cut, counted and told, and the other kinds go on", async () => {
+void test("a flood is cut, counted and reported, and the other kinds continue", async () => {
   let now = 1_764_000_000_000;
   using node = open({ wallMs: () => now });
   for (let count = 0; count < 50_000; count++) node.logs.writeDenial(sandboxID, { text: `denied ${count}` });
@@ -161,7 +161,7 @@ void test("a flood is cut, counted and told, and the other kinds go on", async (
   assert.ok((await node.read()).some(({ message }) => message === "denied again"));
 });
 
-void test("a sandbox's log holds two files of bounded size, readable by the node's user alone", async () => {
+void test("a sandbox's log has two files of bounded size, readable by the node's user alone", async () => {
   let now = 1_764_000_000_000;
   using node = open({ wallMs: () => now, fileBytes: 100_000 });
   for (let count = 0; count < 2_000; count++) {
@@ -184,13 +184,13 @@ void test("a sandbox's log holds two files of bounded size, readable by the node
   assert.match((await node.read()).at(-1)?.message ?? "", /^1999 /);
 });
 
-void test("an entry of the sandbox's life is on disk at once", async () => {
+void test("an entry of the sandbox's life is on disk immediately", async () => {
   using node = open();
   node.say("sandbox paused", "lifecycle");
   assert.match(readFileSync(join(node.directory, `${sandboxID}.jsonl`), "utf8"), /sandbox paused/);
 });
 
-void test("a line that a kill cut short costs itself alone", async () => {
+void test("a line that a kill cut short loses no other line", async () => {
   using first = open();
   first.say("before", "lifecycle");
   appendFileSync(join(first.directory, `${sandboxID}.jsonl`), '{"t":1764000000000,"k":"network","l":"wa');
@@ -203,7 +203,7 @@ void test("a line that a kill cut short costs itself alone", async () => {
   second.logs.close();
 });
 
-void test("processes come once, also after a restart of the node, and a new envd counts anew", async () => {
+void test("processes are listed once, even after a restart of the node, and a new envd starts its own count", async () => {
   const now = Date.now();
   using node = open();
   const page = { run: "aa", entries: [entry(1, now - 500), entry(2, now - 400, { ended: true, exitCode: 3, status: "exit status 3", millis: 12 })] };
@@ -224,7 +224,7 @@ void test("processes come once, also after a restart of the node, and a new envd
   );
 });
 
-void test("a fork's log has nothing of its source, and what was overwritten before it was read is told", async () => {
+void test("a fork's log has nothing of its source, and entries overwritten before they were read are reported", async () => {
   const now = Date.now();
   using node = open();
   await node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(7, now - 5_000), entry(8, now - 100)] }, now - 1_000);
@@ -236,7 +236,7 @@ void test("a fork's log has nothing of its source, and what was overwritten befo
   assert.match((await node.read()).at(-1)?.message ?? "", /^41 entries of processes are missing here/);
 });
 
-void test("what a process calls itself cannot steer the terminal that shows the log", async () => {
+void test("a process's name cannot control the terminal that shows the log", async () => {
   using node = open();
   await node.logs.writeProcesses(sandboxID, { run: "aa", entries: [entry(1, Date.now(), { command: "\u001b[2Jx\u202ey\n", user: "a\u0007b" })] }, 0);
   const text = JSON.stringify(await node.read());
@@ -256,7 +256,7 @@ void test("the sweep removes the logs of sandboxes that are not kept, and nothin
   assert.deepEqual(readdirSync(node.directory), ["node.log"]);
 });
 
-void test("a disk that takes nothing costs entries, not the node", async () => {
+void test("an unwritable disk loses entries, but the node continues", async () => {
   const directory = mkdtempSync(join(tmpdir(), "svc-logs-"));
   using node = open({}, directory);
   node.say("before", "lifecycle");
@@ -265,9 +265,9 @@ void test("a disk that takes nothing costs entries, not the node", async () => {
   assert.deepEqual(await node.read(), []);
 });
 
-void test("a log that cannot be opened costs entries, not the work that they tell of", async () => {
+void test("a log that cannot be opened loses entries, but does not fail the work that they describe", async () => {
   using node = open();
-  // A folder in the file's place.
+  // A folder takes the file's place.
   mkdirSync(join(node.directory, `${sandboxID}.jsonl`));
   mkdirSync(join(node.directory, `${sandboxID}.jsonl.1`));
   node.say("created", "lifecycle");
@@ -280,17 +280,17 @@ void test("a log that cannot be opened costs entries, not the work that they tel
   );
 });
 
-void test("entries written while a long log is read come behind what is read, and other work goes on meanwhile", async () => {
+void test("entries written while a long log is read come after the entries read, and other work continues meanwhile", async () => {
   using node = open();
   const lines = Array.from({ length: 5000 }, (_, index) => `{"t":${1_700_000_000_000 + index},"k":"network","l":"info","m":"line ${index}"}\n`);
   writeFileSync(join(node.directory, `${sandboxID}.jsonl`), lines.join(""));
-  let turns = 0;
-  const turning = setInterval(() => turns++, 0);
+  let ticks = 0;
+  const ticking = setInterval(() => ticks++, 0);
   const reading = node.read({ search: "nothing like it" });
   await node.logs.writeProcesses(sandboxID, { run: "ab", entries: [entry(1, 1_700_000_000_001)] }, 0);
   assert.deepEqual(await reading, []);
-  clearInterval(turning);
-  assert.ok(turns > 0);
+  clearInterval(ticking);
+  assert.ok(ticks > 0);
   const last = (await node.read({ limit: 6000 })).at(-1);
   assert.match(last?.message ?? "", /^process 101 started/);
 });

@@ -1,4 +1,4 @@
-// What a sandbox used: percentages between samples, right over pause and resume; an hour of them; fresh when asked for.
+// A sandbox's usage: percentages between samples, correct over pause and resume; an hour of them; fresh on request.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SAMPLES_KEPT, SampleRing } from "@svc/sandbox/observe/sample-ring.ts";
@@ -20,7 +20,7 @@ function handle(pid: number): RuntimeHandle {
   };
 }
 
-/** A sandbox whose use is set by the test, on a clock of the test's own. */
+/** A sandbox whose usage the test sets, on the test's own clock. */
 function world() {
   const state = { now: 1_764_000_000_000, cpuNs: 0, pid: 1 as number | undefined, memoryBytes: 100 * MIB, cpuSeconds: 0, looks: 0 };
   const measured = (): Measured | undefined => (state.pid === undefined ? undefined : { sandboxID: "i1", handle: handle(state.pid), limits });
@@ -39,7 +39,7 @@ function world() {
   return { state, log };
 }
 
-/** Lets time pass in steps of the sampler's, with so much of one CPU in use. */
+/** Advances the clock in steps of the sampler, with this share of one CPU in use. */
 async function pass(
   context: { mock: { timers: { tick(ms: number): void } } },
   state: { now: number; cpuNs: number },
@@ -54,10 +54,10 @@ async function pass(
   }
 }
 
-void test("100 is one whole CPU, also when pause and resume let the counters begin anew", async (context) => {
+void test("100 is one full CPU, even when pause and resume reset the counters", async (context) => {
   context.mock.timers.enable({ apis: ["setInterval"] });
   const { state, log } = world();
-  state.cpuNs = 50e9; // what it used before anybody looked is in no sample
+  state.cpuNs = 50e9; // CPU time used before the first sample is in no sample.
   log.start();
   await pass(context, state, 20_000, 1.5);
   state.pid = undefined;
@@ -81,7 +81,7 @@ void test("100 is one whole CPU, also when pause and resume let the counters beg
   log.close();
 });
 
-void test("an hour of samples is kept, whoever asks in between, and bounds choose among them", async (context) => {
+void test("an hour of samples is kept, regardless of reads in between, and bounds select among them", async (context) => {
   context.mock.timers.enable({ apis: ["setInterval"] });
   const { state, log } = world();
   log.start();
@@ -105,7 +105,7 @@ void test("an hour of samples is kept, whoever asks in between, and bounds choos
   log.close();
 });
 
-void test("a sandbox just created has a sample at once, and many who ask share one look", async () => {
+void test("a sandbox just created has a sample immediately, and concurrent readers share one measurement", async () => {
   let looks = 0;
   const measured = { sandboxID: "i1", handle: handle(1), limits };
   const log = openUsageLog({
@@ -114,7 +114,7 @@ void test("a sandbox just created has a sample at once, and many who ask share o
     isKept: () => true,
     async measure() {
       looks++;
-      // Half a CPU, for as long as this process has run.
+      // The counter shows half a CPU, since this process started.
       return { cpuNs: performance.now() * 1e6 * 0.5, memoryBytes: MIB, memoryLimitBytes: 0, pids: 1, diskBytes: 0 };
     },
   });
@@ -139,7 +139,7 @@ void test("a paused sandbox shows its last samples", async (context) => {
   log.close();
 });
 
-void test("the ring gives back what was put in, oldest first, through growth, overflow and shrinking", () => {
+void test("the ring returns its samples, oldest first, through growth, overflow and shrinking", () => {
   const ring = new SampleRing();
   for (let number = 1; number <= 2_000; number++) {
     ring.push({ atMs: number, cpuPct: number / 2, memoryBytes: number, cacheBytes: 0, diskBytes: 0 });

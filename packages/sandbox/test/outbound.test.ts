@@ -1,4 +1,4 @@
-// What the host's connection tracking says of sandboxes' own connections.
+// Parses the host's connection tracking for the sandboxes' own connections.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { outboundOf } from "../src/node/outbound.ts";
@@ -6,7 +6,7 @@ import { outboundOf } from "../src/node/outbound.ts";
 const line = (state: string, from: string, to: string) =>
   `ipv4     2 tcp      6 431999 ${state} src=${from} dst=${to} sport=40000 dport=443 src=${to} dst=${from} sport=443 dport=40000 [ASSURED] mark=0 zone=0 use=2`;
 
-void test("a connection counts for who opened it, while it is established", () => {
+void test("a connection counts for the side that opened it, while it is established", () => {
   const text = [
     line("ESTABLISHED", "10.0.0.2", "192.0.2.1"),
     line("TIME_WAIT", "10.0.0.3", "192.0.2.1"),

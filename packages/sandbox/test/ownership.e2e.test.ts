@@ -1,4 +1,4 @@
-// Who owns a sandbox that can move, over a real etcd: whatever nodes do at the same moment, one of them may run it.
+// Ownership of a sandbox that can move, over a real etcd: whatever nodes do concurrently, only one of them may run it.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { clusterKeys } from "@svc/contract/cluster-records.ts";
@@ -46,12 +46,12 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     return openOwnership(etcd, keys, nodeID, async () => serves);
   };
 
-  void test("a node takes what is offered, or whose node does not serve, and nothing else", async () => {
+  void test("a node takes a sandbox only if it is offered, or if its node does not serve", async () => {
     const [a, b] = [await node("node-a"), await node("node-b")];
     await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
     await a.share(ID, manifest(1), listed);
     await assert.rejects(b.takeable(ID), { name: "NODE_LOST", message: /node-a owns .* answers, and was neither stopped nor declared dead/ });
-    // Its process was killed: it does not answer; then its lease is over.
+    // Its process was killed, so it does not answer; later its lease expires.
     serves = false;
     assert.equal(await b.takeable(ID), manifest(1));
     serves = true;
@@ -68,11 +68,11 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     await b.share(ID, manifest(2), listed);
     await node("node-b", "dead");
     assert.equal(await a.takeable(ID), manifest(2));
-    // It ran there again before it was declared dead, and was paused: another moment than the one that was fetched.
+    // It ran there again before its node was declared dead, and was paused, so its checkpoint is newer than the fetched one.
     await assert.rejects(a.take(ID, manifest(1)), { name: "SANDBOX_CHANGING_STATE" });
     await a.take(ID, manifest(2));
     await assert.rejects(b.keep(ID), { name: "SANDBOX_MOVED" });
-    // The node that it was taken from still has it on its disk: until it has been back, it finds on record that another one had it.
+    // The previous node still has it on its disk: until that node was back, the record shows that another node took it.
     await a.forget(ID);
     assert.deepEqual([(await (await node("node-b", "dead")).load()).get(ID)?.nodeID, a.mine.has(ID)], ["node-a", false]);
     await assert.rejects(b.takeable(ID), { name: "SANDBOX_NOT_FOUND" });
@@ -81,7 +81,7 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     assert.equal(await etcd.get(keys.sandbox(ID)), undefined);
   });
 
-  void test("a node that starts anew knows what it owns, and leaves alone what a later version wrote", async () => {
+  void test("a restarted node knows what it owns, and leaves records of a later version unchanged", async () => {
     const a = await node("node-a");
     await a.share(ID, manifest(3), listed);
     await etcd.put(keys.sandbox("ilater"), JSON.stringify({ version: 2 }));
@@ -93,7 +93,7 @@ void describe("ownership of sandboxes that move", needs("etcd"), () => {
     await again.forget(ID);
   });
 
-  void test("of nodes that resume and take a sandbox at the same moment one may run it", async () => {
+  void test("of nodes that resume and take a sandbox concurrently, only one may run it", async () => {
     const nodes = [await node("node-a"), await node("node-b"), await node("node-c")];
     let owner = nodes[0] ?? assert.fail();
     for (let round = 0; round < ROUNDS; round++) {

@@ -1,4 +1,4 @@
-// Large bodies through the proxy: unchanged, and held back when their reader does not read.
+// Large bodies through the proxy: they pass unchanged, and backpressure reaches the sender.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -6,7 +6,7 @@ import { bulkServer, digestOf, exchangeBulk } from "./proxy-bulk.ts";
 import { openFixture } from "./proxy-fixture.ts";
 
 const MiB = 1024 * 1024;
-/** What two hops' kernel buffers may take besides the proxy's own bound. */
+/** The bytes that two hops' kernel buffers may take in addition to the proxy's own bound. */
 const stalledBytes = 48 * MiB;
 
 void test("a large body passes unchanged both ways, chunked or not", async () => {
@@ -21,7 +21,7 @@ void test("a large body passes unchanged both ways, chunked or not", async () =>
   }
 });
 
-/** Waits until a count stands still. */
+/** Waits until a count stops changing. */
 async function standstill(count: () => number): Promise<number> {
   for (let before = -1; ; before = count()) {
     await sleep(500);
@@ -29,7 +29,7 @@ async function standstill(count: () => number): Promise<number> {
   }
 }
 
-void test("a client that does not read holds the sandbox's server back, and loses nothing", async () => {
+void test("a client that does not read slows the sandbox's server down, and loses nothing", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const total = 192 * MiB;
@@ -62,7 +62,7 @@ void test("a client that does not read holds the sandbox's server back, and lose
   assert.equal(sent, total);
 });
 
-void test("a server that does not read holds the client back, and loses nothing", async () => {
+void test("a server that does not read slows the client down, and loses nothing", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const total = 192 * MiB;
@@ -103,7 +103,7 @@ void test("many large bodies at once on few connections do not mix", async () =>
   await Promise.all(Array.from({ length: 8 }, (_, index) => oneAfterAnother(index % 2 === 0)));
 });
 
-void test("a client that sends a row of requests and reads no answer is not answered without bound", async () => {
+void test("a client that pipelines requests and reads no answer is answered within a bound", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const body = Buffer.alloc(200_000);

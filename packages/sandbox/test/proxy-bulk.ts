@@ -1,4 +1,4 @@
-// Large bodies for tests: bytes that are the same each time without being kept, and servers that hash and send them.
+// Large bodies for tests: reproducible bytes that need no storage, and servers that hash and send them.
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import type { RequestListener } from "node:http";
@@ -18,7 +18,7 @@ export function digestOf(total: number): string {
   return hash.digest("hex");
 }
 
-/** Answers with the digest of what came and `total` bytes; with their length exactly when the request had one. */
+/** Answers with the digest of the request body and `total` bytes, with Content-Length exactly if the request had one. */
 export function bulkServer(total: number): RequestListener {
   return async (request, response) => {
     const hash = createHash("sha256");
@@ -30,7 +30,7 @@ export function bulkServer(total: number): RequestListener {
   };
 }
 
-/** Sends `total` bytes to a port of a sandbox; returns the digests the server saw and the client saw. */
+/** Sends `total` bytes to a port of a sandbox; returns the digests that the server and the client computed. */
 export async function exchangeBulk(
   proxyPort: number,
   total: number,

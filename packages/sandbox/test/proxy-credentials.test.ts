@@ -1,11 +1,11 @@
-// The credential rules at the proxy: each credential right, wrong, missing and another sandbox's, on every kind of route.
+// The credential rules at the proxy: each credential valid, wrong, missing and another sandbox's, on every kind of route.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { deploymentKey } from "./proxy-fixture.ts";
 import { ask, type Headers, openSandboxes } from "./proxy-sandboxes.ts";
 
-void test("envd of a secure sandbox takes its own token only, on every path and by every address", async () => {
+void test("envd of a secure sandbox accepts its own token only, on every path and by every address", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({});
@@ -41,7 +41,7 @@ void test("envd of an insecure sandbox needs no credential", async () => {
   assert.equal((await ask(world.fixture, "/proxy/health", mine.to(49983))).seen.who, "envd");
 });
 
-void test("private applications take the traffic token in either spelling and never see it", async () => {
+void test("private applications accept the traffic token in either spelling and never see it", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({ trafficPrivate: true });
@@ -90,7 +90,7 @@ void test("a sandbox never sees the deployment's key, and an application never i
   }
 });
 
-void test("an owner may have the key taken out of Authorization: Bearer", async () => {
+void test("a setting removes the key from Authorization: Bearer", async () => {
   await using world = await openSandboxes({ dropsKeyAsBearer: true });
   const { fixture } = world;
   const mine = await world.open({});
@@ -105,7 +105,7 @@ void test("an owner may have the key taken out of Authorization: Bearer", async 
   }
 });
 
-void test("what the proxy tells of the client cannot be forged, and Connection takes no header away", async () => {
+void test("the proxy's headers about the client cannot be forged, and Connection removes none of them", async () => {
   await using world = await openSandboxes();
   const mine = await world.open({ maskRequestHost: ["app.test:$", "{PORT}"].join("") });
   const forged = { "x-forwarded-for": "6.6.6.6", "x-forwarded-host": "evil", "x-forwarded-proto": "https", forwarded: "for=6.6.6.6", "x-real-ip": "6.6.6.6" };
@@ -162,7 +162,7 @@ void test("envd's internal routes do not exist from outside, however they are sp
   assert.equal((await ask(world.fixture, "/init", mine.to(mine.port))).seen.who, "application");
 });
 
-void test("a signed file URL needs no header and no address, and a header beats a signature", async () => {
+void test("a signed file URL needs no header and no address, and a header takes precedence over a signature", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({});
@@ -207,7 +207,7 @@ void test("files and health without address are found by the token of a running 
   assert.equal((await ask(fixture, "/metrics", token)).seen.who, "control");
 });
 
-void test("addresses that are none are answered 400 and say what is wanted", async () => {
+void test("invalid addresses are answered 400 with the expected form", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({ secure: false });

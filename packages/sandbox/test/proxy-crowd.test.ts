@@ -1,4 +1,4 @@
-// Many connections of one client: slow heads, idle ones, answers that nobody reads; others are served meanwhile.
+// Many connections of one client: slow heads, idle connections, unread answers; other clients are served meanwhile.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -10,7 +10,7 @@ import { dial, openFixture } from "./proxy-fixture.ts";
 const REQUEST = "GET /v2/sandboxes HTTP/1.1\r\nHost: a\r\n\r\n";
 const isWhole = (received: string) => received.includes('"who":"control"');
 
-/** A connection from another loopback address: another peer. */
+/** Opens a connection from another loopback address, which counts as another peer. */
 async function from(address: string, port: number): Promise<{ socket: Socket; received: () => string } & Disposable> {
   const socket = connect({ host: "127.0.0.1", port, localAddress: address });
   let received = "";
@@ -20,7 +20,7 @@ async function from(address: string, port: number): Promise<{ socket: Socket; re
   return { socket, received: () => received, [Symbol.dispose]: () => socket.destroy() };
 }
 
-void test("of many heads that come byte by byte from one address the oldest give way, and others are answered", async () => {
+void test("of many heads that arrive byte by byte from one address the oldest are evicted, and others are answered", async () => {
   await using fixture = await openFixture({ limits: { unfinishedHeadsPerPeer: 100 } });
   const slow = Array.from({ length: 400 }, () => dial(fixture.port));
   const sent = "GET /v2/sandboxes HTTP/1.1\r\nHost: ";
@@ -39,7 +39,7 @@ void test("of many heads that come byte by byte from one address the oldest give
   for (const { socket } of slow) socket.destroy();
 });
 
-void test("a head that comes byte by byte is answered as one that comes at once", async () => {
+void test("a head that arrives byte by byte is answered like one that arrives in one piece", async () => {
   await using fixture = await openFixture();
   using client = dial(fixture.port);
   client.socket.setNoDelay(true);
@@ -48,18 +48,18 @@ void test("a head that comes byte by byte is answered as one that comes at once"
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
   assert.match(await client.until(isWhole), /^HTTP\/1.1 200 /);
-  // The connection goes on, and so does the next head.
+  // The connection continues with the next head.
   client.send(REQUEST);
   await client.until((received) => received.split('"who":"control"').length === 3);
 });
 
-void test("requests sent ahead are answered in order, and none past the free row before its turn, whatever arrives meanwhile", async (t) => {
+void test("pipelined requests are answered in order, and none beyond the free row before its tick, whatever arrives meanwhile", async (t) => {
   const wait = Pipelined.prototype.wait;
-  let [turns, waiting, mostWaiting] = [0, 0, 0];
+  let [ticks, waiting, mostWaiting] = [0, 0, 0];
   t.mock.method(Pipelined.prototype, "wait", function (this: Pipelined, peer: string, read: () => void) {
     mostWaiting = Math.max(mostWaiting, ++waiting);
     wait.call(this, peer, () => {
-      turns++;
+      ticks++;
       waiting--;
       read();
     });
@@ -69,7 +69,7 @@ void test("requests sent ahead are answered in order, and none past the free row
   client.socket.setNoDelay(true);
   const count = 300;
   const ahead = Array.from({ length: count }, (_, at) => `GET /v2/sandboxes?at=${at} HTTP/1.1\r\nHost: a\r\n\r\n`);
-  // So many at once that they wait for each other; then more before each turn than it reads, in pieces that end anywhere.
+  // The first part is more than the free row; the rest arrives faster than each tick reads, in pieces that end anywhere.
   client.send(ahead.slice(0, 150).join(""));
   const rest = ahead.slice(150).join("");
   for (let at = 0; at < rest.length; at += 149) {
@@ -81,11 +81,11 @@ void test("requests sent ahead are answered in order, and none past the free row
     [...received.matchAll(/"url":"\/v2\/sandboxes\?at=(\d+)"/g)].map(([, at]) => Number(at)),
     ahead.map((_, at) => at),
   );
-  assert.ok(turns >= count - 40, `only ${turns} of ${count} requests waited for their turn`);
-  assert.equal(mostWaiting, 1, "while it waits, none of its requests is taken");
+  assert.ok(ticks >= count - 40, `only ${ticks} of ${count} requests waited for their tick`);
+  assert.equal(mostWaiting, 1, "while it waits, none of its requests is processed");
 });
 
-void test("an address that holds all the connections it may is refused one more with the reason, and another address is served", async () => {
+void test("an address with its maximum of connections is refused another one with the reason, and another address is served", async () => {
   await using fixture = await openFixture({ limits: { connectionsPerPeer: 5 } });
   const held = await Promise.all(Array.from({ length: 5 }, () => from("127.0.0.1", fixture.port)));
   await until("all are counted", async () => ((await fixture.raw(REQUEST, (_, closed?: boolean) => closed === true)).includes("503") ? true : undefined));
@@ -95,7 +95,7 @@ void test("an address that holds all the connections it may is refused one more 
   for (const each of held) each[Symbol.dispose]();
 });
 
-void test("where all connections are taken by one address, an idle one of it is closed for another address", async () => {
+void test("if one address has all connections, an idle one of them is closed for another address", async () => {
   await using fixture = await openFixture({ limits: { connections: 6 } });
   const held = await Promise.all(Array.from({ length: 6 }, () => from("127.0.0.1", fixture.port)));
   using other = await from("127.0.0.2", fixture.port);
@@ -105,7 +105,7 @@ void test("where all connections are taken by one address, an idle one of it is 
   for (const each of held) each[Symbol.dispose]();
 });
 
-void test("requests sent far ahead of their answers are all answered, in order", async () => {
+void test("a long pipeline of requests is answered completely, in order", async () => {
   await using fixture = await openFixture();
   using client = dial(fixture.port);
   const count = 200;

@@ -1,4 +1,4 @@
-// What becomes of streams and connections when their sandbox is paused or killed, comes back, or leaves its address to another.
+// Streams and connections whose sandbox is paused or killed, resumes, or leaves its address to another sandbox.
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";
@@ -8,7 +8,7 @@ import { bodyOf, type Fixture, openFixture } from "./proxy-fixture.ts";
 
 const hostLine = (port: number, sandboxID: string) => `Host: ${port}-${sandboxID}.localhost\r\n`;
 
-/** Opens a stream at a raw server that answers `text`, ends its sandbox, and says how the client's connection ended. */
+/** Opens a stream at a raw server that answers `text`, ends its sandbox, and returns how the client's connection ended. */
 async function cutOff(fixture: Fixture, how: "pause" | "kill", text: string, lines = "") {
   const sandbox = fixture.sandbox();
   const port = await fixture.serveRaw(sandbox.host, 0, (socket) => socket.once("data", () => socket.write(text, "latin1")));
@@ -33,11 +33,11 @@ for (const how of ["pause", "kill"] as const) {
     assert.equal((await cutOff(fixture, how, "HTTP/1.0 200 OK\r\n\r\nbegun")).code, "ECONNRESET", "ended by its connection: a reset");
     const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\nbegun";
     assert.equal((await cutOff(fixture, how, switched, "Connection: Upgrade\r\nUpgrade: raw\r\n")).code, "ECONNRESET", "another protocol: a reset");
-    assert.deepEqual(fixture.waking.calls, [], "what was cut off wakes nothing");
+    assert.deepEqual(fixture.waking.calls, [], "a stream that was cut off wakes nothing");
   });
 }
 
-void test("fetch fails on a stream whose sandbox is paused, after all that the sandbox sent", async () => {
+void test("fetch fails on a stream whose sandbox is paused, after everything that the sandbox sent", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const { port } = await fixture.serve(sandbox.host, 0, (_, response) => response.write("x".repeat(100_000)));
@@ -88,7 +88,7 @@ void test("a request of which a byte was passed on is answered 502 at a pause, a
   assert.equal(fixture.waking.calls.length, 1);
 });
 
-void test("a request that a pause cuts off is told that its sandbox was paused and what to do, and the one of a sandbox that is gone that it was not found", async () => {
+void test("a request cut off by a pause gets an answer that its sandbox was paused and what to do, and one whose sandbox was killed that it was not found", async () => {
   for (const how of ["pause", "kill"] as const) {
     await using fixture = await openFixture();
     const sandbox = fixture.sandbox();
@@ -96,7 +96,7 @@ void test("a request that a pause cuts off is told that its sandbox was paused a
     const { port } = await fixture.serve(sandbox.host, 0, () => arrived.resolve());
     const asked = fixture.raw(`GET / HTTP/1.1\r\n${hostLine(port, sandbox.sandboxID)}Connection: close\r\n\r\n`);
     await arrived.promise;
-    if (how === "pause") fixture.rest(sandbox.sandboxID);
+    if (how === "pause") fixture.pauseWithoutWake(sandbox.sandboxID);
     else fixture.kill(sandbox.sandboxID);
     const answered = await asked;
     if (how === "kill") assert.match(answered, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: not_found[\s\S]*"The sandbox was not found"/);
@@ -107,11 +107,11 @@ void test("a request that a pause cuts off is told that its sandbox was paused a
   }
 });
 
-void test("a request of which nothing was passed on waits until its sandbox is back; one whose sandbox is killed is answered 502", async () => {
+void test("a request of which nothing was passed on waits until its sandbox runs again; one whose sandbox is killed is answered 502", async () => {
   for (const how of ["pause", "kill"] as const) {
     await using fixture = await openFixture();
     const sandbox = fixture.sandbox();
-    // The port listens on the sandbox's loopback only, and envd, asked for its relay, says nothing yet.
+    // The port listens only on the sandbox's loopback, and envd does not answer the request for its relay yet.
     const asked = Promise.withResolvers<void>();
     let relayed = "";
     let relays = false;
@@ -147,7 +147,7 @@ void test("a request of which nothing was passed on waits until its sandbox is b
   }
 });
 
-void test("a client that waits for leave to send its body is not kept when its sandbox is killed before", async () => {
+void test("the connection of a client that waits for 100 Continue is closed when its sandbox is killed before", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const arrived = Promise.withResolvers<void>();
@@ -168,7 +168,7 @@ void test("a request that waits is answered 502 when its sandbox is killed", asy
   assert.match(received, /^HTTP\/1\.1 502 [\s\S]*"The sandbox was not found"/);
 });
 
-/** A server that says who asked, and how many connections it got and still has. */
+/** Starts a server that answers with the token it got, and counts its connections. */
 async function openCounting(fixture: Fixture, host: string, port: number) {
   const sockets = new Set<Socket>();
   let accepted = 0;
@@ -191,7 +191,7 @@ async function openCounting(fixture: Fixture, host: string, port: number) {
   };
 }
 
-void test("kept connections end with a pause, and a sandbox that comes back gets new ones even at its old address", async () => {
+void test("kept connections end with a pause, and a resumed sandbox gets new ones even at its old address", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const server = await openCounting(fixture, sandbox.host, 0);
@@ -203,7 +203,7 @@ void test("kept connections end with a pause, and a sandbox that comes back gets
   await server.emptied();
   assert.match(await ask(), /none\.$/);
   assert.equal(server.accepted, 2);
-  // A node that resumed it without a word to the proxy: another process at the same address is another sandbox's life.
+  // The node may resume a sandbox without notifying the proxy: another process at the same address is another run.
   fixture.entries.set(sandbox.sandboxID, { ...sandbox, handle: { ...sandbox.handle, pid: 2, pidStartTicks: 2 } });
   await ask();
   assert.equal(server.accepted, 3);
@@ -225,7 +225,7 @@ void test("a sandbox at the address of one that was paused gets neither its conn
   fixture.entries.set(second.sandboxID, entry);
   assert.ok((await ask(second)).endsWith(`${second.envdAccessToken}.`));
   assert.equal(server.accepted, 2);
-  // The first one wakes at a new address.
+  // The first sandbox wakes at a new address.
   const moved = await openCounting(fixture, elsewhere.host, 49983);
   assert.ok((await ask(first)).endsWith(`${first.envdAccessToken}.`));
   assert.ok((await ask(second)).endsWith(`${second.envdAccessToken}.`));

@@ -1,4 +1,4 @@
-// Ends and detours: sandboxes taken away, clients that leave, the relay to loopback-only servers, back-pressure, closing.
+// Ends and special routes: dropped sandboxes, clients that leave, the relay to loopback-only servers, backpressure, closing.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { rmSync } from "node:fs";
@@ -35,12 +35,12 @@ void test("dropping a sandbox answers waiting requests with 502 and cuts off str
   assert.deepEqual(bodyOf(answered), { sandboxId: sandbox.sandboxID, message: "The sandbox was not found", code: 502 });
   await stream.until((_, closed) => closed);
   while (open > 0) await new Promise((resolve) => setTimeout(resolve, 5));
-  // The same connection goes on: the refused body's rest, then a request to another sandbox.
+  // The same connection continues: first the rest of the refused body, then a request to another sandbox.
   waiting.send(`1234567GET / HTTP/1.1\r\n${hostLine(otherPort, other.sandboxID)}\r\n`);
   await waiting.until((received) => received.endsWith("other"));
 });
 
-void test("a connection whose body comes after the answer goes on, or its answer says that it ends", async () => {
+void test("a connection whose body arrives after the answer continues, or its answer says that it closes", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const { port } = await fixture.serve(sandbox.host, 0, (request, response) => response.end(`answer ${request.url}`));
@@ -64,7 +64,7 @@ void test("a connection whose body comes after the answer goes on, or its answer
   }
 });
 
-void test("a server's answer to a body that it does not read to its end arrives, though its connection is closed on the rest", async () => {
+void test("a server's answer to a body that it does not read to its end arrives, although its connection is closed before the rest", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const { port } = await fixture.serve(sandbox.host, 0, (_, response) => {
@@ -79,7 +79,7 @@ void test("a server's answer to a body that it does not read to its end arrives,
   }
 });
 
-void test("a sandbox that comes back at another address is found there", async () => {
+void test("a sandbox that resumes at another address is found there", async () => {
   await using fixture = await openFixture();
   const before = fixture.sandbox();
   const { port } = await fixture.serve(before.host, 0, (_, response) => response.end("before"));
@@ -109,7 +109,7 @@ void test("a client that leaves before the response closes the request upstream"
   await left.promise;
 });
 
-/** envd's relay as the node knows it: checks the token, then joins the connection with one to 127.0.0.1. */
+/** envd's relay as the node uses it: checks the token, then connects to a port of 127.0.0.1 and joins both connections. */
 function relay(token: string, ports: Map<number, number>, seen: string[]) {
   return createServer((_, response) => response.end("envd")).on("upgrade", (request, socket: Socket) => {
     seen.push(request.url ?? "");
@@ -192,7 +192,7 @@ void test("closing the proxy lets a request in flight end and refuses new connec
   await closed;
 });
 
-void test("what the proxy did is counted by target and class of status", async () => {
+void test("requests are counted by target and status class", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const { port } = await fixture.serve(sandbox.host, 0, (_, response) => response.end(randomBytes(10)));
@@ -205,7 +205,7 @@ void test("what the proxy did is counted by target and class of status", async (
   assert.match(text, /svc_proxy_bytes_total\{direction="in"\} [1-9]/);
 });
 
-void test("what one side of an upgraded connection sends last arrives, whichever side ends first", async () => {
+void test("the last bytes of each side of an upgraded connection arrive, whichever side ends first", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const last = 4 * 1024 * 1024;

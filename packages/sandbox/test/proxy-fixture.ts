@@ -1,4 +1,4 @@
-// A proxy with real neighbours: a control plane on a unix socket, sandboxes on loopback addresses of their own, raw clients.
+// A proxy with real neighbours: a control plane on a unix socket, sandboxes on separate loopback addresses, raw clients.
 import { randomBytes, randomInt } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type RequestListener, type Server } from "node:http";
@@ -15,7 +15,7 @@ export const deploymentKey = `sdk_${"k".repeat(64)}`;
 
 export type Fixture = Awaited<ReturnType<typeof openFixture>>;
 
-/** What the control plane of the fixture answers: the request as it saw it. */
+/** The answer of the fixture's control plane: the request as it arrived. */
 function describeRequest(request: Parameters<RequestListener>[0]): string {
   return JSON.stringify({ who: "control", method: request.method, url: request.url, headers: request.headers });
 }
@@ -26,13 +26,13 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
   const entries = new Map<string, ProxyEntry>();
   const sleepers = new Map<string, Access>();
   const waking = {
-    /** What asked, for whom, and from where. */
+    /** The recorded wakes, each with the sandbox and the client's address. */
     calls: [] as { sandboxID: string; client: string }[],
-    /** What happens while a sandbox wakes; a test puts its own in the place. */
+    /** Runs while a sandbox wakes; a test may replace it. */
     meanwhile: async (_sandboxID: string): Promise<void> => {},
   };
   const asleep = new Map<string, ProxyEntry>();
-  const resting = new Set<string>();
+  const pausedWithoutWake = new Set<string>();
   const away = new Map<string, string>();
   const moving = new Map<string, PromiseWithResolvers<void>>();
   const stack = new AsyncDisposableStack();
@@ -55,7 +55,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       entries: () => entries.values(),
       sleeping: (id) => sleepers.get(id),
       sleepers: () => sleepers.values(),
-      isPaused: (id) => resting.has(id),
+      isPaused: (id) => pausedWithoutWake.has(id),
       isMoving: (id) => moving.has(id),
       moveOver: async (id) => moving.get(id)?.promise,
       movedTo: (id) => away.get(id),
@@ -81,7 +81,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
     /** Sandboxes that moved, with their nodes. */
     away,
     waking,
-    /** Pauses a sandbox as the node does it; it wakes as `entry`. */
+    /** Pauses a sandbox like the node; it wakes as `entry`. */
     sleep(entry: ProxyEntry): void {
       entries.delete(entry.sandboxID);
       asleep.set(entry.sandboxID, entry);
@@ -89,17 +89,17 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       sleepers.set(entry.sandboxID, access);
       proxy.drop(entry.sandboxID);
     },
-    /** Pauses a sandbox that traffic may not resume. */
-    rest(sandboxID: string): void {
+    /** Pauses a sandbox that traffic must not resume. */
+    pauseWithoutWake(sandboxID: string): void {
       entries.delete(sandboxID);
-      resting.add(sandboxID);
+      pausedWithoutWake.add(sandboxID);
       proxy.drop(sandboxID);
     },
-    /** It is not here any more, and not known to be gone. */
-    unrest(sandboxID: string): void {
-      resting.delete(sandboxID);
+    /** Removes the sandbox from this node without any sign that it ended. */
+    lose(sandboxID: string): void {
+      pausedWithoutWake.delete(sandboxID);
     },
-    /** It is on its way to another node, or from one, until what this returns is called. */
+    /** Marks the sandbox as moving to or from another node until the returned function is called. */
     move(sandboxID: string): () => void {
       const over = Promise.withResolvers<void>();
       moving.set(sandboxID, over);
@@ -108,7 +108,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
         over.resolve();
       };
     },
-    /** A sandbox is gone for good. */
+    /** Removes a sandbox permanently. */
     kill(sandboxID: string): void {
       entries.delete(sandboxID);
       asleep.delete(sandboxID);
@@ -116,10 +116,10 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       proxy.drop(sandboxID);
     },
     port: proxy.address.port,
-    /** A running sandbox without servers, at an address of its own. */
+    /** Adds a running sandbox without servers, at a separate address. */
     sandbox(access: Partial<ProxyEntry> = {}): ProxyEntry & { host: string } {
       const sandboxID = access.sandboxID ?? `i${randomBytes(10).toString("hex").slice(0, 19)}`;
-      // A loopback address of its own: envd's port is the same in every sandbox.
+      // Each sandbox has its own loopback address, since envd's port is the same in all of them.
       const host = `127.${randomInt(1, 255)}.${randomInt(1, 255)}.${randomInt(2, 255)}`;
       const handle = {
         runtime: "runc",
@@ -144,14 +144,14 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
       entries.set(sandboxID, entry);
       return { ...entry, host };
     },
-    /** An HTTP server at a sandbox's address; port 0 picks one. */
+    /** Starts an HTTP server at a sandbox's address; port 0 picks a free one. */
     async serve(host: string, port: number, listener: RequestListener): Promise<{ port: number; server: Server }> {
       const server = createServer(listener);
       await listening(server, { host, port });
       stack.defer(() => stop(server));
       return { port: portOf(server), server };
     },
-    /** A TCP server at a sandbox's address. */
+    /** Starts a TCP server at a sandbox's address. */
     async serveRaw(host: string, port: number, onSocket: (socket: Socket) => void): Promise<number> {
       const sockets = new Set<Socket>();
       const server = createTcpServer((socket) => {
@@ -186,7 +186,7 @@ async function stop(server: Server): Promise<void> {
   await new Promise((resolve) => server.close(resolve));
 }
 
-/** A raw client: what it received so far, and a wait for more. */
+/** A raw client with its received text and a wait for more. */
 export function dial(port: number) {
   const socket = connect({ host: "127.0.0.1", port });
   let received = "";
@@ -230,7 +230,7 @@ export function dial(port: number) {
   };
 }
 
-/** Sends `text` and returns all that comes until the connection closes or `until` holds. */
+/** Sends `text` and returns everything received until the connection closes or `until` holds. */
 export async function exchange(port: number, text: string | Buffer, until?: (received: string) => boolean): Promise<string> {
   using client = dial(port);
   client.send(text);

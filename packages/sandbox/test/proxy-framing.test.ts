@@ -1,9 +1,9 @@
-// Requests and responses that two parsers could read in two ways, and bounds: what is refused, and that nothing passes.
+// Requests and responses that two parsers might read differently, and bounds: they are refused, and nothing passes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bodyOf, openFixture } from "./proxy-fixture.ts";
 
-/** Each is sent with the fixture's routing in its Host, which stands for H. */
+/** H stands for the Host that routes to the fixture's server. */
 const refusedRequests: Record<string, string> = {
   "Content-Length with Transfer-Encoding": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
   "Transfer-Encoding with Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
@@ -79,7 +79,7 @@ const refusedRequests: Record<string, string> = {
   ),
 };
 
-void test("a request that could be read in two ways is answered 400, and the connection ends", async (t) => {
+void test("an ambiguous request is answered 400, and the connection ends", async (t) => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   let whole = 0;
@@ -91,7 +91,7 @@ void test("a request that could be read in two ways is answered 400, and the con
   });
   for (const [name, text] of Object.entries(refusedRequests)) {
     await t.test(name, async () => {
-      // What follows must never be taken for a request of its own.
+      // The request after it must never be parsed as a separate request.
       const received = await fixture.raw(
         `${text.replaceAll(": H", `: ${port}-${sandbox.sandboxID}.localhost`).replaceAll("@H", `@${port}-${sandbox.sandboxID}.localhost`)}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n`,
       );
@@ -129,7 +129,7 @@ const refusedResponses: Record<string, string> = {
   "a head without end": `HTTP/1.1 200 OK\r\nX: ${"x".repeat(80_000)}`,
 };
 
-void test("a response that could be read in two ways becomes a 502 and its connection is not used again", async (t) => {
+void test("an ambiguous response becomes a 502 and its connection is not used again", async (t) => {
   await using fixture = await openFixture();
   for (const [name, text] of Object.entries(refusedResponses)) {
     await t.test(name, async () => {
@@ -147,7 +147,7 @@ void test("a response that could be read in two ways becomes a 502 and its conne
   }
 });
 
-void test("bytes behind a response are not taken for the next one", async () => {
+void test("bytes after a response are not parsed as the next one", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   let count = 0;
@@ -160,7 +160,7 @@ void test("bytes behind a response are not taken for the next one", async () => 
   assert.match(received, /\r\n\r\n1HTTP[\s\S]*\r\n\r\n2$/);
 });
 
-void test("a head past the bound gets 431, a head that does not end in time 408", async () => {
+void test("a head beyond the bound gets 431, a head that does not end in time 408", async () => {
   await using fixture = await openFixture();
   assert.match(await fixture.raw(`GET / HTTP/1.1\r\nHost: a\r\nX: ${"x".repeat(80_000)}\r\n\r\n`), /^HTTP\/1\.1 431 /);
   assert.match(await fixture.raw(`GET / HTTP/1.1\r\nHost: a\r\n${"X: y\r\n".repeat(300)}\r\n`), /^HTTP\/1\.1 431 /);
@@ -168,7 +168,7 @@ void test("a head past the bound gets 431, a head that does not end in time 408"
   assert.match(await hasty.raw("GET / HTTP/1.1\r\nHost: a\r\nX: "), /^HTTP\/1\.1 408 /);
 });
 
-void test("a connection past the bound is answered 503", async () => {
+void test("a connection beyond the bound is answered 503", async () => {
   await using fixture = await openFixture({ limits: { connections: 1 } });
   using first = fixture.dial();
   first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -1,4 +1,4 @@
-// Requests for sandboxes that are on their way to another node, or from one.
+// Requests for sandboxes that are moving to or from another node.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openFixture } from "./proxy-fixture.ts";
@@ -12,7 +12,7 @@ async function waitingIs(fixture: Fixture, count: number): Promise<void> {
   while (!(await fixture.metrics.text()).includes(`svc_proxy_waiting ${count}\n`)) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
-void test("requests wait while their sandbox moves, whatever it is found to be meanwhile, and are answered as it is found then", async () => {
+void test("requests wait while their sandbox moves, whatever its state meanwhile, and are answered by its state afterwards", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const { port } = await fixture.serve(sandbox.host, 0, (_, response) => response.end("here"));
@@ -21,12 +21,12 @@ void test("requests wait while their sandbox moves, whatever it is found to be m
     const over = fixture.move(sandbox.sandboxID);
     const early = ask(fixture, sandbox.sandboxID, port);
     await waitingIs(fixture, 1);
-    fixture.rest(sandbox.sandboxID);
+    fixture.pauseWithoutWake(sandbox.sandboxID);
     const late = ask(fixture, sandbox.sandboxID, port);
     await waitingIs(fixture, 2);
     if (outcome === "stayed") fixture.entries.set(sandbox.sandboxID, sandbox);
     else {
-      fixture.unrest(sandbox.sandboxID);
+      fixture.lose(sandbox.sandboxID);
       fixture.away.set(sandbox.sandboxID, "node-2");
     }
     over();
@@ -40,7 +40,7 @@ void test("requests wait while their sandbox moves, whatever it is found to be m
   assert.match(await fixture.metrics.text(), /svc_proxy_wakes_total\{outcome="moved"\} 2/);
 });
 
-void test("a request that a move cuts off is not told that its sandbox is gone", async () => {
+void test("a request that a move cuts off is not answered that its sandbox is gone", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const arrived = Promise.withResolvers<void>();
@@ -49,7 +49,7 @@ void test("a request that a move cuts off is not told that its sandbox is gone",
   await arrived.promise;
   assert.equal(fixture.proxy.waitingFor(sandbox.sandboxID), 1);
   const over = fixture.move(sandbox.sandboxID);
-  fixture.rest(sandbox.sandboxID);
+  fixture.pauseWithoutWake(sandbox.sandboxID);
   const response = await asked;
   assert.deepEqual([response.status, response.headers.get("x-svc-reason")], [502, "cut_off"]);
   const { message } = (await response.json()) as { message: string };

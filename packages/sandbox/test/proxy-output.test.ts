@@ -1,4 +1,4 @@
-// The output of a sandbox's commands is read at a bounded pace; its files, its applications and its neighbours are not.
+// The output of a sandbox's commands has a rate limit; its files, its applications and its neighbours have none.
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { test } from "node:test";
@@ -9,7 +9,7 @@ import { type Fixture, openFixture } from "./proxy-fixture.ts";
 const MB = 1_000_000;
 const START = "/process.Process/Start";
 
-/** An envd that answers every request with so many bytes, as fast as they are taken. */
+/** Starts an envd that answers every request with this number of bytes, as fast as the reader takes them. */
 async function talkative(fixture: Fixture, sizeBytes: number) {
   const sandbox = fixture.sandbox({ secure: false });
   const chunk = Buffer.alloc(64 * 1024, "x");
@@ -22,7 +22,7 @@ async function talkative(fixture: Fixture, sizeBytes: number) {
     }
     response.end();
   });
-  /** Reads an answer to its end, or as long as `signal` lets it. */
+  /** Reads an answer to its end, or until `signal` aborts it. */
   const read = (path: string, signal?: AbortSignal) =>
     new Promise<number>((resolve) => {
       let got = 0;
@@ -38,8 +38,8 @@ async function talkative(fixture: Fixture, sizeBytes: number) {
   return { read, written };
 }
 
-void test("a command that writes without end waits, while files of the same sandbox pass at full speed", async () => {
-  // At this pace 100 MB would take a quarter of an hour.
+void test("a command that writes endlessly waits, while files of the same sandbox pass at full speed", async () => {
+  // At this rate 100 MB would take a quarter of an hour.
   await using fixture = await openFixture({ outputBytesPerSecond: MB / 10 });
   const { read, written } = await talkative(fixture, 100 * MB);
   const ends = new AbortController();
@@ -50,19 +50,19 @@ void test("a command that writes without end waits, while files of the same sand
   await Promise.all(output);
 });
 
-void test("output beyond the pace is late and not lost", async () => {
+void test("output beyond the rate is delayed but not lost", async () => {
   await using fixture = await openFixture({ outputBytesPerSecond: MB });
   const { read } = await talkative(fixture, 3 * MB);
   assert.deepEqual(await Promise.all([read(START), read(START)]), [3 * MB, 3 * MB]);
 });
 
-void test("without a bound output is not held back", async () => {
+void test("without a bound output is not delayed", async () => {
   await using fixture = await openFixture({ outputBytesPerSecond: 0 });
   const { read } = await talkative(fixture, 50 * MB);
   assert.equal(await read(START), 50 * MB);
 });
 
-void test("a pace lets four seconds' worth pass at once, then as much as time earns", () => {
+void test("a pace passes a burst of four seconds at once, then the rate", () => {
   const pace = new Pace(1000, 0);
   assert.equal(pace.take(4000, 0), 0);
   assert.equal(pace.take(500, 0), 500);

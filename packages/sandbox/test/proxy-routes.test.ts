@@ -1,10 +1,10 @@
-// Whose a request is at the proxy, whatever an SDK sends along, and how large its head may be.
+// The destination of a request at the proxy, whatever headers an SDK adds, and the size bounds of heads.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deploymentKey } from "./proxy-fixture.ts";
 import { ask, type Headers, openSandboxes } from "./proxy-sandboxes.ts";
 
-void test("a call of the control plane with the key stays one, whatever sandbox headers an SDK sends along", async () => {
+void test("a call of the control plane with the key reaches it, whatever sandbox headers an SDK adds", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({});
@@ -26,11 +26,11 @@ void test("a call of the control plane with the key stays one, whatever sandbox 
       assert.equal((await ask(fixture, path, headers)).seen.who, "application", "without the key it is the sandbox's");
     assert.equal((await ask(fixture, path, { host: `${mine.port}-${mine.sandboxID}.localhost`, "x-api-key": deploymentKey })).seen.who, "application");
   }
-  fixture.rest(mine.sandboxID);
+  fixture.pauseWithoutWake(mine.sandboxID);
   assert.equal((await ask(fixture, paths[0] ?? "", { ...mine.to(49983, "e2b"), "x-api-key": deploymentKey }, "POST")).seen.who, "control");
 });
 
-void test("an id with the client's behind it, as the first SDKs write it, is that of the sandbox", async () => {
+void test("a sandbox id with the client id appended, as in early SDKs, names the sandbox", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({});
@@ -53,13 +53,13 @@ void test("below /proxy every path is the sandbox's, and a key decides nothing",
     assert.equal((await ask(fixture, path, { ...mine.to(mine.port), "x-api-key": deploymentKey })).seen.who, "application", path);
 });
 
-void test("heads of 64 KiB pass in both directions, and larger ones are refused in words", async () => {
+void test("heads of 64 KiB pass in both directions, and larger ones are refused with a message", async () => {
   await using world = await openSandboxes();
   const { fixture } = world;
   const mine = await world.open({});
   const { port } = await fixture.serve(mine.host, 0, (request, response) => {
     const sizeBytes = Number(request.headers["x-size"]);
-    // One large cookie, and as many small ones as some frameworks set.
+    // The head has one large cookie, and as many small ones as some frameworks set.
     response.setHeader("x-large", "b".repeat(sizeBytes - 200 * 40));
     response.setHeader(
       "set-cookie",

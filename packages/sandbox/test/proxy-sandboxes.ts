@@ -1,4 +1,4 @@
-// Sandboxes behind a proxy that answer with what they got: for tests of credentials and routes.
+// Sandboxes behind a proxy that answer with the request they got, for tests of credentials and routes.
 import assert from "node:assert/strict";
 import type { RequestListener } from "node:http";
 import { bodyOf, type Fixture, openFixture } from "./proxy-fixture.ts";
@@ -6,7 +6,7 @@ import { bodyOf, type Fixture, openFixture } from "./proxy-fixture.ts";
 export type Headers = Record<string, string>;
 export type Seen = { who: string; url: string; headers: Headers };
 
-/** One request on a connection of its own; `seen` is what the control plane, envd or the application got. */
+/** Sends one request on a new connection; `seen` is the request as the control plane, envd or the application got it. */
 export async function ask(
   fixture: Fixture,
   path: string,
@@ -20,12 +20,12 @@ export async function ask(
   return { status: Number(received.slice(9, 12)), text: received, seen: body, body };
 }
 
-/** A proxy whose sandboxes tell what arrives at envd and at an application. */
+/** Opens a proxy whose sandboxes answer with the requests that reach envd and an application. */
 export async function openSandboxes(options: Parameters<typeof openFixture>[0] = {}) {
   const fixture = await openFixture(options);
   const open = async (access: { secure?: boolean; trafficPrivate?: boolean; maskRequestHost?: string }) => {
     const sandbox = fixture.sandbox(access);
-    const tell =
+    const echo =
       (who: string): RequestListener =>
       (request, response) => {
         request.resume();
@@ -33,8 +33,8 @@ export async function openSandboxes(options: Parameters<typeof openFixture>[0] =
         response.setHeader("content-length", text.length);
         response.end(text);
       };
-    await fixture.serve(sandbox.host, 49983, tell("envd"));
-    const { port } = await fixture.serve(sandbox.host, 0, tell("application"));
+    await fixture.serve(sandbox.host, 49983, echo("envd"));
+    const { port } = await fixture.serve(sandbox.host, 0, echo("application"));
     const to = (target: number | string, pair: "svc" | "e2b" = "svc"): Headers =>
       pair === "svc"
         ? { "x-svc-sandbox-id": sandbox.sandboxID, "x-svc-target-port": String(target) }

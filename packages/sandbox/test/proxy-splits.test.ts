@@ -1,17 +1,17 @@
-// The same bytes cut at random places, on the way in and on the way back, give the same answers.
+// The same bytes cut at random offsets, in requests and responses, give the same answers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as tick } from "node:timers/promises";
 import fc from "fast-check";
 import { openFixture } from "./proxy-fixture.ts";
 
-/** Writes `text` in pieces that end at `cuts`, letting the other side read in between. */
+/** Writes `text` in pieces that end at `cuts`, and lets the other side read in between. */
 async function writeCut(write: (piece: string) => void, text: string, cuts: readonly number[]): Promise<void> {
-  const places = [...new Set([0, ...cuts.map((cut) => cut % text.length), text.length])].sort((a, b) => a - b);
-  for (const [index, start] of places.slice(0, -1).entries()) {
-    write(text.slice(start, places[index + 1]));
-    await turn();
-    await turn();
+  const offsets = [...new Set([0, ...cuts.map((cut) => cut % text.length), text.length])].sort((a, b) => a - b);
+  for (const [index, start] of offsets.slice(0, -1).entries()) {
+    write(text.slice(start, offsets[index + 1]));
+    await tick();
+    await tick();
   }
 }
 
@@ -28,7 +28,7 @@ const requests = (host: string) => [
   `DELETE /4 HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
 ];
 
-void test("a row of requests gives the same answers wherever its bytes and those of the responses are cut", async () => {
+void test("pipelined requests get the same answers wherever their bytes and those of the responses are cut", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   let cuts: readonly number[] = [];
@@ -38,7 +38,7 @@ void test("a row of requests gives the same answers wherever its bytes and those
     socket.setNoDelay(true).on("data", (bytes) => {
       request += bytes.toString("latin1");
       arrived += bytes.toString("latin1");
-      // Each of the four ends in its own way; the proxy sends one after the other.
+      // Each of the four requests ends differently; the proxy sends them one after the other.
       const number = Number(/ \/(\d) /.exec(request)?.[1]);
       const whole = [/hello world$/, /0\r\n\r\n$/, /\r\n\r\n$/, /\r\n\r\n$/][number - 1]?.test(request) === true && request.includes("\r\n\r\n");
       if (!whole) return;
@@ -65,7 +65,7 @@ void test("a row of requests gives the same answers wherever its bytes and those
   );
 });
 
-void test("one byte at a time is no different", async () => {
+void test("one byte at a time gives the same answer", async () => {
   await using fixture = await openFixture();
   const text = "GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
   using client = fixture.dial();

@@ -1,7 +1,7 @@
-// Random rows of requests on several connections, over sandboxes that sleep and wake meanwhile: each gets its own answer.
+// Random pipelines of requests on several connections, over sandboxes that sleep and wake meanwhile: each request gets its own answer.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as tick } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import fc from "fast-check";
 import { dial, type Fixture, openFixture } from "./proxy-fixture.ts";
@@ -10,10 +10,10 @@ type Request = { readonly sandbox: number; readonly kind: "GET" | "counted" | "c
 type Connection = { readonly requests: readonly Request[]; readonly cuts: readonly number[]; readonly leavesAfter: number | undefined };
 type Run = {
   readonly connections: readonly Connection[];
-  /** Turns of the event loop that each wake takes; a negative number: after so many it fails. */
+  /** Ticks of the event loop that each wake takes; if the number is negative, the wake fails after that many. */
   readonly wakes: readonly number[];
-  /** Which sandbox is paused after how many further turns. */
-  readonly pauses: readonly { readonly sandbox: number; readonly turns: number }[];
+  /** The sandboxes to pause, each after a number of further ticks. */
+  readonly pauses: readonly { readonly sandbox: number; readonly ticks: number }[];
 };
 
 const sandboxCount = 3;
@@ -30,20 +30,20 @@ const connection: fc.Arbitrary<Connection> = fc.record({
 });
 const calm = { pauses: fc.constant([]), wakes: fc.array(fc.nat(40), { minLength: 1, maxLength: 5 }) };
 const wild = {
-  pauses: fc.array(fc.record({ sandbox: fc.nat(sandboxCount - 1), turns: fc.nat(60) }), { maxLength: 8 }),
+  pauses: fc.array(fc.record({ sandbox: fc.nat(sandboxCount - 1), ticks: fc.nat(60) }), { maxLength: 8 }),
   wakes: fc.array(fc.integer({ min: -10, max: 40 }), { minLength: 1, maxLength: 5 }),
 };
 const connections = fc.array(connection, { minLength: 1, maxLength: 6 });
 const runs: fc.Arbitrary<Run> = fc.oneof(fc.record({ connections, ...calm }), fc.record({ connections, ...wild }));
 
-/** Everything here is one process: where it stands still for a while, no client was slow. */
+/** Everything here is one process: if it pauses for a while, no client was slow. */
 const standstill = { headMs: 300_000, connectMs: 300_000, wakeMs: 300_000 };
 
-async function turns(count: number): Promise<void> {
-  for (let done = 0; done < count; done++) await turn();
+async function ticks(count: number): Promise<void> {
+  for (let done = 0; done < count; done++) await tick();
 }
 
-/** The body at `start` of `text` and where it ends; undefined when it is not whole. */
+/** Returns the body at `start` of `text` and its end, or undefined if it is incomplete. */
 function bodyAt(text: string, start: number, length: number | undefined): { body: string; end: number } | undefined {
   if (length !== undefined) return start + length > text.length ? undefined : { body: text.slice(start, start + length), end: start + length };
   let body = "";
@@ -58,7 +58,7 @@ function bodyAt(text: string, start: number, length: number | undefined): { body
   }
 }
 
-/** Complete answers in `text`, in their order. */
+/** Returns the complete answers in `text`, in order. */
 function answersIn(text: string): { status: number; body: string }[] {
   const answers: { status: number; body: string }[] = [];
   for (let at = 0; ; ) {
@@ -87,14 +87,14 @@ async function openWorld(fixture: Fixture) {
         } catch {
           return;
         }
-        // In one piece with its length, or in chunks some turns apart.
+        // The answer is sent in one piece with its length, or in chunks some ticks apart.
         const body = `${sandbox.sandboxID} ${url} ${bytes} `;
         if (bytes % 2 === 0) return void response.end(body);
         response.write(body.slice(0, 9));
-        await turns(bytes % 7);
+        await ticks(bytes % 7);
         response.end(body.slice(9));
       });
-      // An upstream that closes what stood idle while the machine stood still is another test's.
+      // Another test covers upstreams that close idle connections during a pause of the machine.
       server.keepAliveTimeout = 0;
       return { sandbox, host: `${port}-${sandbox.sandboxID}.localhost` };
     }),
@@ -113,20 +113,20 @@ function textOf({ kind, bytes, sandbox }: Request, url: string, world: World): s
   return `${head}Transfer-Encoding: chunked\r\n\r\n${chunks.map((chunk) => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join("")}0\r\n\r\n`;
 }
 
-/** Plays one connection, and checks that each answer it got is its request's own. */
+/** Plays one connection, and checks that each answer belongs to its request. */
 async function play(connection: Connection, name: string, world: World, port: number, mayFail: boolean): Promise<void> {
   using client = dial(port);
   client.socket.setNoDelay(true);
   const { requests, cuts } = connection;
   const leaves = connection.leavesAfter;
-  if (leaves !== undefined) void turns(leaves).then(() => client.socket.destroy());
+  if (leaves !== undefined) void ticks(leaves).then(() => client.socket.destroy());
   const gone = () => client.closed || client.socket.destroyed;
   for (const [index, request] of requests.entries()) {
     const text = textOf(request, `/${name}-${index}`, world);
     const places = [...new Set([0, ...cuts.map((cut) => cut % text.length), text.length])].sort((a, b) => a - b);
     for (const [place, start] of places.slice(0, -1).entries()) {
       client.send(text.slice(start, places[place + 1]));
-      await turns(2);
+      await ticks(2);
     }
     if (request.awaits) await client.until((received, closed) => closed || gone() || answersIn(received).length > index);
   }
@@ -144,21 +144,21 @@ async function play(connection: Connection, name: string, world: World, port: nu
   if (leaves === undefined && !mayFail) assert.equal(answers.length, requests.length);
 }
 
-void test("every request gets its own answer and arrives no more than once, whatever sleeps and wakes meanwhile", async () => {
-  // Each run has a proxy of its own: a wake goes on when all who waited for it have left.
+void test("every request gets its own answer and arrives no more than once, whichever sandboxes sleep and wake meanwhile", async () => {
+  // Each run has its own proxy, since a wake continues after its waiting clients have left.
   const once = async ({ connections, wakes, pauses }: Run) => {
     await using fixture = await openFixture({ limits: standstill });
     const world = await openWorld(fixture);
     let wake = 0;
     fixture.waking.meanwhile = async () => {
       const latency = wakes[wake++ % wakes.length] as number;
-      await turns(Math.abs(latency));
+      await ticks(Math.abs(latency));
       if (latency < 0) fail("CAPACITY_EXHAUSTED", "the node is full");
     };
     for (const { sandbox } of world.sandboxes) fixture.sleep(sandbox);
     const pausing = (async () => {
-      for (const { sandbox, turns: wait } of pauses) {
-        await turns(wait);
+      for (const { sandbox, ticks: wait } of pauses) {
+        await ticks(wait);
         const paused = world.sandboxes[sandbox]?.sandbox;
         if (paused !== undefined && fixture.entries.has(paused.sandboxID)) fixture.sleep(paused);
       }
@@ -167,7 +167,7 @@ void test("every request gets its own answer and arrives no more than once, what
     await Promise.all(connections.map((connection, index) => play(connection, String(index), world, fixture.port, mayFail)));
     await pausing;
     for (const [url, times] of world.seen) assert.equal(times, 1, `${url} arrived ${times} times`);
-    while (!(await fixture.metrics.text()).includes("svc_proxy_waiting 0\n")) await turn();
+    while (!(await fixture.metrics.text()).includes("svc_proxy_waiting 0\n")) await tick();
   };
   await fc.assert(fc.asyncProperty(runs, once), { numRuns: 120, timeout: 120_000 });
 });

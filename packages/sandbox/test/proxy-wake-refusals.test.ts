@@ -1,4 +1,4 @@
-// What wakes no sandbox, and what is said when a sandbox cannot be woken.
+// Requests that wake no sandbox, and the answers if a sandbox cannot be woken.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
@@ -21,7 +21,7 @@ function sign(access: Access, path: string, operation: "read" | "write", expires
   return new URLSearchParams({ path, signature, ...(expires === undefined ? {} : { signature_expiration: String(expires) }) }).toString();
 }
 
-void test("what the door of a running sandbox refuses, that of a sleeping one refuses in the same words, and sleeps on", async () => {
+void test("a request that a running sandbox would refuse gets the same refusal for a sleeping one, and does not wake it", async () => {
   await using fixture = await openFixture();
   const mine = fixture.sandbox({ trafficPrivate: true });
   const other = fixture.sandbox({ trafficPrivate: true });
@@ -46,7 +46,7 @@ void test("what the door of a running sandbox refuses, that of a sleeping one re
   for (const { status } of awake) assert.ok(status >= 400 && status < 500, `${status}`);
   fixture.sleep(mine);
   assert.deepEqual(await answers(), awake);
-  // Of a running sandbox envd says these itself.
+  // For a running sandbox, envd itself gives these refusals.
   for (const [query, words] of [
     [sign(other, "a", "read"), "invalid signature"],
     [sign(mine, "a", "read", past), "signature is already expired"],
@@ -59,7 +59,7 @@ void test("what the door of a running sandbox refuses, that of a sleeping one re
   assert.deepEqual(fixture.waking.calls, []);
 });
 
-void test("a signed file URL, and a token without an id, wake the sandbox they belong to", async () => {
+void test("a signed file URL, and a token without an id, wake the sandbox to which they belong", async () => {
   await using fixture = await openFixture();
   const sandboxes = Array.from({ length: 20 }, () => fixture.sandbox());
   const mine = sandboxes[13] as (typeof sandboxes)[number];
@@ -81,7 +81,7 @@ void test("a signed file URL, and a token without an id, wake the sandbox they b
   }
 });
 
-void test("why a sandbox could not be resumed is said such that no client takes it for gone or for a closed port", async () => {
+void test("the answer for a failed resume is such that no client mistakes it for a removed sandbox or a closed port", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const failures: [FailureName | "fault" | "drain", string, number, RegExp][] = [
@@ -101,7 +101,7 @@ void test("why a sandbox could not be resumed is said such that no client takes 
       fail(name, message);
     };
     using client = fixture.dial();
-    // A refused body, then another request on the same connection.
+    // The client sends a request that is refused with its body, then another one on the same connection.
     client.send(`POST / HTTP/1.1\r\nHost: a\r\n${address(sandbox, 8080)}Content-Length: 3\r\n\r\nabcGET /next HTTP/1.1\r\nHost: a\r\n\r\n`);
     const received = await client.until((text) => text.includes('"who":"control"'));
     assert.equal(Number(received.slice(9, 12)), status);
@@ -114,7 +114,7 @@ void test("why a sandbox could not be resumed is said such that no client takes 
     assert.match(text, new RegExp(`svc_proxy_wakes_total\\{outcome="${outcome}"\\} ${count}\n`));
 });
 
-void test("a client that was to wait for leave is not kept when its sandbox cannot be resumed", async () => {
+void test("the connection of a client that waits for 100 Continue is closed when its sandbox cannot be resumed", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   fixture.waking.meanwhile = async () => fail("CAPACITY_EXHAUSTED", "the node is full");
@@ -123,7 +123,7 @@ void test("a client that was to wait for leave is not kept when its sandbox cann
   assert.match(received, /^HTTP\/1\.1 502 [\s\S]*Connection: close\r\n/);
 });
 
-void test("no more requests wait than may, and none longer than the bound", async () => {
+void test("the number of waiting requests and their time are bounded", async () => {
   await using fixture = await openFixture({ limits: { waiting: 3, waitingPerTarget: 2, wakeMs: 10_000 } });
   const sandbox = fixture.sandbox();
   const other = fixture.sandbox();
@@ -144,7 +144,7 @@ void test("no more requests wait than may, and none longer than the bound", asyn
   for (const text of [waiting.received, ...(await Promise.all(late)).map(({ text }) => text)])
     assert.match(text, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: resume_failed[\s\S]*it was not back within 10 s/);
   assert.match(await fixture.metrics.text(), /svc_proxy_waiting 0\n/);
-  // The rest of the refused body, then the next request.
+  // The client sends the rest of the refused body, then the next request.
   waiting.send("defGET / HTTP/1.1\r\nHost: a\r\n\r\n");
   await waiting.until((received) => received.includes('"who":"control"'));
   never.resolve();

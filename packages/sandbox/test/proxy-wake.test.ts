@@ -1,15 +1,15 @@
-// Requests for sandboxes that sleep: they wait until theirs is back, and then pass as if nothing had happened.
+// Requests for sleeping sandboxes: they wait until the sandbox has resumed, and then pass unchanged.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import type { RequestListener } from "node:http";
 import { test } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as tick } from "node:timers/promises";
 import { WebSocket, WebSocketServer } from "ws";
 import { type Fixture, openFixture } from "./proxy-fixture.ts";
 
 const hostLine = (port: number, sandboxID: string) => `Host: ${port}-${sandboxID}.localhost\r\n`;
 
-/** Answers with what arrived. */
+/** Answers with a description of the request. */
 const mirror: RequestListener = async (request, response) => {
   const hash = createHash("sha256");
   let bytes = 0;
@@ -20,7 +20,7 @@ const mirror: RequestListener = async (request, response) => {
   response.end(JSON.stringify({ method: request.method, url: request.url, headers: request.headers, bytes, digest: hash.digest("hex") }));
 };
 
-/** A sandbox that sleeps, with an application that mirrors, and the way to let its wake end. */
+/** Opens a sleeping sandbox with an application that mirrors requests, and a function that completes its wake. */
 async function openSleeper(fixture: Fixture) {
   const sandbox = fixture.sandbox();
   const { port } = await fixture.serve(sandbox.host, 0, mirror);
@@ -69,7 +69,7 @@ void test("hundreds of requests for sleeping sandboxes wake each sandbox once", 
   assert.equal(fixture.waking.calls.length, 2);
 });
 
-void test("requests behind a waiting one keep their order, whichever sandbox they are for", async () => {
+void test("requests after a waiting one keep their order, whichever sandbox they address", async () => {
   await using fixture = await openFixture();
   const awake = fixture.sandbox();
   const { port } = await fixture.serve(awake.host, 0, (_, response) => response.end("awake"));
@@ -80,7 +80,7 @@ void test("requests behind a waiting one keep their order, whichever sandbox the
   await client.until((received) => received.endsWith("awake"));
   await waitingIs(fixture, 1);
   client.send(`2\r\nde\r\n0\r\n\r\nGET /third HTTP/1.1\r\n${sandbox.line}\r\n${toAwake}`);
-  for (let turns = 0; turns < 20; turns++) await turn();
+  for (let ticks = 0; ticks < 20; ticks++) await tick();
   sandbox.wake();
   const received = await client.until((text) => text.match(/awake/g)?.length === 2);
   const answers = received.split(/(?=HTTP\/1\.1 )/);
@@ -89,7 +89,7 @@ void test("requests behind a waiting one keep their order, whichever sandbox the
   assert.match(answers[2] as string, /"url":"\/third"/);
 });
 
-void test("a client that waits for leave to send its body gets it from the woken sandbox", async () => {
+void test("a client that waits for 100 Continue gets it from the woken sandbox", async () => {
   await using fixture = await openFixture();
   const sandbox = await openSleeper(fixture);
   using client = fixture.dial();
@@ -116,7 +116,7 @@ void test("a WebSocket opens to a sandbox that slept", async () => {
   socket.terminate();
 });
 
-void test("a large upload is not read past a bound while its sandbox wakes, and arrives whole", async () => {
+void test("a large upload is not read beyond a bound while its sandbox wakes, and arrives completely", async () => {
   await using fixture = await openFixture();
   const sandbox = await openSleeper(fixture);
   const body = Buffer.alloc(16 * 1024 * 1024, "0123456789abcdef-");
@@ -124,7 +124,7 @@ void test("a large upload is not read past a bound while its sandbox wakes, and 
   client.send(`POST /big HTTP/1.1\r\n${sandbox.line}Content-Length: ${body.length}\r\n\r\n`);
   client.send(body);
   await waitingIs(fixture, 1);
-  // The proxy has read what it may when what it read no longer grows.
+  // The proxy has reached its bound when the number of bytes read no longer grows.
   const bytesIn = async () => Number(/svc_proxy_bytes_total\{direction="in"\} (\d+)/.exec(await fixture.metrics.text())?.[1]);
   for (let before = -1, now = await bytesIn(); now !== before; ) {
     await new Promise((resolve) => setTimeout(resolve, 100));
@@ -137,7 +137,7 @@ void test("a large upload is not read past a bound while its sandbox wakes, and 
   assert.deepEqual([answered.bytes, answered.digest], [body.length, createHash("sha256").update(body).digest("hex")]);
 });
 
-void test("a client that leaves while it waits is forgotten at once, and its request arrives nowhere", async () => {
+void test("a client that leaves while it waits is forgotten immediately, and its request arrives nowhere", async () => {
   await using fixture = await openFixture();
   const sandbox = await openSleeper(fixture);
   using leaving = fixture.dial();
@@ -155,12 +155,12 @@ void test("a client that leaves while it waits is forgotten at once, and its req
   assert.match(await fixture.metrics.text(), /svc_proxy_request_seconds_count\{target="application",code="2xx"\} 1/);
 });
 
-void test("a sandbox that is paused again before its request reaches it is woken again, and not without end", async () => {
+void test("a sandbox that is paused again before its request reaches it is woken again, a bounded number of times", async () => {
   await using fixture = await openFixture();
   const sandbox = await openSleeper(fixture);
   sandbox.wake();
   let again = 2;
-  // Behind the wake's own end, before the request is routed anew.
+  // The pause happens after the wake's end, and before the request is routed again.
   fixture.waking.meanwhile = async () => {
     if (again-- > 0) void Promise.resolve().then(() => Promise.resolve().then(() => fixture.sleep(sandbox)));
   };

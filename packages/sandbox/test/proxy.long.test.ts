@@ -1,4 +1,4 @@
-// Two gibibytes each way through a proxy in a process of its own, whose resident size stays flat.
+// Two gibibytes in each direction through a proxy in a separate process, whose resident size stays flat.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";

@@ -1,4 +1,4 @@
-// What passes through the proxy, and how: methods, bodies, streams, upgrades, pipelines, ends.
+// Traffic through the proxy: methods, bodies, streams, upgrades, pipelines, ends.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -36,7 +36,7 @@ void test("requests for the control plane, for envd and for applications mix on 
   assert.match(received, /"who":"control"[\s\S]*envd GET \/files\?path=x[\s\S]*application PATCH \/[\s\S]*application GET \/x/);
 });
 
-void test("a sandbox that is not running answers 502 in the words the SDKs look for", async () => {
+void test("a sandbox that is not running answers 502 with the text that SDKs recognize", async () => {
   await using fixture = await openFixture();
   const received = await fixture.raw("GET /health HTTP/1.1\r\nHost: a\r\ne2b-sandbox-id: igone\r\ne2b-sandbox-port: 49983\r\nConnection: close\r\n\r\n");
   assert.match(received, /^HTTP\/1\.1 502 /);
@@ -44,10 +44,10 @@ void test("a sandbox that is not running answers 502 in the words the SDKs look 
   assert.deepEqual(bodyOf(received), { sandboxId: "igone", message: "The sandbox was not found", code: 502 });
 });
 
-void test("a paused sandbox that traffic may not resume answers in the SDKs' words, and its header says that it is paused", async () => {
+void test("a paused sandbox that traffic must not resume answers with the text that SDKs recognize, and its header says that it is paused", async () => {
   await using fixture = await openFixture();
   const { sandboxID } = fixture.sandbox();
-  fixture.rest(sandboxID);
+  fixture.pauseWithoutWake(sandboxID);
   const received = await fixture.raw(`GET /health HTTP/1.1\r\nHost: 49983-${sandboxID}.localhost\r\nConnection: close\r\n\r\n`);
   assert.match(received, /^HTTP\/1\.1 502 [\s\S]*x-svc-reason: paused/);
   assert.deepEqual(bodyOf(received), { sandboxId: sandboxID, message: "The sandbox was not found", code: 502 });
@@ -144,7 +144,7 @@ void test("interim responses, the 100 a client waits for, and trailers pass", as
   assert.match(received, /HTTP\/1\.1 200 OK[\s\S]*x-sum: 7\r\n\r\n$/i);
 });
 
-void test("HTTP/1.0 clients and upstreams are served, and bodies that end with the connection stay whole", async () => {
+void test("HTTP/1.0 clients and upstreams are served, and bodies that end with the connection arrive completely", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const old = await fixture.serveRaw(sandbox.host, 0, (socket) => {
@@ -158,7 +158,7 @@ void test("HTTP/1.0 clients and upstreams are served, and bodies that end with t
   assert.match(toOld, /\r\n\r\nversion 1\.0$/);
 });
 
-void test("a port on which nothing listens is told apart from a sandbox that is gone", async () => {
+void test("a port on which nothing listens is distinguished from a sandbox that is gone", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const received = await fixture.raw(`GET / HTTP/1.1\r\nHost: 8080-${sandbox.sandboxID}.localhost\r\nConnection: close\r\n\r\n`);
@@ -166,7 +166,7 @@ void test("a port on which nothing listens is told apart from a sandbox that is 
   assert.deepEqual(bodyOf(received), { sandboxId: sandbox.sandboxID, port: 8080, message: "The sandbox is running but port is not open", code: 502 });
 });
 
-void test("a refused request's body is thrown away and the connection serves the next request", async () => {
+void test("a refused request's body is discarded and the connection serves the next request", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   const body = "x".repeat(100_000);
@@ -176,14 +176,14 @@ void test("a refused request's body is thrown away and the connection serves the
   assert.match(received, /^HTTP\/1\.1 401 [\s\S]*HTTP\/1\.1 200 OK[\s\S]*"who":"control"/);
 });
 
-void test("a kept connection that its server has closed meanwhile costs the client nothing", async () => {
+void test("a kept connection that its server has closed meanwhile is replaced without an error for the client", async () => {
   await using fixture = await openFixture();
   const sandbox = fixture.sandbox();
   let connections = 0;
   const port = await fixture.serveRaw(sandbox.host, 0, (socket) => {
     const mine = ++connections;
     let requests = 0;
-    // The first connection answers once and breaks on the second request, as a server does whose idle time is over.
+    // The first connection answers once and breaks on the second request, like a server whose idle timeout has expired.
     socket.on("data", () => (++requests === 2 && mine === 1 ? socket.destroy() : socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n${mine}`)));
   });
   using client = fixture.dial();

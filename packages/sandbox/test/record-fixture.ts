@@ -1,4 +1,4 @@
-// A sandbox's record and claim as tests need them; what a test is about it changes itself.
+// A sandbox's record and claim with defaults; each test changes the fields it is about.
 
 import { openEgress } from "../src/egress/policy.ts";
 import type { Claim, SandboxRecord, Status } from "../src/records/state.ts";

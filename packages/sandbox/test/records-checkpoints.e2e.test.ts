@@ -1,4 +1,4 @@
-// Checkpoints on disk: whole or not there, checked byte for byte, collected when nobody needs them.
+// Checkpoints on disk: complete or absent, verified byte for byte, collected when no longer needed.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
@@ -31,7 +31,7 @@ const write = async ({ directory }: Checkpoint) => {
   await writeFile(join(directory, "state.img"), "state");
 };
 
-void test("a checkpoint is found and verified with the files that were written", async () => {
+void test("a checkpoint is found and verified with the files written to it", async () => {
   await withCheckpoints(async (checkpoints) => {
     const id = checkpoints.newID();
     const taken = await checkpoints.take(id, "memory", "gvisor", write, origin);
@@ -43,7 +43,7 @@ void test("a checkpoint is found and verified with the files that were written",
   });
 });
 
-void test("a fork's checkpoint, which nobody keeps, never goes to disk; one that is kept does soon after it was acknowledged", async () => {
+void test("a fork's temporary checkpoint is never synced to disk; a kept one is, soon after it was acknowledged", async () => {
   await withCheckpoints(async (checkpoints) => {
     const isOnDisk = async (id: string) => existsSync(join((await checkpoints.find(id)).directory, "../on-disk"));
     const [kept, passing] = [checkpoints.newID(), checkpoints.newID()];
@@ -55,7 +55,7 @@ void test("a fork's checkpoint, which nobody keeps, never goes to disk; one that
   });
 });
 
-void test("one changed byte, a short file and a missing file are each called damage", async () => {
+void test("one changed byte, a short file and a missing file are each reported as damage", async () => {
   const harms: [string, (files: string) => Promise<void>][] = [
     [
       "a changed byte",
@@ -80,7 +80,7 @@ void test("one changed byte, a short file and a missing file are each called dam
   }
 });
 
-void test("a checkpoint that fails leaves nothing, and keeps its own failure", async () => {
+void test("a failed checkpoint leaves nothing, and its failure keeps its name", async () => {
   await withCheckpoints(async (checkpoints, folder) => {
     const full = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
     await assert.rejects(
@@ -95,7 +95,7 @@ void test("a checkpoint that fails leaves nothing, and keeps its own failure", a
   });
 });
 
-void test("a checkpoint that is removed while something starts from it goes when the last of them is done", async () => {
+void test("a checkpoint that is removed during starts from it disappears when the last start is done", async () => {
   await withCheckpoints(async (checkpoints) => {
     const id = checkpoints.newID();
     await checkpoints.take(id, "memory", "gvisor", write, origin);
@@ -107,12 +107,12 @@ void test("a checkpoint that is removed while something starts from it goes when
   });
 });
 
-void test("a checkpoint goes whole while it is still being brought to the disk; what a kill left of it goes at the next start", async () => {
+void test("a checkpoint can be removed completely while it is being synced to disk; the rest of a killed removal is removed at the next start", async () => {
   await withCheckpoints(async (checkpoints, folder) => {
     for (let round = 0; round < 60; round += 1) {
       const id = checkpoints.newID();
       await checkpoints.take(id, "memory", "gvisor", write, origin);
-      await setTimeout(round / 4); // somewhere between the first fsync and the mark
+      await setTimeout(round / 4); // a moment between the first fsync and the mark
       await checkpoints.remove(id);
       assert.deepEqual(readdirSync(folder), [], `round ${round}`);
     }
@@ -126,7 +126,7 @@ void test("a checkpoint goes whole while it is still being brought to the disk; 
   });
 });
 
-void test("what nobody refers to, half-made ones too, is found as a stray, and nothing else", async () => {
+void test("only unreferenced checkpoints, including half-made ones, are listed as strays", async () => {
   await withCheckpoints(async (checkpoints, folder) => {
     const [kept, stray] = [checkpoints.newID(), checkpoints.newID()];
     for (const id of [kept, stray]) await checkpoints.take(id, "filesystem", "runc", write, origin);
@@ -139,7 +139,7 @@ void test("what nobody refers to, half-made ones too, is found as a stray, and n
   });
 });
 
-void test("a file that a later checkpoint shares keeps the checksum that it was written with: damage since then is not taken for it", async () => {
+void test("a file that a later checkpoint shares keeps its original checksum, so that damage since then is detected", async () => {
   await withCheckpoints(async (checkpoints, folder) => {
     const [first, second] = [checkpoints.newID(), checkpoints.newID()];
     const large = async ({ directory }: Checkpoint) => writeFile(join(directory, "pages.img"), Buffer.alloc(2 ** 21, 7));
@@ -155,7 +155,7 @@ void test("a file that a later checkpoint shares keeps the checksum that it was 
     await writeFile(times, "");
     execFileSync("touch", ["-r", shared, times]);
     writeFileSync(shared, Buffer.alloc(2 ** 21, 8));
-    // As a medium that forgets, which changes no time.
+    // This imitates a failing medium, which changes no timestamps.
     execFileSync("touch", ["-r", times, shared]);
     await checkpoints.take(third, "memory", "gvisor", async ({ directory }) => link(shared, join(directory, "pages-000000.img")), origin);
     for (const id of [second, third]) await assert.rejects(checkpoints.verify(id), { name: "SNAPSHOT_DAMAGED" });
@@ -167,7 +167,7 @@ const sealed = async ({ directory }: Checkpoint) => {
   await writeFile(join(directory, "sealed-000000.img"), Buffer.alloc(5_000_000, 9));
 };
 
-void test("a sealed file is taken as it is, counted by what it holds, and refused when it was written to, cut short or taken away", async () => {
+void test("a sealed file is not read, is counted by its used blocks, and is refused if it was written to, cut short or removed", async () => {
   const harms: [string, (file: string) => Promise<void>][] = [
     [
       "a changed byte",
@@ -192,7 +192,7 @@ void test("a sealed file is taken as it is, counted by what it holds, and refuse
   }
 });
 
-void test("an archive that keeps whole seconds alone brings a sealed file back; another second is another file", async () => {
+void test("a sealed file restored by an archive with whole seconds is accepted; with another second it is refused", async () => {
   await withCheckpoints(async (checkpoints) => {
     const id = checkpoints.newID();
     await checkpoints.take(id, "memory", "gvisor", sealed, origin);
@@ -205,16 +205,16 @@ void test("an archive that keeps whole seconds alone brings a sealed file back; 
   });
 });
 
-void test("after the machine went down a sealed file counts only when it is known to have reached the disk", async () => {
+void test("after a reboot a sealed file is accepted only if it is known to have reached the disk", async () => {
   for (const reached of [true, false]) {
     await withCheckpoints(async (checkpoints, folder) => {
       const id = checkpoints.newID();
       await checkpoints.take(id, "memory", "gvisor", sealed, origin);
-      await checkpoints.close(); // what goes to disk in the background is there
-      const place = join(folder, id);
-      const text = readFileSync(join(place, "manifest.json"), "utf8");
-      writeFileSync(join(place, "manifest.json"), text.replace(/"bootID":"[^"]+"/, '"bootID":"another"'));
-      if (!reached) await unlink(join(place, "on-disk"));
+      await checkpoints.close(); // this waits for the background sync
+      const directory = join(folder, id);
+      const text = readFileSync(join(directory, "manifest.json"), "utf8");
+      writeFileSync(join(directory, "manifest.json"), text.replace(/"bootID":"[^"]+"/, '"bootID":"another"'));
+      if (!reached) await unlink(join(directory, "on-disk"));
       const verified = checkpoints.verify(id);
       if (reached) await verified;
       else await assert.rejects(verified, { name: "SNAPSHOT_DAMAGED", message: /before its files were known to be on the disk/ });
@@ -222,7 +222,7 @@ void test("after the machine went down a sealed file counts only when it is know
   }
 });
 
-void test("what a killed node did not bring to the disk the next one does", async () => {
+void test("the next node syncs to disk what a killed one did not", async () => {
   await withCheckpoints(async (checkpoints, folder) => {
     const id = checkpoints.newID();
     await checkpoints.take(id, "memory", "gvisor", sealed, origin);

@@ -1,4 +1,4 @@
-// The template's files that a checkpoint stands on: changed ones are noticed, untouched and faithfully remade ones are not refused.
+// The template's files on which a checkpoint depends: changes are detected, while untouched and identically remade files are accepted.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { appendFileSync, chmodSync, mkdirSync, mkdtempSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { openGrounds } from "../src/records/ground.ts";
 
-void test("a template's files that changed in size, content, mode, name or number are noticed; the same ones are not", needs("xxh128sum", "find"), async () => {
+void test("changed size, content, mode, name or number of a template's files is detected; unchanged files pass", needs("xxh128sum", "find"), async () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-ground-"));
   const rootfs = join(folder, "rootfs");
   mkdirSync(join(rootfs, "etc"), { recursive: true });
@@ -42,7 +42,7 @@ void test("a template's files that changed in size, content, mode, name or numbe
   renameSync(motd, `${motd}2`);
   await refused("name");
   renameSync(`${motd}2`, motd);
-  // Made again by set-up: other times, the same files.
+  // Set-up makes the same files again, with other times.
   execFileSync("cp", ["-r", "--no-preserve=timestamps", rootfs, `${rootfs}.new`]);
   rmSync(rootfs, { recursive: true });
   renameSync(`${rootfs}.new`, rootfs);

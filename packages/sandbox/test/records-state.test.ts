@@ -1,4 +1,4 @@
-// The state machine of a sandbox: every possible order of events keeps its rules.
+// The state machine of a sandbox keeps its rules for every possible order of events.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -34,7 +34,7 @@ const allowed: Record<Status["state"], readonly Event["event"][]> = {
   killing: ["dying"],
 };
 
-void test("in any order of events only the drawn moves happen, an end is final, and its first reason stands", () => {
+void test("in any order of events only the drawn transitions happen, an end is final, and its first reason stays", () => {
   fc.assert(
     fc.property(fc.array(events, { maxLength: 20 }), (sequence) => {
       let status: Status = { state: "creating" };
@@ -59,7 +59,7 @@ void test("in any order of events only the drawn moves happen, an end is final, 
   );
 });
 
-void test("a sandbox that a client owns keeps its claim over every pause and resume, but for deadline and rules", () => {
+void test("a sandbox that a client owns keeps its claim over every pause and resume, except deadline and rules", () => {
   fc.assert(
     fc.property(fc.array(events, { maxLength: 30 }), (sequence) => {
       const first = claimWith({ metadata: { who: "me" }, parentSandboxID: "i0", forkDepth: 2, secure: true });
@@ -71,7 +71,7 @@ void test("a sandbox that a client owns keeps its claim over every pause and res
         const { deadlineMs: _, timeoutSeconds: __, egress: ___, ...rest } = status.claim;
         const { deadlineMs: ____, timeoutSeconds: _____, egress: ______, ...expected } = first;
         assert.deepEqual(rest, expected);
-        // What is paused, or on its way either way, names the checkpoint that holds it.
+        // A sandbox that is paused, pausing or resuming names its checkpoint.
         assert.equal("kept" in status, status.state !== "running");
       }
     }),
@@ -79,7 +79,7 @@ void test("a sandbox that a client owns keeps its claim over every pause and res
   );
 });
 
-void test("the end of a paused sandbox names its checkpoint to whoever finishes it, however often that is tried", () => {
+void test("the ending of a paused sandbox names its checkpoint until it is finished, however often that is retried", () => {
   const kept = { checkpointID: "c1", kind: "memory", runtime: "gvisor" } as const;
   const killing = advance({ state: "paused", claim: claimWith(), kept, pausedAtWallMs: 1 }, { event: "dying", reason: "killed" });
   assert.ok(killing.state === "killing");

@@ -1,4 +1,4 @@
-// Files of versions before 0.1.0 are refused with a sentence, and stay as they are.
+// Files of versions before 0.1.0 are refused with a message, and stay unchanged.
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,7 +15,7 @@ function temporary() {
 
 const quarantine = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was quarantined`) };
 
-void test("the records and templates of a version before 0.1.0 are refused with a sentence, and are unchanged", () => {
+void test("the records and templates of a version before 0.1.0 are refused with a message, and are unchanged", () => {
   for (const open of [(path: string) => openRecords(path, { quarantine }), (path: string) => openDatabase(path)]) {
     using place = temporary();
     open(place.path).close();

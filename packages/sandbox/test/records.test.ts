@@ -1,4 +1,4 @@
-// The records: what was written is read back, by the next opener only after the first is gone.
+// The records: written data is read back, and a second opener is refused until the first has closed.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,7 +19,7 @@ function temporary() {
 const quarantine = { addUnreadable: (each: { name: string }) => assert.fail(`${each.name} was quarantined`) };
 const record = recordWith({ state: "creating" });
 
-void test("records, reasons of ended sandboxes and idempotency keys outlive the process that wrote them", () => {
+void test("records, reasons of ended sandboxes and idempotency keys survive the process that wrote them", () => {
   using place = temporary();
   const first = openRecords(place.path, { quarantine });
   first.put(record);
@@ -41,7 +41,7 @@ void test("records, reasons of ended sandboxes and idempotency keys outlive the 
   second.close();
 });
 
-void test("a home belongs to one node at a time, and the second is told so", () => {
+void test("a home belongs to one node at a time, and the second gets an error", () => {
   using place = temporary();
   const first = openRecords(place.path, { quarantine });
   assert.throws(() => openRecords(place.path, { quarantine }), /in use by another node/);
@@ -49,7 +49,7 @@ void test("a home belongs to one node at a time, and the second is told so", () 
   openRecords(place.path, { quarantine }).close();
 });
 
-void test("a damaged file of records is refused by name, not replaced", () => {
+void test("a damaged file of records is refused with its name, not replaced", () => {
   using place = temporary();
   writeFileSync(place.path, "this is no database".repeat(100));
   assert.throws(() => openRecords(place.path, { quarantine }), /sandboxes\.db cannot be opened/);
@@ -96,12 +96,12 @@ void test("a snapshot is found by id, by name:tag, and by name alone as its defa
   records.close();
 });
 
-void test("a snapshot loses its name for good to a newer one on another node, and a name that is given again here is later than all that is known of it", () => {
+void test("a snapshot permanently loses its name to a newer one on another node, and a name assigned again here gets a later time than all known records", () => {
   using place = temporary();
   const first = openRecords(place.path, { quarantine });
   first.snapshots.add({ ...snapshot, createdAtWallMs: 5 }, "mine");
-  const told: NameRecord[][] = [];
-  first.snapshots.names.watch((records) => told.push([...records]));
+  const notified: NameRecord[][] = [];
+  first.snapshots.names.watch((records) => notified.push([...records]));
   const elsewhere = { name: "mine:default", atMs: 9000, snapshotID: "snap9", nodeID: "node-b" };
   const { changed, unnamed } = first.snapshots.settle([elsewhere, { ...elsewhere, name: "other:v1" }]);
   assert.deepEqual([changed, unnamed.map(({ snapshotID, names }) => [snapshotID, names])], [2, [["snap1", []]]]);
@@ -112,7 +112,7 @@ void test("a snapshot loses its name for good to a newer one on another node, an
   assert.deepEqual([snapshots.find("mine"), snapshots.find("snap1")?.names, snapshots.names.get("mine:default")], [undefined, [], elsewhere]);
   snapshots.settle([{ ...elsewhere, atMs: 9001, snapshotID: "" }]);
   assert.equal(snapshots.find("mine"), undefined);
-  // This machine's clock is behind the other one's.
+  // This machine's clock is behind that of the other node.
   snapshots.add({ ...snapshot, snapshotID: "snap2", createdAtWallMs: 6 }, "mine");
   assert.deepEqual(snapshots.names.get("mine:default"), { name: "mine:default", atMs: 9002, snapshotID: "snap2", nodeID: "" });
   snapshots.remove("snap2");
@@ -121,12 +121,12 @@ void test("a snapshot loses its name for good to a newer one on another node, an
   assert.deepEqual(third.snapshots.names.get("mine:default"), { name: "mine:default", atMs: 9003, snapshotID: "", nodeID: "" });
   third.close();
   assert.deepEqual(
-    told.flat().map(({ name }) => name),
+    notified.flat().map(({ name }) => name),
     ["mine:default", "other:v1"],
   );
 });
 
-void test("names that an earlier version gave are known after an upgrade, those that were lost since before a downgrade stay lost", () => {
+void test("names assigned by an earlier version are known after an upgrade, and names lost before a downgrade stay lost", () => {
   using place = temporary();
   const first = openRecords(place.path, { quarantine });
   first.snapshots.add({ ...snapshot, createdAtWallMs: 5 }, "kept");

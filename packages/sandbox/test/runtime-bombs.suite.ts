@@ -1,4 +1,4 @@
-// Programs that take all they can of one thing, for every driver with limits: only they are ended or refused.
+// Programs that exhaust one resource, for every driver with limits: only they are killed or refused.
 import assert from "node:assert/strict";
 import { until } from "@svc/harness/until.ts";
 import type { Limits, RuntimeHandle, RuntimeName } from "@svc/sandbox/runtime/runtime.ts";
@@ -7,10 +7,10 @@ import { type Fixture, openFixture, type Ran, run } from "./runtime-fixture.ts";
 type It = (sentence: string, body: () => Promise<void>) => void;
 
 const limits: Limits = { cpuCount: 2, memoryMB: 384, diskSizeMB: 64, pids: 300 };
-/** A bomb that neither ends nor is refused is stopped by the test: what counts is the sandbox afterwards. */
+/** A bomb that neither ends nor is refused is stopped by the test: the state of the sandbox afterwards is what counts. */
 const BOMB_LIMIT_S = 60;
 
-/** Python, since each shape is a few lines of it; a program that gets its refusal as an exception ends with it. */
+/** Uses Python, since each shape needs only a few lines of it; a refusal raises an exception that ends the program. */
 const python = (program: string) => `timeout -s KILL ${BOMB_LIMIT_S} python3 -c '${program}'`;
 
 const full = (open: string, fill: string) => `
@@ -26,7 +26,7 @@ while True:
 type Shape = {
   readonly what: string;
   readonly command: string;
-  /** It ends by itself: a limit stops it, which is then counted. Others may stop at a limit that the kernel has for each user or system. */
+  /** Says whether a limit of the sandbox stops it, which is then counted. Others may stop at a limit that the kernel has per user or system. */
   readonly isCounted: (name: RuntimeName) => boolean;
 };
 
@@ -35,12 +35,12 @@ const inGvisor = (name: RuntimeName) => name === "gvisor";
 
 const shapes: readonly Shape[] = [
   {
-    what: "a program that forks without end",
+    what: "a program that forks endlessly",
     command: `i=0; while [ $i -lt ${limits.pids * 4} ]; do sleep 20 >/dev/null 2>&1 & i=$((i+1)); done; echo all`,
     isCounted: always,
   },
   {
-    what: "a program that starts threads without end",
+    what: "a program that starts threads endlessly",
     command: python("import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()"),
     isCounted: always,
   },
@@ -96,7 +96,7 @@ async function prepared(fixture: Fixture): Promise<RuntimeHandle> {
   return handle;
 }
 
-/** As a user would see it: a command is tried until it works. */
+/** Retries a command until it works, as a user would. */
 async function worksOn(fixture: Fixture, handle: RuntimeHandle): Promise<void> {
   const { stdout } = await until("a command works", async () => {
     assert.equal(fixture.runtime.isAlive(handle), true, "the sandbox lives");
@@ -108,7 +108,7 @@ async function worksOn(fixture: Fixture, handle: RuntimeHandle): Promise<void> {
 
 export function bombTests(name: RuntimeName, it: It): void {
   for (const { what, command, isCounted } of shapes) {
-    it(`${what} is ended or refused alone; the sandbox, its files and its other programs live, and it is told why`, async () => {
+    it(`${what} is killed or refused alone; the sandbox, its files and its other programs survive, and the reason is counted`, async () => {
       await using fixture = await openFixture(name);
       const handle = await prepared(fixture);
       const ended = await run(handle, command).catch((error: Error): Ran => ({ exitCode: -1, stdout: "", stderr: error.message }));
@@ -121,7 +121,7 @@ export function bombTests(name: RuntimeName, it: It): void {
     });
   }
 
-  it("shells that fork without end leave envd its own forks, and their end gives everything back", async () => {
+  it("shells that fork endlessly leave envd able to fork, and their end frees everything", async () => {
     await using fixture = await openFixture(name);
     const handle = await prepared(fixture);
     const bomb = run(handle, "b() { b | b & }; b >/dev/null 2>&1; sleep 5").catch(() => {});

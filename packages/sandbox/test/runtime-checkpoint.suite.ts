@@ -1,4 +1,4 @@
-// Freezing, checkpointing and starting from checkpoints, for every driver: what each keeps, and what is left when it goes wrong.
+// Freezing, checkpointing and starting from checkpoints, for every driver: the files each keeps, and the rest after a failure.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { mkdirSync, readdirSync, statSync, truncateSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ type It = (sentence: string, body: () => Promise<void>) => void;
 
 const FROZEN_MS = 700;
 
-/** Every kind of file that a checkpoint must bring back, and one line for each that says what it is. */
+/** Makes every kind of file that a checkpoint must restore; `showFiles` prints a line for each. */
 const makeFiles = (at: string) => `cd ${at}; mkdir -p x/deep /tmp/keep; echo one >x/a; ln x/a x/b; ln -s a x/l; mkfifo x/p
 cp /bin/true x/suid; chmod 4755 x/suid; dd if=/dev/urandom of=x/deep/bytes bs=64k count=20 2>/dev/null; chmod 600 x/deep/bytes
 dd if=/dev/zero of=x/sparse bs=1 count=1 seek=200M 2>/dev/null; echo t >/tmp/keep/t; touch -d @1000000000 x/a; rm -r /usr/share/doc/bash; rm /etc/issue`;
@@ -23,7 +23,7 @@ const showFiles = (
 ) => `cd ${at}; find . /tmp -printf '%p %y %m %n %s %l\\n' | grep -v '^/tmp d' | sort; stat -c %Y x/a; [ x/a -ef x/b ] && echo linked
 sha256sum x/deep/bytes x/sparse; ls -d /usr/share/doc/bash /etc/issue 2>/dev/null; cat /tmp/keep/t; ls /usr/share/doc | sha256sum`;
 
-/** `at`: a folder that the sandbox may write. */
+/** `at` is a folder that the sandbox may write. */
 export function fileRounds(name: RuntimeName, at: string, it: It, rounds: number): void {
   it(`${rounds} rounds of pausing with files alone lose none`, async () => {
     await using fixture = await openFixture(name);
@@ -45,18 +45,18 @@ export function fileRounds(name: RuntimeName, at: string, it: It, rounds: number
 }
 
 export function checkpointTests(name: RuntimeName, expected: Expected, it: It): void {
-  // A plain user's sandbox changes no file of a template that belongs to somebody else.
+  // A plain user's sandbox cannot change files of a template that another user owns.
   const at = expected.users ? "/opt" : "/home/user";
   fileRounds(name, at, it, 4);
 
-  it("files come back from a checkpoint as they were, deletions too, and the checkpointed sandbox goes on", async () => {
+  it("files are restored from a checkpoint unchanged, including deletions, and the checkpointed sandbox continues", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, `${makeFiles(at)}; nohup sleep 1000 >/dev/null 2>&1 & until pgrep -x sleep >/dev/null; do sleep 0.05; done`);
     const shown = await run(handle, showFiles(at));
     assert.match(shown.stdout, /linked/);
     const from = await fixture.checkpoint(handle, "filesystem");
-    assert.equal((await run(handle, `echo more >>${at}/x/deep/bytes; pgrep -c sleep`)).stdout, "1\n", "it goes on");
+    assert.equal((await run(handle, `echo more >>${at}/x/deep/bytes; pgrep -c sleep`)).stdout, "1\n", "it continues");
     const bootID = randomUUID();
     const child = await fixture.start({ from, bootID, hostname: "child" });
     assert.deepEqual(await run(child, showFiles(at)), shown);
@@ -83,7 +83,7 @@ export function checkpointTests(name: RuntimeName, expected: Expected, it: It): 
     assert.equal((await run(grandchild, "cat /tmp/file; stat -c %a /tmp")).stdout, "kept\n1777\n");
   });
 
-  it("a frozen sandbox stands still until it is thawed, however often either is asked for", async () => {
+  it("a frozen sandbox is stopped until it is thawed, however often either is requested", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     const gaps = `import time
@@ -118,7 +118,7 @@ while True:
     assert.deepEqual(answers, [`${sum}one\n`, `${sum}two\n`, `${sum}three\n`]);
   });
 
-  it("a checkpoint that cannot be is refused by name, and writes nothing", async () => {
+  it("an impossible checkpoint is refused by name, and writes nothing", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     if (!fixture.runtime.checkpoints.has("memory")) {
@@ -165,7 +165,7 @@ while True:
 
   if (!isRoot) return;
 
-  it("a checkpoint onto a full disk fails as such, leaves nothing, and the sandbox runs on", async () => {
+  it("a checkpoint onto a full disk fails as such, leaves nothing, and the sandbox continues", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, `dd if=/dev/urandom of=${at}/bytes bs=1M count=8 2>/dev/null`);

@@ -1,9 +1,9 @@
-// What a driver is expected to do; the suites read it.
+// The abilities that a driver is expected to have; the suites read it.
 
 export type Expected = {
-  /** Memory, CPU and processes are bounded by control groups. */
+  /** Control groups bound memory, CPU and processes. */
   readonly limits: boolean;
-  /** envd can run commands as another user than root. */
+  /** envd can run commands as a user other than root. */
   readonly users: boolean;
   readonly sudo: boolean;
 };

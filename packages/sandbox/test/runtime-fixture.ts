@@ -1,4 +1,4 @@
-// What the runtime suite stands on: a home, a slot of the test's own, an image, envd, and commands run through it.
+// The basis of the runtime suite: a home, the test's own network slot, an image, envd, and commands run through it.
 import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
@@ -22,9 +22,9 @@ export type Fixture = AsyncDisposable & {
   readonly home: string;
   readonly spawner: Spawner;
   spec(changes?: Partial<StartSpec>): StartSpec;
-  /** Started and healthy. */
+  /** Starts a sandbox and waits until it is healthy. */
   start(changes?: Partial<StartSpec>): Promise<RuntimeHandle>;
-  /** An empty directory of the home. */
+  /** Makes an empty directory in the home. */
   folder(): string;
   checkpoint(handle: RuntimeHandle, kind: CheckpointKind): Promise<Checkpoint>;
 };
@@ -42,7 +42,7 @@ export function image(template = "base"): RootImage {
 let nextSlot = process.pid % 50;
 let nextID = 0;
 
-/** Eight fixed and twelve counted characters: ids of one test share a long prefix. */
+/** Eight fixed and twelve counted characters, so that the ids of one test share a long prefix. */
 export function newRuntimeID(): string {
   nextID += 1;
   return `rt${String(process.pid).padStart(8, "0")}${String(nextID).padStart(10, "0")}`;
@@ -95,13 +95,13 @@ export async function openFixture(name: RuntimeName): Promise<Fixture> {
   };
 }
 
-/** A namespace and a veth with no way out; the product's own networks are tested elsewhere. */
+/** Makes a namespace and a veth without a route to the outside; other tests cover the product's own networks. */
 function makeSlot(runtime: RuntimeName): NetworkSlot {
-  removeLeftovers();
+  removeStaleSlots();
   for (;;) {
     nextSlot += 1;
     const name = `rt${process.pid}x${nextSlot}`;
-    // The drivers' test files run at the same time.
+    // The drivers' test files run concurrently.
     const block = `10.${232 + 4 * ["gvisor", "runc", "bubblewrap"].indexOf(runtime) + (process.pid % 4)}.${nextSlot % 250}`;
     const slot = {
       index: nextSlot,
@@ -115,15 +115,15 @@ function makeSlot(runtime: RuntimeName): NetworkSlot {
     const script = `set -e; ip netns add $1; ip link add $1 type veth peer name eth0 netns $1; ip addr add $3/30 dev $1; ip link set $1 up
     ip -n $1 addr add $2/30 dev eth0; ip -n $1 link set eth0 up; ip -n $1 link set lo up; ip -n $1 route add default via $3`;
     execFileSync("sh", ["-c", script, "sh", name, slot.guestAddress, slot.gatewayAddress], { stdio: "ignore" });
-    // Of two interfaces with one address only the first is reached: another test process may have taken it.
+    // If two interfaces have one address, only the first is reached, so another test process may have taken the address.
     const owners = Object.values(networkInterfaces()).filter((addresses) => addresses?.some(({ address }) => address === slot.gatewayAddress));
     if (owners.length === 1) return slot;
     removeSlot(slot);
   }
 }
 
-/** Of test processes that were killed. */
-function removeLeftovers(): void {
+/** Removes slots of test processes that were killed. */
+function removeStaleSlots(): void {
   for (const netns of existsSync("/run/netns") ? readdirSync("/run/netns") : []) {
     const pid = /^rt(\d+)x\d+$/.exec(netns)?.[1];
     if (pid !== undefined && !existsSync(`/proc/${pid}`)) removeSlot({ netns, veth: netns });
@@ -172,7 +172,7 @@ export function healthy(handle: RuntimeHandle): Promise<boolean> {
 
 export type Ran = { readonly exitCode: number; readonly stdout: string; readonly stderr: string };
 
-/** A shell command through envd's own protocol. */
+/** Runs a shell command through envd's own protocol. */
 export async function run(handle: RuntimeHandle, command: string, user = "root", signal?: AbortSignal): Promise<Ran> {
   const message = Buffer.from(JSON.stringify({ process: { cmd: "/bin/sh", args: ["-c", command] }, stdin: false }));
   const head = Buffer.alloc(5);
@@ -194,7 +194,7 @@ export async function run(handle: RuntimeHandle, command: string, user = "root",
   return { exitCode, stdout, stderr };
 }
 
-/** All that the kernel and the disk still have of a home's sandboxes; nothing, where all were destroyed. */
+/** Returns everything in the kernel and on the disk that belongs to a sandbox; empty if it was destroyed completely. */
 export function remains(home: string, runtimeID: string): string[] {
   const found: string[] = [];
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {

@@ -1,4 +1,4 @@
-// What is left when runsc itself is killed in the middle of a verb: a sandbox that runs, or that is known to stand still.
+// The state after runsc itself is killed in the middle of a verb: the sandbox runs, or is known to be stopped.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,28 +9,28 @@ import { openFixture, run } from "./runtime-fixture.ts";
 
 type It = (sentence: string, body: () => Promise<void>) => void;
 
-/** Moments after a verb began at which its program is killed; the verbs take 10 to 100 ms on a quiet machine. */
+/** Times after a verb's start at which its program is killed; the verbs take 10 to 100 ms on a quiet machine. */
 const KILL_AFTER_MS = [0, 3, 8, 15, 30, 60];
 const LOOK_EVERY_MS = 1;
 const LOOK_FOR_MS = 5_000;
 
 export function killedTests(name: RuntimeName, it: It): void {
-  it("a freeze or a thaw that was cut off before or after its work is found out", async () => {
+  it("the state after a freeze or thaw that was cut off before or after its work is determined", async () => {
     await using fixture = await openFixture(name);
     const { freeze, thaw } = fixture.runtime;
     const handle = await fixture.start();
-    // Written before the kernel inside is asked; a write that was cut off leaves it empty.
+    // The mark is written before the kernel inside is called; a write that was cut off leaves it empty.
     const cutOff = (mark: string) => writeFileSync(join(handle.directory, "freezing"), mark);
     for (const mark of ["unknown", ""]) {
       cutOff(mark);
       await freeze(handle);
       cutOff(mark);
-      // Stopped twice, it would need to be let go twice.
+      // A sandbox stopped twice would need to be resumed twice.
       await freeze(handle);
       await thaw(handle);
       assert.equal((await run(handle, "echo runs")).stdout, "runs\n");
       cutOff(mark);
-      // Let go once too often, it would end.
+      // A sandbox resumed once too often would end.
       await thaw(handle);
       assert.equal((await run(handle, "echo runs")).stdout, "runs\n");
       await freeze(handle);
@@ -69,7 +69,7 @@ export function killedTests(name: RuntimeName, it: It): void {
   });
 }
 
-/** Waits for the program to show up, then a little, then kills it; one that ends too soon is missed. */
+/** Waits for the program to start, then a little longer, then kills it; a program that ends too soon is missed. */
 async function killClient(home: string, verb: string, runtimeID: string, afterMs: number): Promise<void> {
   const end = performance.now() + LOOK_FOR_MS;
   while (performance.now() < end) {
@@ -85,8 +85,8 @@ async function killClient(home: string, verb: string, runtimeID: string, afterMs
 
 function isClient(pid: number, home: string, verb: string, runtimeID: string): boolean {
   try {
-    const words = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0");
-    return words[1]?.startsWith(`--root=${home}/`) === true && words[2] === verb && words.includes(runtimeID);
+    const argv = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0");
+    return argv[1]?.startsWith(`--root=${home}/`) === true && argv[2] === verb && argv.includes(runtimeID);
   } catch {
     return false;
   }

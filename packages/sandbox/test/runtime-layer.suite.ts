@@ -1,4 +1,4 @@
-// Layers that sandboxes are exported as, for every driver: laid over the template, they show what the sandbox showed.
+// Exported layers of sandboxes, for every driver: mounted over the template, they show the same files as the sandbox.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -22,9 +22,9 @@ try:
     open('/opt/x/acl', 'w').close(); os.setxattr('/opt/x/acl', 'system.posix_acl_access', acl)
 except OSError as error: print('not here:', error)
 X
-find /opt -exec touch -h -d @1000000000 {} +`; // gVisor's archive knows whole seconds
+find /opt -exec touch -h -d @1000000000 {} +`; // gVisor's archive stores whole seconds
 
-/** All that is kept of every file in these directories. Link counts of directories and their sizes are the file system's own affair. */
+/** Prints all preserved properties of every file in these directories. Link counts and sizes of directories depend on the file system. */
 const show = `import os, sys, hashlib
 root = sys.argv[1]
 seen = {}
@@ -41,7 +41,7 @@ for top in ('usr/share/doc', 'opt', 'etc'):
 `;
 
 export function layerTests(name: RuntimeName, it: It): void {
-  // A plain user's overlay file system has marks of its own, which only he can mount.
+  // A plain user's overlay file system uses other marks, and only that user can mount it.
   if (!isRoot) return;
 
   it("an exported layer over the template shows what the sandbox showed", async () => {
@@ -53,7 +53,7 @@ export function layerTests(name: RuntimeName, it: It): void {
     const layer = fixture.folder();
     await fixture.runtime.exportLayer(handle, layer);
     assert.ok(!readdirSync(join(layer, "etc")).some((file) => ["hosts", "hostname", "resolv.conf", "machine-id"].includes(file)));
-    assert.equal((await run(handle, "echo goes on")).stdout, "goes on\n");
+    assert.equal((await run(handle, "echo continues")).stdout, "continues\n");
 
     const merged = join(fixture.home, "merged");
     const scriptFile = join(fixture.home, "show.py");
@@ -66,12 +66,12 @@ export function layerTests(name: RuntimeName, it: It): void {
       assert.deepEqual(
         outside.filter((line) => !inside.includes(line)),
         [],
-        "nothing is there that was not",
+        "no file is added",
       );
       assert.deepEqual(
         inside.filter((line) => !outside.includes(line)),
         [],
-        "nothing is missing",
+        "no file is missing",
       );
       assert.ok(inside.some((line) => line.includes("user.bytes")) && inside.length > 500);
     } finally {

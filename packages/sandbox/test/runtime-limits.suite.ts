@@ -11,24 +11,24 @@ import { healthy, openFixture, remains, run, smallLimits } from "./runtime-fixtu
 
 type It = (sentence: string, body: () => Promise<void>) => void;
 
-/** Where the host's kernel ends programs; gVisor's own does before. */
+/** Returns the limit at which the host's kernel kills programs; gVisor's own kernel kills them earlier. */
 export const groupMemoryBytes = (name: RuntimeName, limits: Limits) => (name === "gvisor" ? hardMemoryBytes(limits) : limits.memoryMB * 2 ** 20);
 
-/** Touches every page of an array that grows without end. */
+/** Touches every page of an array that grows forever. */
 const memoryBomb = `python3 -c "
 held = []
 while True: held.append(bytearray(16 * 1024 * 1024))
 "`;
 
 export function limitTests(name: RuntimeName, expected: Expected, it: It): void {
-  it("a full disk answers ENOSPC, and the sandbox works on", async () => {
+  it("a full disk answers ENOSPC, and the sandbox still works", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     const over = await run(handle, `dd if=/dev/zero of=/big bs=1M count=${smallLimits.diskSizeMB + 20}`);
     assert.match(over.stderr, /No space left on device/);
     assert.match((await run(handle, "dd if=/dev/zero of=/tmp/more bs=1M count=8")).stderr, /No space left on device/, "/tmp counts too");
     assert.equal(await healthy(handle), true);
-    // A mapping that cannot be backed must end its program at most, not the sandbox.
+    // A mapping without backing may kill its program, but never the sandbox.
     await run(
       handle,
       `python3 -c "
@@ -41,7 +41,7 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
     assert.equal((await run(handle, "rm -f /big /tmp/more /mapped; echo again >/file && cat /file")).stdout, "again\n");
   });
 
-  it("a user who forks without end reaches the limit; envd and other sandboxes answer", async () => {
+  it("a user who forks endlessly reaches the limit; envd and other sandboxes answer", async () => {
     await using fixture = await openFixture(name);
     const [handle, neighbour] = [await fixture.start(), await fixture.start()];
     const user = expected.users ? "user" : "root";
@@ -55,7 +55,7 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
 
   if (!expected.limits) return;
 
-  it("a program that takes more memory than there is gets killed; the sandbox and its neighbours live", async () => {
+  it("a program that takes more memory than the limit is killed; the sandbox and its neighbours survive", async () => {
     await using fixture = await openFixture(name);
     const [handle, neighbour] = [await fixture.start(), await fixture.start()];
     assert.equal((await run(handle, memoryBomb)).exitCode, 137);
@@ -65,18 +65,18 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
     assert.equal(await fixture.runtime.deathReason(neighbour), "crashed", "no such death there");
   });
 
-  it("when the kernel ends the first process for want of memory, the sandbox is dead and the reason is oom", async () => {
+  it("when the kernel kills the first process for lack of memory, the sandbox is dead and the reason is oom", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
-    writeFileSync(`/proc/${handle.pid}/oom_score_adj`, "1000"); // it shall be chosen
+    writeFileSync(`/proc/${handle.pid}/oom_score_adj`, "1000"); // makes the kernel choose this process
     if (name === "gvisor") {
-      // Its own kernel ends the program before the host's has to: the host is given less than was agreed.
+      // gVisor's own kernel kills the program before the host's has to, so the host's limit is set below it.
       const { layout, memoryFiles } = openCgroups(fixture.home);
       const { usage } = memoryFiles(handle.runtimeID);
       const limit = join(dirname(usage), layout.version === 1 ? "memory.limit_in_bytes" : "memory.max");
       writeFileSync(limit, String(Number(readFileSync(usage, "utf8")) + 32 * 2 ** 20));
     }
-    // A network stack that dies says no goodbye: the answer would be waited for in vain.
+    // A killed network stack closes no connection, so the answer would never arrive.
     const abandoned = new AbortController();
     const bomb = run(handle, `echo 0 >/proc/self/oom_score_adj; ${memoryBomb}`, "root", abandoned.signal).catch(() => {});
     await until("the sandbox is seen dead", () => (fixture.runtime.isAlive(handle) ? undefined : true));
@@ -87,7 +87,7 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
     assert.deepEqual(remains(fixture.home, handle.runtimeID), []);
   });
 
-  it("limits of CPU, memory and processes stand in the control group before the first process runs", async () => {
+  it("limits of CPU, memory and processes are set in the control group before the first process runs", async () => {
     await using fixture = await openFixture(name);
     const limits = { ...smallLimits, cpuCount: 2, memoryMB: 300 };
     const handle = await fixture.start({ limits });
@@ -101,7 +101,7 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
     for (const entrance of cgroups.entrances(handle.runtimeID)) assert.ok(readFileSync(entrance, "utf8").split("\n").includes(String(handle.pid)), entrance);
     const ofAll = join(cgroups.layout.roots.get("cpu") ?? "", path, "..");
     const [share, usual] = cgroups.layout.version === 1 ? ["cpu.shares", 1024] : ["cpu.weight", 100];
-    // All sandboxes together have little of the processors, and weigh as much as a session of the host.
+    // All sandboxes together use little of the processors, and have the weight of one session of the host.
     await until("they weigh as much", () => (Number(readFileSync(join(ofAll, share), "utf8")) === usual ? true : undefined));
     if (name === "gvisor") assert.match((await run(handle, "grep MemTotal /proc/meminfo")).stdout, new RegExp(`\\b${300 * 1024} kB`));
   });

@@ -1,4 +1,4 @@
-// Checkpoints with memory: programs go on where they stood, in the same sandbox or in copies of it.
+// Checkpoints with memory: programs continue where they stopped, in the same sandbox or in copies of it.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -10,7 +10,7 @@ import { groupMemoryBytes } from "./runtime-limits.suite.ts";
 
 type It = (sentence: string, body: () => Promise<void>) => void;
 
-/** Holds random bytes in memory alone and a count; says both, and nothing else could know them. */
+/** Keeps random bytes in memory only and a counter, and prints a checksum of both that no other program could know. */
 const keeper = `cat >/opt/keeper.py <<'X'
 import hashlib, os, signal, time
 held = [os.urandom(1 << 20) for _ in range(20)]
@@ -40,7 +40,7 @@ export function memoryRounds(name: RuntimeName, it: It, rounds: number): void {
       handle = await fixture.start({ from, bootID });
       const [again, count] = (await run(handle, "cat /tmp/said")).stdout.split(" ");
       assert.equal(again, sum, `round ${round}`);
-      assert.ok(Number(count) >= last, "it counts on");
+      assert.ok(Number(count) >= last, "it continues to count");
       last = Number(count);
       assert.equal((await run(handle, "cat /tmp/keeper.pid /proc/sys/kernel/random/boot_id")).stdout, `${pid}${bootID}\n`);
     }
@@ -51,7 +51,7 @@ export function memoryRounds(name: RuntimeName, it: It, rounds: number): void {
 export function memoryTests(name: RuntimeName, it: It): void {
   memoryRounds(name, it, 4);
 
-  it("copies of one checkpoint run side by side with their own name, boot id and randomness, and the right clock", async () => {
+  it("copies of one checkpoint run concurrently with their own name, boot id and randomness, and the right clock", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, keeper);
@@ -76,7 +76,7 @@ export function memoryTests(name: RuntimeName, it: It): void {
     assert.equal((await run(handle, "ls /opt; kill -0 $(cat /tmp/keeper.pid) && echo alive")).stdout, "keeper.py\nalive\n");
   });
 
-  it("a restored sandbox stands under its own limits of memory and disk", async () => {
+  it("a restored sandbox has its own limits of memory and disk", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, "dd if=/dev/urandom of=/opt/bytes bs=1M count=30 2>/dev/null");
@@ -85,10 +85,10 @@ export function memoryTests(name: RuntimeName, it: It): void {
     const use = await fixture.runtime.usage(child);
     assert.equal(use.memoryLimitBytes, groupMemoryBytes(name, smallLimits));
     assert.ok(use.memoryBytes > 2 ** 20 && use.diskBytes >= 30 * 2 ** 20 && use.diskBytes <= smallLimits.diskSizeMB * 2 ** 20, JSON.stringify(use));
-    const room = smallLimits.diskSizeMB - 30;
-    const fits = await run(child, `dd if=/dev/zero of=/fits bs=1M count=${room - 8} && rm /fits`);
+    const freeMB = smallLimits.diskSizeMB - 30;
+    const fits = await run(child, `dd if=/dev/zero of=/fits bs=1M count=${freeMB - 8} && rm /fits`);
     assert.equal(fits.exitCode, 0, fits.stderr);
-    const over = await run(child, `dd if=/dev/zero of=/over bs=1M count=${room + 8}; rm /over`);
+    const over = await run(child, `dd if=/dev/zero of=/over bs=1M count=${freeMB + 8}; rm /over`);
     assert.match(over.stderr, /No space left on device/);
     const bomb = await run(child, `python3 -c "held = []\nwhile True: held.append(bytearray(16 << 20))"`);
     assert.equal(bomb.exitCode, 137);
@@ -111,7 +111,7 @@ export function memoryTests(name: RuntimeName, it: It): void {
     assert.equal((await fixture.runtime.limitHits(child)).memoryKills, 0);
   });
 
-  it("a copy's connections to elsewhere are at an end, those within it go on, and the parent keeps all", async () => {
+  it("a copy's outside connections are closed, those inside it continue, and the parent keeps all of its own", async () => {
     await using fixture = await openFixture(name);
     const spec = fixture.spec();
     const sockets = new Set<Socket>();
@@ -142,15 +142,15 @@ for work in (outside, within): threading.Thread(target=work).start()`;
         handle,
         `cat >/opt/p.py <<'X'\n${program}\nX\nnohup python3 /opt/p.py >/dev/null 2>&1 & while [ ! -s /tmp/outside -o ! -s /tmp/within ]; do sleep 0.05; done`,
       );
-      for (let round = 0; round < 2; round++) await fixture.checkpoint(handle, "memory"); // more than one must not hurt the parent
+      for (let round = 0; round < 2; round++) await fixture.checkpoint(handle, "memory"); // several checkpoints must not harm the parent
       const from = await fixture.checkpoint(handle, "memory");
       const child = await fixture.start({ from });
-      await until("the copy's program is told", async () => ((await run(child, "cat /tmp/outside")).stdout === "ended" ? true : undefined));
+      await until("the copy's program sees the end", async () => ((await run(child, "cat /tmp/outside")).stdout === "ended" ? true : undefined));
       const counts = async () => Number((await run(child, "cat /tmp/within")).stdout);
       const before = await counts();
-      await until("the connection within the copy goes on", async () => ((await counts()) > before ? true : undefined));
+      await until("the connection within the copy continues", async () => ((await counts()) > before ? true : undefined));
       for (const socket of sockets) socket.write("more");
-      await until("the parent's goes on", async () => ((await run(handle, "cat /tmp/outside")).stdout === "more" ? true : undefined));
+      await until("the parent's continues", async () => ((await run(handle, "cat /tmp/outside")).stdout === "more" ? true : undefined));
       assert.equal(sockets.size, 1, "the copy made none of its own");
     } finally {
       for (const socket of sockets) socket.destroy();

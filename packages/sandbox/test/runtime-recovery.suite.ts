@@ -1,4 +1,4 @@
-// What is left after a failed start or a killed starter, for every driver: nothing that list and destroy do not find.
+// The state after a failed start or a killed starter, for every driver: list and destroy find everything that is left.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -16,7 +16,7 @@ import { healthy, isRoot, openFixture, remains, run, smallLimits } from "./runti
 type It = (sentence: string, body: () => Promise<void>) => void;
 
 const CLEARED_BOUND_MS = 10_000;
-/** Moments, after its beginning, at which a start is cut off; the whole takes 40 to 150 ms. */
+/** Times after its beginning at which a start is cut off; a complete start takes 40 to 150 ms. */
 const KILL_AFTER_MS = [15, 40, 80, 120];
 
 const childrenOf = (pid: number): number[] => readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
@@ -25,7 +25,7 @@ export function recoveryTests(name: RuntimeName, it: It): void {
   const again = (fixture: { home: string; spawner: Parameters<typeof openRuntime>[1]["spawner"] }) =>
     openRuntime(name, { home: fixture.home, spawner: fixture.spawner, log: openLog("runtime-test", "silent"), programs: { runsc: process.env["SVC_RUNSC"] } });
 
-  it("a start that fails says why and leaves nothing", async () => {
+  it("a failed start gives its reason and leaves nothing", async () => {
     await using fixture = await openFixture(name);
     const missing = fixture.spec({ image: { rootfs: "/nowhere/rootfs", binds: [] } });
     await assert.rejects(
@@ -44,7 +44,7 @@ export function recoveryTests(name: RuntimeName, it: It): void {
     for (const { runtimeID } of [missing, badEnvd]) assert.deepEqual(remains(fixture.home, runtimeID), []);
   });
 
-  it("sandboxes outlive the process that started them; the next one finds, uses and ends them", async () => {
+  it("sandboxes survive the process that started them; the next process finds, uses and destroys them", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, "echo kept >/kept");
@@ -58,7 +58,7 @@ export function recoveryTests(name: RuntimeName, it: It): void {
     assert.deepEqual(remains(fixture.home, record.runtimeID), []);
   });
 
-  it("what a killed starter left half-made is listed and can be destroyed", async () => {
+  it("a half-made sandbox of a killed starter is listed and can be destroyed", async () => {
     await using fixture = await openFixture(name);
     for (const afterMs of KILL_AFTER_MS) {
       const spec = fixture.spec();
@@ -69,12 +69,12 @@ export function recoveryTests(name: RuntimeName, it: It): void {
           stdio: ["ignore", "pipe", "inherit"],
         },
       );
-      await once(starter.stdout, "data"); // it is about to start the sandbox
+      await once(starter.stdout, "data"); // the starter is about to start the sandbox
       await sleep(afterMs);
       const helpers = childrenOf(starter.pid ?? 0);
       starter.kill("SIGKILL");
       await once(starter, "exit");
-      // The helper that forks for the starter notices its death a moment later, and may have begun one more program by then.
+      // The helper that forks for the starter notices its death a moment later, and may have started one more program by then.
       await eventually(() => helpers.every((pid) => startTicksOf(pid) === undefined), CLEARED_BOUND_MS);
       let clearLooks = 0;
       const clear = async () => {
@@ -91,7 +91,7 @@ export function recoveryTests(name: RuntimeName, it: It): void {
     }
   });
 
-  it("a sandbox whose mark is gone, as after a destroy that a late start overtook, is listed and can be destroyed", async () => {
+  it("a sandbox without its mark, as after a destroy that a late start overtook, is listed and can be destroyed", async () => {
     await using fixture = await openFixture(name);
     const { runtimeID, directory } = await fixture.start();
     rmSync(join(fixture.home, "run", "marks", name, runtimeID));
@@ -110,7 +110,7 @@ export function recoveryTests(name: RuntimeName, it: It): void {
     assert.equal(await healthy(second), true);
   });
 
-  it("five sandboxes start side by side", async () => {
+  it("five sandboxes start concurrently", async () => {
     await using fixture = await openFixture(name);
     const handles = await Promise.all(Array.from({ length: 5 }, () => fixture.start()));
     const answers = await Promise.all(handles.map((handle) => run(handle, "echo $((6*7))")));

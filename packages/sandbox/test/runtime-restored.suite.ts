@@ -1,4 +1,4 @@
-// envd in a restored sandbox, for drivers that keep the memory: what it carried over, and what its new identity changes.
+// envd in a restored sandbox, for drivers that keep the memory: the state it keeps, and the effects of its new identity.
 import assert from "node:assert/strict";
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { once } from "node:events";
@@ -16,7 +16,7 @@ const json = { "content-type": "application/json", "connect-protocol-version": "
 const STOPPED_MS = 4_000;
 
 let nonce = 1;
-async function tellIdentity(handle: RuntimeHandle, identity: object): Promise<void> {
+async function sendIdentity(handle: RuntimeHandle, identity: object): Promise<void> {
   const body = JSON.stringify(identity);
   nonce += 1;
   const text = `svc-init\n${nonce}\n${createHash("sha256").update(body).digest("hex")}`;
@@ -33,7 +33,7 @@ async function ask(handle: RuntimeHandle, method: string, message: object): Prom
 
 type Stream = { readonly sent: ClientRequest; text: string; ended: boolean };
 
-/** A server stream that is left open; its terminal's output comes together in `text`. */
+/** Opens a server stream that stays open; its terminal's output is collected in `text`. */
 async function openStream(handle: RuntimeHandle, method: string, message: object): Promise<Stream> {
   assert.ok(handle.endpoint.kind === "tcp");
   const envelope = Buffer.from(JSON.stringify(message));
@@ -70,7 +70,7 @@ export function restoredTests(name: RuntimeName, it: It): void {
     await using fixture = await openFixture(name);
     const spec = fixture.spec();
     const handle = await fixture.start({ ...spec, envd: envd(spec.envd.binary) });
-    await tellIdentity(handle, { sandboxId: "parent" });
+    await sendIdentity(handle, { sandboxId: "parent" });
     const shell = { process: { cmd: "/bin/bash", args: ["--norc"] }, pty: { size: { cols: 80, rows: 24 } }, tag: "mine" };
     const stream = await openStream(handle, "process.Process/Start", shell);
     const input = (text: string) => ({ process: { tag: "mine" }, input: { pty: btoa(text) } });
@@ -81,11 +81,11 @@ export function restoredTests(name: RuntimeName, it: It): void {
 
     const from = await fixture.checkpoint(handle, "memory");
     const child = await fixture.start({ ...fixture.spec(), envd: envd(spec.envd.binary), from, hostname: "child" });
-    await tellIdentity(child, { sandboxId: "child", hostname: "child" });
+    await sendIdentity(child, { sandboxId: "child", hostname: "child" });
     const again = await openStream(child, "process.Process/Connect", { process: { tag: "mine" } });
     await ask(child, "process.Process/SendInput", input("echo $said $((7*8))\n"));
-    await until("the copy's terminal goes on", () => (again.text.includes("before 56") ? true : undefined));
-    assert.ok(!stream.text.includes("before 56") && !stream.ended, "the parent's is its own");
+    await until("the copy's terminal continues", () => (again.text.includes("before 56") ? true : undefined));
+    assert.ok(!stream.text.includes("before 56") && !stream.ended, "the parent's is separate");
     await run(child, "touch /tmp/watched/new");
     await until("the copy's watcher sees", async () => {
       const { events } = await ask(child, "filesystem.Filesystem/GetWatcherEvents", { watcherId });
@@ -97,7 +97,7 @@ export function restoredTests(name: RuntimeName, it: It): void {
     again.sent.destroy();
   });
 
-  it("what was stopped does not count its stop: time-outs go on with what is left of them, and the clock on the wall is right", async () => {
+  it("the time of a pause does not count: timeouts continue with their remaining time, and the wall clock is right", async () => {
     await using fixture = await openFixture(name);
     const spec = fixture.spec();
     const handle = await fixture.start({ ...spec, envd: envd(spec.envd.binary) });
@@ -126,22 +126,22 @@ export function restoredTests(name: RuntimeName, it: It): void {
     assert.ok(Math.abs(after.boot + after.up - after.wall) <= 2, JSON.stringify(after));
   });
 
-  it("a copy's new identity is in force at once: names, resolver, machine id, and sudo without a wait", async () => {
+  it("a copy's new identity is in force immediately: names, resolver, machine id, and sudo without a wait", async () => {
     await using fixture = await openFixture(name);
     const spec = fixture.spec();
     const handle = await fixture.start({ ...spec, envd: envd(spec.envd.binary), hostname: "parent" });
-    await tellIdentity(handle, { sandboxId: "parent", accessToken: "", envVars: { WHO: "parent" } });
+    await sendIdentity(handle, { sandboxId: "parent", accessToken: "", envVars: { WHO: "parent" } });
     await run(handle, "echo '10.1.1.1 db' >>/etc/hosts");
     const machineId = "0123456789abcdef0123456789abcdef";
     for (const kind of fixture.runtime.checkpoints) {
       const from = await fixture.checkpoint(handle, kind);
       const child = await fixture.start({ ...fixture.spec(), envd: envd(spec.envd.binary), from, hostname: "child" });
       const idle = await openStream(child, "process.Process/Start", { process: { cmd: "/bin/sleep", args: ["1000"] }, tag: "idle", stdin: false });
-      await tellIdentity(child, { sandboxId: "parent", generation: "1" });
+      await sendIdentity(child, { sandboxId: "parent", generation: "1" });
       const identity = { sandboxId: "child", generation: "2", hostname: "child", machineId, nameserver: "10.77.0.1", envVars: { WHO: "child" } };
-      await tellIdentity(child, { ...identity, entropy: btoa("some more"), timestamp: new Date().toISOString() });
-      await until("streams of before are ended", () => (idle.ended ? true : undefined));
-      // By IPv4 alone: nobody is at the resolver that it would ask for the other family.
+      await sendIdentity(child, { ...identity, entropy: btoa("some more"), timestamp: new Date().toISOString() });
+      await until("earlier streams are ended", () => (idle.ended ? true : undefined));
+      // The lookup uses IPv4 only, since no resolver would answer for the other family.
       const { stdout } = await run(
         child,
         "hostname; cat /etc/hostname /etc/machine-id; grep -c parent /etc/hosts; for name in child db; do getent ahostsv4 $name | sed -n 's/STREAM //p'; done; cat /etc/resolv.conf; echo $WHO; pgrep -c sleep",
@@ -153,7 +153,7 @@ export function restoredTests(name: RuntimeName, it: It): void {
         `${kind}: no process was ended`,
       );
       const sudo = await run(child, "sudo -n id -u 2>&1", "user");
-      assert.deepEqual(sudo.stdout, "0\n", "sudo looks its host's name up");
+      assert.deepEqual(sudo.stdout, "0\n", "sudo looks up the host name");
       await fixture.runtime.destroy(child);
     }
   });

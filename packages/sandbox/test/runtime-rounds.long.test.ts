@@ -1,4 +1,4 @@
-// Sandboxes that are paused and go on many times, with memory and with files alone.
+// Sandboxes that are paused and resumed many times, with memory and with files alone.
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { fileRounds } from "./runtime-checkpoint.suite.ts";

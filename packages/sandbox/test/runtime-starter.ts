@@ -1,4 +1,4 @@
-// A process of its own that starts one sandbox and says so just before; the recovery tests kill it.
+// A separate process that starts one sandbox and reports it just before; the recovery tests kill it.
 import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { openRuntime } from "@svc/sandbox/runtime/open-runtime.ts";
@@ -8,7 +8,7 @@ const [name = "", home = "", spec = ""] = process.argv.slice(2);
 const spawner = openSpawner();
 const programs = { runsc: process.env["SVC_RUNSC"] };
 const runtime = await openRuntime(name as RuntimeName, { home, spawner, log: openLog("starter", "silent"), programs });
-// The helper is up before the clock of the test runs.
+// The helper runs before the test starts its timer.
 await spawner.run(["/bin/true"]);
 process.stdout.write("starting\n");
 await runtime.start(JSON.parse(spec) as StartSpec);

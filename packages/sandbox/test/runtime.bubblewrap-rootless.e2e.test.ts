@@ -1,4 +1,4 @@
-// The runtime suite on bubblewrap for a plain user: started again as one where the tests run as root.
+// The runtime suite on bubblewrap for a plain user; if the tests run as root, it is started again as one.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chownSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
@@ -10,12 +10,12 @@ import { needs } from "@svc/harness/needs.ts";
 import { runtimeSuite } from "./runtime.suite.ts";
 import { isRoot, openFixture, run } from "./runtime-fixture.ts";
 
-/** An id that no account has: nothing on the host is its own. */
+/** An id without an account, which owns no file on the host. */
 const PLAIN_ID = 64_321;
 const CHILD_TIMEOUT_MS = 600_000;
 const needed = needs("envd", "base", "bwrap", "unshare");
 
-/** The second test's account, which has ids of its own to give to a sandbox's users, and a template. */
+/** The second test's account, which has a range of ids for a sandbox's users, and a template. */
 const ACCOUNT = "svc-plain";
 const OWN_TEMPLATE = "SVC_TEST_OWN_TEMPLATE";
 const account = `set -e
@@ -30,7 +30,7 @@ chown -hR ${PLAIN_ID}:${PLAIN_ID} "$1/templates"
 shift 2
 exec "$@"`;
 
-/** This file again as a plain user, in a folder that is gone afterwards; `around` is put before it. */
+/** Runs this file again as a plain user, in a temporary folder; `around` is prepended to the command. */
 function runAsPlainUser(around: (folder: string) => readonly string[], more: Readonly<Record<string, string>> = {}): void {
   const folder = mkdtempSync(join(tmpdir(), "svc-plain-"));
   chownSync(folder, PLAIN_ID, PLAIN_ID);

@@ -1,4 +1,4 @@
-// The runtime suite on gvisor, as root, and what only this driver can do: keep the memory.
+// The runtime suite on gvisor, as root, and the tests of memory, which only this driver keeps.
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { runtimeSuite } from "./runtime.suite.ts";

@@ -10,7 +10,7 @@ import { openFixture, remains } from "./runtime-fixture.ts";
 
 runtimeSuite("runc", "runc", { limits: true, users: true, sudo: true }, needs("root", "envd", "base", "runc", "ip"));
 
-void test("runc: a start that was cut off while runc had its program mounted is listed and can be destroyed", needs("root", "runc"), async () => {
+void test("runc: a start that was cut off while runc's program was mounted is listed and can be destroyed", needs("root", "runc"), async () => {
   await using fixture = await openFixture("runc");
   const runtimeID = "halfmade0001";
   const record = join(fixture.home, "run/runc/state", runtimeID);

@@ -1,4 +1,4 @@
-// What every runtime driver must do; run against each of them.
+// The requirements on every runtime driver; run against each of them.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -47,7 +47,7 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.ok(!lines.includes(readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim()));
   });
 
-  it("the template, its binds and envd cannot be changed from inside, the rest can", async () => {
+  it("the template, its binds and envd cannot be changed from inside, all else can", async () => {
     await using fixture = await openFixture(name);
     const host = await fixture.start({ image: image("host") });
     const answer = await run(
@@ -57,11 +57,11 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.match(answer.stdout, /made/);
     assert.equal(answer.stderr.match(/Read-only file system|Permission denied|I\/O error/g)?.length, 3, answer.stderr);
     const other = await fixture.start({ image: image("host") });
-    assert.notEqual((await run(other, "ls /etc/mine")).exitCode, 0, "what one writes, another does not see");
+    assert.notEqual((await run(other, "ls /etc/mine")).exitCode, 0, "a sandbox does not see another's files");
     assert.equal((await run(other, "echo '10.1.2.3 more' >>/etc/hosts && sed -i s/more/less/ /etc/hosts && getent hosts less")).exitCode, 0);
   });
 
-  it("nothing of the host's processes, mounts and files is seen inside", async () => {
+  it("the host's processes, mounts and files are invisible inside", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     const { stdout } = await run(handle, "ls -d /proc/[0-9]* | wc -l; cat /proc/mounts; ls /dev");
@@ -69,12 +69,12 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.ok(!/\/dev\/(vd|sd|nvme|loop)[a-z0-9]* \/(boot|home|root|work)/.test(stdout), stdout);
     assert.ok(!/\b(kmsg|mem|kvm|loop-control)\b/.test(stdout.slice(stdout.lastIndexOf(" / "))), "no devices of the host");
     for (const attempt of ["mount -t tmpfs x /mnt", "unshare -U true", "echo x >/proc/sys/kernel/core_pattern", "echo b >/proc/sysrq-trigger"]) {
-      if (name === "gvisor" && attempt.startsWith("unshare")) continue; // its own kernel's business
+      if (name === "gvisor" && attempt.startsWith("unshare")) continue; // affects its own kernel only
       assert.notEqual((await run(handle, attempt)).exitCode, 0, attempt);
     }
     if (name === "gvisor") return;
     assert.match((await run(handle, "grep Seccomp: /proc/self/status")).stdout, /\b2\b/);
-    // 425 is io_uring_setup on every architecture: a bad address would be its own answer.
+    // 425 is io_uring_setup on every architecture; without the filter it would answer EFAULT.
     const call = `python3 -c "import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(425, 1, 0); print(ctypes.get_errno())"`;
     assert.equal((await run(handle, call)).stdout, "1\n", "the filter answers EPERM");
   });
@@ -93,7 +93,7 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     await fixture.runtime.destroy({ runtimeID: newRuntimeID(), directory: `${fixture.home}/never` });
   });
 
-  it("destroying a sandbox leaves one whose id begins alike", async () => {
+  it("destroying a sandbox leaves another whose id has the same beginning", async () => {
     await using fixture = await openFixture(name);
     const short = "aaaabbbbccccdddd";
     const [one, two] = [await fixture.start({ runtimeID: short }), await fixture.start({ runtimeID: `${short}e` })];
@@ -102,7 +102,7 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.deepEqual(await fixture.runtime.list(), [two.runtimeID]);
   });
 
-  it("a sandbox whose first process is killed is dead at once, and the reason is a crash", async () => {
+  it("a sandbox whose first process is killed is dead immediately, and the reason is a crash", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     signal(handle.pid, "SIGKILL");
@@ -112,7 +112,7 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.deepEqual(remains(fixture.home, handle.runtimeID), []);
   });
 
-  it("a pid that was given to another process does not keep a sandbox alive", async () => {
+  it("a pid that was reused by another process does not keep a sandbox alive", async () => {
     await using fixture = await openFixture(name);
     const handle: RuntimeHandle = { ...(await fixture.start()) };
     assert.equal(isSameProcess({ pid: handle.pid, startTicks: handle.pidStartTicks }), true);
@@ -120,7 +120,7 @@ export function runtimeSuite(name: RuntimeName, label: string, expected: Expecte
     assert.equal(fixture.runtime.isAlive({ ...handle, pid: process.pid }), false);
   });
 
-  it("use is told in bytes and nanoseconds", async () => {
+  it("usage is reported in bytes and nanoseconds", async () => {
     await using fixture = await openFixture(name);
     const handle = await fixture.start();
     await run(handle, "dd if=/dev/zero of=/file bs=1M count=8 2>/dev/null; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done");

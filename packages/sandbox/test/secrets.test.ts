@@ -36,7 +36,7 @@ void test("a node that finds no key generates one with the prefix sdk_, private,
   assert.deepEqual([loadApiKey(sources).secret, loadApiKey(sources).generated], [first.secret, false]);
 });
 
-void test("an API key has 32 to 256 URL-safe characters, and a wrong one is refused with its source", () => {
+void test("an API key has 32 to 256 URL-safe characters, and an invalid one is refused with its source", () => {
   using home = temporary();
   const load = (secret: string) => loadApiKey({ home: home.path, mountedKeyPath: home.mounted, env: { SVC_API_KEY: secret } });
   for (const good of ["a".repeat(32), "a".repeat(256), "Az09._~-".repeat(4)]) assert.equal(load(good).secret, good);
@@ -47,7 +47,7 @@ void test("an API key has 32 to 256 URL-safe characters, and a wrong one is refu
   assert.throws(() => loadApiKey({ home: home.path, mountedKeyPath: home.mounted, env: {} }), /mounted has 5 characters/);
 });
 
-void test("the seed comes from the settings, else is generated once and kept", () => {
+void test("the seed comes from the settings, or is generated once and kept", () => {
   using home = temporary();
   assert.equal(loadSeed(home.path, key("s"), false).secret, key("s"));
   const first = loadSeed(home.path, "", false);
@@ -57,7 +57,7 @@ void test("the seed comes from the settings, else is generated once and kept", (
   assert.throws(() => loadSeed(home.path, "short", false), /seed.*5 characters/);
 });
 
-void test("a lost seed is refused while sandboxes live whose tokens hang on it", () => {
+void test("a lost seed is refused while sandboxes exist whose tokens depend on it", () => {
   using home = temporary();
   assert.throws(() => loadSeed(home.path, "", true), /is missing, but the tokens of existing sandboxes/);
   assert.equal(loadSeed(home.path, key("s"), true).secret, key("s"));
@@ -77,7 +77,7 @@ void test("a new home's keys come from its deployment secret, and stay whatever 
   assert.throws(() => keysOfHome(other.path, join(other.path, "none")), /deployment_secret_file: .*none is not there/);
 });
 
-void test("a home that changes its deployment secret holds the keys that its checkpoints were made under", () => {
+void test("a home that changes its deployment secret keeps the keys under which its checkpoints were made", () => {
   using home = temporary();
   const first = openInitKeys(home.path, "01".repeat(32)).current;
   const keys = openInitKeys(home.path, "02".repeat(32));
@@ -88,7 +88,7 @@ void test("a home that changes its deployment secret holds the keys that its che
   assert.throws(() => keys.signer("somebody else's"), { name: "SANDBOX_START_FAILED", message: /created in another deployment/ });
 });
 
-void test("a damaged key is refused by the name of its file", () => {
+void test("a damaged key is refused with the name of its file", () => {
   using home = temporary();
   const { current } = openInitKeys(home.path, "01".repeat(32));
   const path = join(home.path, "secrets/envd-init-keys", Buffer.from(current, "base64").toString("base64url"));
@@ -98,7 +98,7 @@ void test("a damaged key is refused by the name of its file", () => {
   }
 });
 
-void test("what is sealed opens under the same key for the same purpose alone, and not when it was changed", () => {
+void test("a sealed text opens only with the same key for the same purpose, and only unchanged", () => {
   const sealed = seal("secret", key("k"), "one");
   assert.equal(unseal(sealed, key("k"), "one"), "secret");
   assert.notEqual(seal("secret", key("k"), "one"), sealed);
@@ -113,7 +113,7 @@ void test("what is sealed opens under the same key for the same purpose alone, a
     assert.equal(wrong, undefined);
 });
 
-void test("what a killed start left half-written beside a secret is swept away, and nothing else", () => {
+void test("a killed start's half-written file next to a secret is removed, and nothing else", () => {
   using home = temporary();
   loadSeed(home.path, "", false);
   const left = join(home.path, "secrets/api-key.123.0a1b2c3d");

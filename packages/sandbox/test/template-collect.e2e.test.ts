@@ -1,4 +1,4 @@
-// What templates leave behind and when it goes: by a clock of the test's own.
+// The remains of templates and the times of their removal, on the test's own clock.
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -91,8 +91,8 @@ function ready({ builder }: Templates, name: string, chain: Chain): string {
   return build.buildID;
 }
 
-void describe("what templates no longer need", needs("root", "xxh128sum"), () => {
-  void test("goes after its time: layers and images of builds that no tag names; what a sandbox stands on stays", async () => {
+void describe("collection of templates", needs("root", "xxh128sum"), () => {
+  void test("removes layers and images of untagged builds after a time, unless a sandbox uses them", async () => {
     await using at = await open();
     const { templates, clock, inUse } = at;
     mkdirSync(join(at.home, "base"));
@@ -115,7 +115,7 @@ void describe("what templates no longer need", needs("root", "xxh128sum"), () =>
     assert.equal((await templates.collect()).layers, 2);
   });
 
-  void test("of the build cache are the layers past its bound, the ones used last before the others", async () => {
+  void test("evicts layers of the build cache beyond its bound, the least recently used first", async () => {
     await using at = await open();
     const { templates, clock } = at;
     const { cache } = templates.builder;
@@ -136,7 +136,7 @@ void describe("what templates no longer need", needs("root", "xxh128sum"), () =>
     );
   });
 
-  void test("are uploads that no build has used for a day; one that a waiting build needs stays", async () => {
+  void test("removes uploads that no build has used for a day, unless a waiting build needs them", async () => {
     await using at = await open();
     const { templates, clock } = at;
     const { uploads, builds } = templates.builder;

@@ -1,4 +1,4 @@
-// The login of Amazon's registry: its signature by the published examples, its one call against a server of the test's own.
+// The login of Amazon's registry: its signature by the published examples, and its one call against the test's own server.
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -8,14 +8,14 @@ import { ecrLogin, signature } from "@svc/sandbox/template/ecr.ts";
 const key = { awsAccessKeyId: "AKIDEXAMPLE", awsSecretAccessKey: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", awsRegion: "us-east-1" };
 const host = "123456789012.dkr.ecr.us-east-1.amazonaws.com";
 
-void test("a request is signed as the examples of Signature Version 4 are", () => {
+void test("a request is signed like the examples of Signature Version 4", () => {
   const headers = { host: "example.amazonaws.com", "x-amz-date": "20150830T123600Z" };
   const signed = (method: string) => /Signature=(\w+)$/.exec(signature({ key, service: "service", method, path: "/", headers, body: "" }))?.[1];
   assert.equal(signed("GET"), "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
   assert.equal(signed("POST"), "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b");
 });
 
-void test("an access key becomes the registry's user and password; a refusal says what AWS said; other registries are refused", async () => {
+void test("an access key becomes the registry's user and password; a refusal contains the message of AWS; other registries are refused", async () => {
   let refuses = false;
   const server = createServer((request, response) => {
     assert.match(request.headers.authorization ?? "", /^AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE\/\d{8}\/us-east-1\/ecr\/aws4_request, /);

@@ -1,4 +1,4 @@
-// Layers and images on disk: checksums, damage, stacking, what is collected and what is kept.
+// Layers and images on disk: checksums, damage, stacking, collected and kept ones.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
@@ -41,7 +41,7 @@ function base(home: string) {
 }
 
 void describe("layers", needs("root", "xxh128sum"), () => {
-  void test("stack over a base, the newest on top, and say so after a restart", async () => {
+  void test("stack over a base, the newest on top, and keep their order over a restart", async () => {
     const first = await open();
     const chain = { base: base(first.home), layers: [] as string[] };
     const one = await first.layers.add("one", async (diff) => {
@@ -68,7 +68,7 @@ void describe("layers", needs("root", "xxh128sum"), () => {
     assert.equal(existsSync(image.rootfs), false);
   });
 
-  void test("that change nothing are none, and a failed one leaves nothing", async () => {
+  void test("without a change are not stored, and a failed one leaves nothing", async () => {
     const at = await open();
     const below = base(at.home).rootfs;
     chmodSync(join(below, "etc"), 0o755);
@@ -97,7 +97,7 @@ void describe("layers", needs("root", "xxh128sum"), () => {
     await at.close();
   });
 
-  void test("that are damaged are never mounted: layer and file are named", async () => {
+  void test("that are damaged are never mounted, and the failure names layer and file", async () => {
     const at = await open();
     const made = await at.layers.add("made", async (diff) => {
       mkdirSync(join(diff, "deep/er"), { recursive: true });
@@ -137,7 +137,7 @@ void describe("layers", needs("root", "xxh128sum"), () => {
     await last.close();
   });
 
-  void test("that a kill left half-made are gone at the next start, and one without a description is named", async () => {
+  void test("that a kill left half-made are removed at the next start, and one without a description is reported", async () => {
     const at = await open();
     mkdirSync(join(at.layers.folder, "0123456789abcdef.part/diff"), { recursive: true });
     mkdirSync(join(at.layers.folder, "0123456789abcdee/diff"), { recursive: true });

@@ -1,4 +1,4 @@
-// The templates of templates: names, newest recipe, aliases, half-made ones.
+// Templates made by set-up: names, the newest recipe, aliases, half-made ones.
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -32,7 +32,7 @@ function put(directory: string, folder: string, name: string, createdAt: string,
   renameSync(place, join(directory, folder));
 }
 
-void test("a template is found by name and by id, the newest of one name first, and one made later is seen", () => {
+void test("a template is found by name and by id, the newest of one name first, and later ones are noticed", () => {
   using directory = temporary();
   const templates = openSetupTemplates(directory.path);
   assert.throws(() => templates.find("base"), { name: "TEMPLATE_NOT_FOUND" });
@@ -44,7 +44,7 @@ void test("a template is found by name and by id, the newest of one name first, 
   assert.throws(() => templates.find("nope"), /template 'nope' not found$/);
 });
 
-void test("where base could not be made, base stands for host until it is there", () => {
+void test("if base could not be made, its name refers to host until base exists", () => {
   using directory = temporary();
   put(directory.path, "host-1", "host", "2026-01-01T00:00:00Z", ["/usr"]);
   writeFileSync(join(directory.path, "aliases.json"), JSON.stringify({ base: "host-1" }));
@@ -55,7 +55,7 @@ void test("where base could not be made, base stands for host until it is there"
   assert.equal(templates.find("base").templateID, "base-1");
 });
 
-void test("a half-made template is no template", () => {
+void test("a half-made template is ignored", () => {
   using directory = temporary();
   mkdirSync(join(directory.path, "base-1/rootfs"), { recursive: true });
   writeFileSync(join(directory.path, "base-1/template.json"), '{"name":"base"');

@@ -1,4 +1,4 @@
-// How builds are shown that their clients requested and never started.
+// The display of builds that clients requested and never started.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Build } from "../src/template/build-record.ts";
@@ -27,6 +27,6 @@ void test("a build that its client never started is shown as failed after a quar
     force: false,
     dockerfile: false,
   };
-  assert.equal(shownStatus({ ...build, spec }), "waiting", "it waits in the queue");
+  assert.equal(shownStatus({ ...build, spec }), "waiting", "the build waits in the queue");
   assert.equal(shownStatus({ ...build, status: "ready" }), "ready");
 });

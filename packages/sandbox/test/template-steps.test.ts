@@ -1,5 +1,5 @@
-// What the steps of a build mean, by themselves: variables, folders, owners, keys of the cache.
-// biome-ignore-all lint/suspicious/noTemplateCurlyInString: variables of a Dockerfile are spelled so
+// The meaning of build steps, tested alone: variables, folders, owners, keys of the cache.
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: variables of a Dockerfile use this syntax
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { planFromDockerfile } from "@svc/contract/dockerfile.ts";
@@ -16,7 +16,7 @@ const begin = { env: { PATH: "/bin" }, user: "user", workdir: "/home/user" };
 const step = (type: BuildStep["type"], ...args: string[]): BuildStep => ({ type, args });
 
 void describe("a build's steps", () => {
-  void test("fold variables, user and folder into what later steps see", () => {
+  void test("apply variables, user and folder to later steps", () => {
     const env = foldStep(step("ENV", "A", "1", "PATH", "/x:$PATH", "B", "${A}2 \\$A ${NO:-else}"), begin, []).surroundings.env;
     assert.deepEqual(env, { PATH: "/x:/bin", A: "1", B: "12 $A else" });
     assert.equal(foldStep(step("USER", "me:us"), begin, []).surroundings.user, "me:us");
@@ -31,7 +31,7 @@ void describe("a build's steps", () => {
     assert.deepEqual([run.folders, run.action?.folders.length, run.action?.kind === "run" ? run.action.user : ""], [[], 2, "root"]);
   });
 
-  void test("tell a folder from a file in COPY's destination", () => {
+  void test("distinguish a folder from a file in COPY's destination", () => {
     const target = (text: string) => {
       const { action } = foldStep({ ...step("COPY", "a", text, "", ""), filesHash: "0".repeat(64) }, begin, []);
       return action?.kind === "copy" ? action.target : "";
@@ -42,16 +42,16 @@ void describe("a build's steps", () => {
     ]);
   });
 
-  void test("expand a COPY's destination of a Dockerfile once: what was escaped, or came out of a variable, is taken as it is", () => {
+  void test("expand a COPY's destination of a Dockerfile once: escaped text and values of variables are not expanded again", () => {
     const text = "FROM a\nARG MONEY='$HOME'\nCOPY a /x/\\$HOME\nCOPY a /y/$MONEY\nCOPY a /z/$HOME\n";
-    const places = planFromDockerfile(text).steps.map(({ args }) => {
+    const targets = planFromDockerfile(text).steps.map(({ args }) => {
       const { action } = foldStep({ type: "COPY", args, filesHash: "0".repeat(64) }, { env: { HOME: "/root" }, user: "root", workdir: "/" }, []);
       return action?.kind === "copy" ? action.target : "";
     });
-    assert.deepEqual(places, ["/x/$HOME", "/y/$HOME", "/z/root"]);
+    assert.deepEqual(targets, ["/x/$HOME", "/y/$HOME", "/z/root"]);
   });
 
-  void test("find COPY's sources among what was uploaded", () => {
+  void test("find COPY's sources among the uploaded files", () => {
     const paths = [".", "./a.txt", "./b.txt", "./d", "./d/c.txt", "./d/e", "./d/e/f.txt", "./[x]"];
     assert.deepEqual(copySources("d/", paths), ["./d"]);
     assert.deepEqual(copySources(".", paths), ["."]);
@@ -62,7 +62,7 @@ void describe("a build's steps", () => {
     assert.throws(() => copySources("nope", paths), /matches nothing/);
   });
 
-  void test("have the same key for the same action over the same layers, and another one for any change", () => {
+  void test("have the same key for the same action over the same layers, and a different key for any change", () => {
     const chain = { base: { rootfs: "/r", binds: [] }, layers: ["1"] };
     const { action } = foldStep(step("RUN", "x"), begin, []);
     assert.ok(action !== undefined);
@@ -78,7 +78,7 @@ void describe("a build's steps", () => {
     fc.assert(fc.property(fc.string(), (value) => assert.equal(expanded("a${V}b", { V: value }), `a${value}b`)));
   });
 
-  void test("are read no faster than 4 MiB a second once they have printed 16, and what prints little never waits", () => {
+  void test("are read at most at 4 MiB per second after 16 MiB of output, and a step with little output never waits", () => {
     let now = 0;
     const pace = openPace(now);
     assert.equal(pace(16 << 20, now), 0);
@@ -88,7 +88,7 @@ void describe("a build's steps", () => {
     for (let second = 0; second < 100; second++) assert.equal(quiet(1 << 20, second * 1000), 0);
   });
 
-  void test("cut output into lines whatever the chunks, and keep the last state of a progress bar", () => {
+  void test("cut output into lines for any chunks, and keep the last state of a progress bar", () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: fc.constantFrom("a", "ä", "\n", "€") }), { maxLength: 10 }), fc.integer({ min: 1, max: 5 }), (parts, size) => {
         const bytes = Buffer.from(parts.join(""));
@@ -108,7 +108,7 @@ void describe("a build's steps", () => {
   });
 });
 
-void test("a template's reference is a name, with a tag behind a colon", () => {
+void test("a template's reference is a name, with an optional tag after a colon", () => {
   assert.deepEqual(splitReference("a:b:c"), { name: "a", tag: "b:c" });
   assert.deepEqual(newReference("my-app:v1"), { name: "my-app", tag: "v1" });
   for (const wrong of ["", "A", "a b", "a:", ":a", "a:b c", "-a", "a/b"]) assert.throws(() => newReference(wrong), { name: "INVALID_REQUEST" });

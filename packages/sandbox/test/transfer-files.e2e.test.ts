@@ -1,4 +1,4 @@
-// Snapshots as files: out of one home and into another, and whatever is no such file refused with its reason, nothing left of it.
+// Snapshots as files, exported from one home and imported into another; invalid files are refused with a reason and leave nothing.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -14,7 +14,7 @@ import { fileOf, inParts, MIB, openTransferHome, type TransferHome } from "./tra
 const CHUNK = 4 * MIB;
 const sha256 = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex");
 
-/** What an import could have left. */
+/** Returns everything that an import could have left. */
 function leftIn({ home, records }: TransferHome) {
   const below = (folder: string) => (existsSync(join(home, folder)) ? readdirSync(join(home, folder)) : []);
   const known = new Set(records.snapshots.list({}).map(({ checkpointID }) => checkpointID));
@@ -33,7 +33,7 @@ const entry = (path: string, bytes: Buffer, kind: "file" | "link" = "file") =>
     tarPadding(bytes.length),
   ]);
 
-/** As one who knows the format, and not the deployment's key, would write it. */
+/** Writes a file like someone who knows the format, but not the deployment's key. */
 function forged(manifest: unknown, chunks: readonly Buffer[] = []): Buffer {
   const body = typeof manifest === "string" ? manifest : JSON.stringify(manifest);
   const written = Buffer.from(`svc-transfer-1 ${sha256(Buffer.from(body))} ${"0".repeat(64)}\n${body}\n`);
@@ -46,7 +46,7 @@ function manifestIn(file: Buffer): Manifest {
 }
 
 void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
-  void test("brings a snapshot to another home, byte for byte, holes as holes, under its name", async () => {
+  void test("transfers a snapshot to another home unchanged, with its holes and its name", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome();
     const pages = Buffer.concat([randomBytes(CHUNK + 5_000), Buffer.alloc(3 * CHUNK), randomBytes(100)]);
@@ -58,7 +58,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     const { directory } = await target.checkpoints.find(snapshot.checkpointID);
     assert.deepEqual(readdirSync(directory).sort(), ["empty.img", "pages.img", "state.img"]);
     assert.ok(readFileSync(join(directory, "pages.img")).equals(pages));
-    assert.ok(statSync(join(directory, "pages.img")).blocks * 512 < 2 * CHUNK, "zeros take no disk");
+    assert.ok(statSync(join(directory, "pages.img")).blocks * 512 < 2 * CHUNK, "zeros take no disk space");
     await target.checkpoints.verify(snapshot.checkpointID);
     assert.equal(snapshot.image.rootfs, target.base.rootfs);
     assert.ok(existsSync(join(target.home, "bin", source.envd)));
@@ -66,7 +66,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     assert.equal(target.records.snapshots.size, 1);
   });
 
-  void test("brings the layers of a built template along, and makes each once", async () => {
+  void test("includes the layers of a built template, each of which is made once", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome();
     const layer = await source.layers.add("RUN make", async (diff) => {
@@ -88,7 +88,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     assert.equal(existsSync(join(rootfs, "gone")), false);
   });
 
-  void test("is refused where its base template is another, unless that is transferred along", async () => {
+  void test("is refused where the base template differs, unless the file includes it", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome({ base: "another" });
     const id = await source.keep({ "a.img": Buffer.from("a") });
@@ -102,7 +102,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     assert.equal(readFileSync(join(snapshot.image.rootfs, "etc/issue"), "utf8"), "base");
   });
 
-  void test("brings files to another deployment, and its memory to none", async () => {
+  void test("transfers files to another deployment, but never memory", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome({ secret: "another deployment" });
     const memory = await source.keep({ "a.img": Buffer.from("a") }, { kind: "memory" });
@@ -115,7 +115,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     assert.equal(target.records.snapshots.size, 1);
   });
 
-  void test("that is cut short, at any place, leaves nothing", async () => {
+  void test("that is cut short, at any offset, leaves nothing", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome();
     const file = await fileOf(source, await source.keep({ "a.img": randomBytes(CHUNK * 2 + 100) }));
@@ -129,7 +129,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     }
   });
 
-  void test("that is cut short or goes on behind its end is refused by a node that has the snapshot already, too", async () => {
+  void test("that is cut short or continues after its end is refused even by a node that has the snapshot already", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome();
     const file = await fileOf(source, await source.keep({ "a.img": randomBytes(CHUNK + 100) }));
@@ -153,7 +153,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     assert.equal(target.records.snapshots.size, 1);
   });
 
-  void test("with a byte changed, wherever it is, is refused and leaves nothing", async () => {
+  void test("with any byte changed is refused and leaves nothing", async () => {
     await using source = await openTransferHome();
     await using target = await openTransferHome();
     const file = await fileOf(source, await source.keep({ "a.img": randomBytes(100_000) }));
@@ -166,7 +166,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     }
   });
 
-  void test("that another hand wrote is refused for what is wrong with it", async () => {
+  void test("that was forged is refused with the fault", async () => {
     await using source = await openTransferHome({ secret: "the forger's" });
     await using target = await openTransferHome({ importMB: 64 });
     const written = manifestIn(await fileOf(source, await source.keep({ "a.img": Buffer.from("hello") })));
@@ -238,7 +238,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     );
   });
 
-  void test("with a layer that names a path above it, or goes there by a link of its own, is refused and writes nothing there", async () => {
+  void test("with a layer that names a path above it, or reaches it by its own link, is refused and writes nothing there", async () => {
     await using source = await openTransferHome({ secret: "the forger's" });
     await using target = await openTransferHome();
     const written = manifestIn(await fileOf(source, await source.keep({ "a.img": Buffer.from("hello") })));
@@ -262,7 +262,7 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     }
   });
 
-  void test("keeps a snapshot's files until it is written, also when the snapshot is deleted", async () => {
+  void test("keeps a snapshot's files until it is written, even if the snapshot is deleted", async () => {
     await using source = await openTransferHome();
     const id = await source.keep({ "a.img": randomBytes(1_000_000) });
     const { checkpointID } = source.records.snapshots.find(id) ?? assert.fail();
@@ -274,12 +274,12 @@ void describe("a snapshot's file", needs("root", "xxh128sum"), () => {
     file.close();
   });
 
-  void test("is written four at a time, and one that nobody reads gives its place back when it is closed", async () => {
+  void test("is written four at a time, and an unread one frees its slot when it is closed", async () => {
     await using source = await openTransferHome();
     const id = await source.keep({ "a.img": randomBytes(1000) });
     const files = await Promise.all(Array.from({ length: 4 }, () => source.transfer.files.export(id, false)));
     await assert.rejects(source.transfer.files.export(id, false), { name: "TOO_MANY_REQUESTS" });
     for (const file of files) file.close();
-    await until("a place to be free", () => fileOf(source, id).catch(() => undefined));
+    await until("a slot to be free", () => fileOf(source, id).catch(() => undefined));
   });
 });

@@ -1,4 +1,4 @@
-// A node's checkpoints, layers and all by which they transfer, without a sandbox: for tests of files, chunks and manifests.
+// A node's checkpoints, layers and their transfer, without a sandbox: for tests of files, chunks and manifests.
 import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
@@ -36,10 +36,10 @@ export type TransferHome = AsyncDisposable & {
   readonly layers: Awaited<ReturnType<typeof openLayers>>;
   readonly images: Awaited<ReturnType<typeof openImages>>;
   readonly envd: string;
-  /** Bytes that came or went so far. */
+  /** The number of bytes transferred so far. */
   moved(direction: "kept" | "peer"): Promise<number>;
   readonly base: { readonly rootfs: string; readonly binds: readonly string[] };
-  /** A snapshot over the base, or the image given, of these files; its id. */
+  /** Makes a snapshot of these files over the base or the given image; returns its id. */
   keep(
     files: Readonly<Record<string, Buffer>>,
     options?: { readonly kind?: "memory" | "filesystem"; readonly image?: { rootfs: string; binds: readonly string[] }; readonly name?: string },
@@ -47,9 +47,9 @@ export type TransferHome = AsyncDisposable & {
 };
 
 export type TransferHomeOptions = {
-  /** What the base's one file says; two homes that say the same have the same template. */
+  /** The text of the base's one file; two homes with the same text have the same template. */
   readonly base?: string;
-  /** Two homes with the same are of one deployment. */
+  /** Homes with the same secret belong to one deployment. */
   readonly secret?: string;
   readonly objects?: string;
   readonly importMB?: number;
@@ -57,7 +57,7 @@ export type TransferHomeOptions = {
   readonly home?: string;
   readonly nodeID?: string;
   readonly neighbours?: Neighbours;
-  /** Sandboxes whose records cannot be used. */
+  /** Sandboxes whose records are quarantined. */
   readonly quarantine?: Set<string>;
 };
 
@@ -185,7 +185,7 @@ export async function openTransferHome(options: TransferHomeOptions = {}): Promi
   };
 }
 
-/** A snapshot's file, whole. */
+/** Returns a snapshot's complete export file. */
 export async function fileOf({ transfer }: TransferHome, asked: string, withBase = false): Promise<Buffer> {
   const file = await transfer.files.export(asked, withBase);
   const parts: Buffer[] = [];

@@ -1,4 +1,4 @@
-// Snapshots that a node fetches from another one, without object storage: whole, verified and once, or nothing of them.
+// Snapshots that a node fetches from another one, without object storage: complete, verified and once, or not at all.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ const CHUNK = 4 * MIB;
 
 type Serving = AsyncDisposable & { readonly url: string; readonly asked: string[] };
 
-/** What a home serves to other nodes. */
+/** Serves a home to other nodes, and records the requests. */
 async function serving({ transfer }: TransferHome, apiKey = TRANSFER_API_KEY): Promise<Serving> {
   const asked: string[] = [];
   const log = openLog("test", "fatal");
@@ -32,12 +32,12 @@ const neighbours = (live: Readonly<Record<string, string>>, away: readonly strin
   live: Object.entries(live).map(([nodeID, url]) => ({ nodeID, url })),
   away,
 });
-const beside = (live: Readonly<Record<string, string>>, options: TransferHomeOptions = {}) =>
+const nextTo = (live: Readonly<Record<string, string>>, options: TransferHomeOptions = {}) =>
   openTransferHome({ nodeID: "node-b", neighbours: neighbours(live), ...options });
 const filesOf = async ({ records, checkpoints }: TransferHome, id: string) =>
   (await checkpoints.find(records.snapshots.find(id)?.checkpointID ?? assert.fail(`${id} is not here`))).directory;
 
-/** No record, checkpoint, or anything half-made. */
+/** Checks that there is no record, checkpoint or half-made file. */
 function nothingOf(home: TransferHome): void {
   assert.equal(home.records.snapshots.size, 0);
   assert.deepEqual(readdirSync(join(home.home, "snapshots")), []);
@@ -48,10 +48,10 @@ function nothingOf(home: TransferHome): void {
 }
 
 void describe("a snapshot of another node, without object storage", needs("root", "xxh128sum"), () => {
-  void test("is fetched by id or name, whole, for all that ask at once; a second start of it moves no byte", async () => {
+  void test("is fetched by id or name, once for all concurrent requests; a second start transfers no byte", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     const pages = Buffer.concat([randomBytes(CHUNK), Buffer.alloc(CHUNK), randomBytes(77)]);
     const id = await source.keep({ "pages.img": pages }, { name: "ready", kind: "memory" });
     assert.equal(await target.transfer.fetch("nothing-of-that-name"), undefined);
@@ -64,10 +64,10 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.deepEqual([await target.moved("peer"), at.asked.filter((url) => /[0-9a-f]{64}/.test(url)).length], [moved, chunksAsked]);
   });
 
-  void test("bears no name where it was fetched: the name means what it means where it was taken", async () => {
+  void test("has no name on the node that fetched it: its origin node resolves the name", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     const first = await source.keep({ "a.img": randomBytes(10) }, { name: "ready" });
     assert.equal(await target.transfer.fetch("ready"), first);
     const second = await source.keep({ "a.img": randomBytes(10) }, { name: "ready" });
@@ -82,10 +82,10 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.equal(target.records.snapshots.find("ready"), undefined);
   });
 
-  void test("moves only the chunks that no snapshot here has", async () => {
+  void test("transfers only the chunks that no local snapshot has", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     const common = randomBytes(3 * CHUNK);
     await target.transfer.fetch(await source.keep({ "pages.img": common }));
     const before = await target.moved("peer");
@@ -94,7 +94,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.equal(await target.transfer.fetch(id), id);
     assert.ok(readFileSync(join(await filesOf(target, id), "pages.img")).equals(next));
     assert.deepEqual([(await target.moved("peer")) - before, await target.moved("kept")], [CHUNK + 10, 2 * CHUNK]);
-    // What is noted of a chunk is verified: one that was damaged here is fetched anew.
+    // A local chunk is verified: one that was damaged here is fetched again.
     const [older = ""] = target.records.snapshots.list({}).flatMap(({ snapshotID }) => (snapshotID === id ? [] : [snapshotID]));
     for (const each of [older, id]) writeFileSync(join(await filesOf(target, each), "pages.img"), Buffer.alloc(3 * CHUNK + 10, 1));
     const third = await source.keep({ "pages.img": Buffer.concat([next, randomBytes(5)]) });
@@ -106,10 +106,10 @@ void describe("a snapshot of another node, without object storage", needs("root"
     );
   });
 
-  void test("brings along the template that it stands on where that is not here", async () => {
+  void test("includes its base template if that is missing here", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using target = await beside({ "node-a": at.url }, { base: "another" });
+    await using target = await nextTo({ "node-a": at.url }, { base: "another" });
     const id = await source.keep({ "a.img": Buffer.from("a") });
     assert.equal(await target.transfer.fetch(id), id);
     const { image } = target.records.snapshots.find(id) ?? assert.fail();
@@ -117,49 +117,49 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.equal(readFileSync(join(image.rootfs, "etc/issue"), "utf8"), "base");
   });
 
-  void test("is refused with its node's name where it is damaged there, and comes from another node that has it; nothing half is left", async () => {
+  void test("is refused with its node's name if it is damaged there, or fetched from another node that has it; nothing partial is left", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
-    await using copy = await beside({ "node-a": at.url }, { nodeID: "node-c" });
+    await using copy = await nextTo({ "node-a": at.url }, { nodeID: "node-c" });
     await using atCopy = await serving(copy);
     const pages = randomBytes(2 * CHUNK);
     const id = await source.keep({ "pages.img": pages });
     await copy.transfer.fetch(id);
-    await using target = await beside({ "node-a": at.url });
-    // After it was described: the manifest is right, and the file is not.
+    await using target = await nextTo({ "node-a": at.url });
+    // The file is damaged after it was described, so the manifest is right and the file is wrong.
     writeFileSync(join(await filesOf(source, id), "pages.img"), Buffer.alloc(2 * CHUNK, 1));
     await assert.rejects(target.transfer.fetch(id), {
       name: "SNAPSHOT_DAMAGED",
       message: new RegExp(`'${id}' could not be fetched from node node-a: .*changed while it was read`),
     });
     nothingOf(target);
-    await using third = await beside({ "node-a": at.url, "node-c": atCopy.url }, { nodeID: "node-d" });
+    await using third = await nextTo({ "node-a": at.url, "node-c": atCopy.url }, { nodeID: "node-d" });
     assert.equal(await third.transfer.fetch(id), id);
     assert.ok(readFileSync(join(await filesOf(third, id), "pages.img")).equals(pages));
     assert.equal(third.records.snapshots.find(id)?.originNodeID, "node-a");
   });
 
-  void test("leaves nothing where its node is lost on the way, ends when nobody answers, and says which node may have it", async () => {
+  void test("leaves nothing if its node is lost during the transfer, ends if no node answers, and names the nodes that may have it", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     await using at = await serving(source);
     const id = await source.keep({ "pages.img": randomBytes(3 * CHUNK) });
     const cut = await cutting(at.url, 3);
-    await using target = await beside({ "node-a": cut.url });
+    await using target = await nextTo({ "node-a": cut.url });
     await assert.rejects(target.transfer.fetch(id), { name: "SERVER_UNREACHABLE", message: /from node node-a: node node-a cannot be read/ });
     assert.ok(at.asked.some((url) => /[0-9a-f]{64}/.test(url)));
     nothingOf(target);
     cut.server.close();
 
     await using silent = await silentServer();
-    await using waiting = await beside({ "node-a": silent.url }, { neighbours: neighbours({ "node-a": silent.url }, ["node-z"]) });
+    await using waiting = await nextTo({ "node-a": silent.url }, { neighbours: neighbours({ "node-a": silent.url }, ["node-z"]) });
     await assert.rejects(waiting.transfer.fetch(id), { name: "TEMPLATE_NOT_FOUND", message: /on no node that answers; node-z, node-a may have it/ });
   });
 
-  void test("is not given to whoever lacks the API key, and not taken from a node with other secrets", async () => {
+  void test("is not served without the API key, and not accepted from a node with other secrets", async () => {
     await using source = await openTransferHome({ nodeID: "node-a", secret: "another deployment" });
     await using at = await serving(source);
     const id = await source.keep({ "pages.img": randomBytes(100) });
-    await using target = await beside({ "node-a": at.url });
+    await using target = await nextTo({ "node-a": at.url });
     await assert.rejects(target.transfer.fetch(id), { name: "SNAPSHOT_UNSUITABLE", message: /what node node-a sent was written by a node with other secrets/ });
     nothingOf(target);
     for (const path of [`?asked=${id}`, `/${id}`, `/${id}/${"0".repeat(64)}`]) {
@@ -170,11 +170,11 @@ void describe("a snapshot of another node, without object storage", needs("root"
     }
   });
 
-  void test("is dropped once the node that took it says that it was deleted, and stays while that one does not answer, or has lost its records", async () => {
+  void test("is dropped once its origin node reports that it was deleted, and stays while that node does not answer, or has lost its records", async () => {
     await using source = await openTransferHome({ nodeID: "node-a" });
     const ids = [await source.keep({ "a.img": randomBytes(10) }), await source.keep({ "a.img": randomBytes(10) })];
     const live: { nodeID: string; url: string }[] = [];
-    await using target = await beside({}, { neighbours: { read: Promise.resolve(), live, away: [] } });
+    await using target = await nextTo({}, { neighbours: { read: Promise.resolve(), live, away: [] } });
     {
       await using at = await serving(source);
       live.push({ nodeID: "node-a", url: at.url });
@@ -185,16 +185,16 @@ void describe("a snapshot of another node, without object storage", needs("root"
     assert.equal(target.records.snapshots.size, 2);
     await using again = await serving(source);
     live.splice(0, 1, { nodeID: "node-a", url: again.url });
-    await using third = await beside({}, { neighbours: { read: Promise.resolve(), live, away: [] }, nodeID: "node-c" });
+    await using third = await nextTo({}, { neighbours: { read: Promise.resolve(), live, away: [] }, nodeID: "node-c" });
     await using atTarget = await serving(target);
     live.push({ nodeID: "node-b", url: atTarget.url });
-    assert.equal(await third.transfer.fetch(ids[0] ?? ""), undefined, "a copy of what was deleted is given to nobody");
+    assert.equal(await third.transfer.fetch(ids[0] ?? ""), undefined, "a copy of a deleted snapshot is not served");
     await target.transfer.dropOver();
     assert.deepEqual(
       target.records.snapshots.list({}).map(({ snapshotID }) => snapshotID),
       [ids[1]],
     );
-    // As in a home that was restored from a backup: it does not know, and the copy is all that is left.
+    // This imitates a home restored from a backup: it has no record of the snapshot, and the copy is the only one left.
     await using empty = await openTransferHome({ nodeID: "node-a" });
     await using atEmpty = await serving(empty);
     live.splice(0, 1, { nodeID: "node-a", url: atEmpty.url });
@@ -205,7 +205,7 @@ void describe("a snapshot of another node, without object storage", needs("root"
   });
 });
 
-/** Passes on the first connections, and cuts every one after so many requests for chunks. */
+/** Forwards connections, and cuts each one after a total number of requests for chunks. */
 async function cutting(url: string, chunks: number): Promise<{ readonly url: string; readonly server: Server }> {
   const { connect } = await import("node:net");
   const target = new URL(url);
@@ -227,7 +227,7 @@ async function cutting(url: string, chunks: number): Promise<{ readonly url: str
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
 }
 
-/** Takes connections and says nothing. */
+/** Accepts connections and sends nothing. */
 async function silentServer(): Promise<AsyncDisposable & { readonly url: string }> {
   const sockets = new Set<{ destroy(): void }>();
   const server = createServer((socket) => void sockets.add(socket.on("error", () => {})));

@@ -1,4 +1,4 @@
-// Chunks of a paused sandbox that come from the node that has it: verified, and from object storage where that node cannot give them.
+// Chunks of a paused sandbox from the node that has it: verified, and read from object storage if that node cannot serve them.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ const API_KEY = "k".repeat(40);
 const SANDBOX = "i0123456789abcdefghi";
 const PAGES_BYTES = 9 * MIB;
 
-/** What the home serves to other nodes. */
+/** Serves a home to other nodes. */
 async function serving({ transfer }: TransferHome): Promise<AsyncDisposable & { readonly url: string }> {
   const app = serve({
     operations: {},
@@ -32,7 +32,7 @@ async function serving({ transfer }: TransferHome): Promise<AsyncDisposable & { 
 }
 
 void describe("a paused sandbox whose node is up", needs("root", "xxh128sum"), () => {
-  void test("comes from that node; what it damaged, refuses or does not answer comes from object storage", async () => {
+  void test("comes from that node; chunks that it damaged, refuses or does not serve come from object storage", async () => {
     const folder = mkdtempSync(join(tmpdir(), "svc-storage-"));
     const objects = `file://${folder}`;
     {
@@ -54,7 +54,7 @@ void describe("a paused sandbox whose node is up", needs("root", "xxh128sum"), (
         assert.ok(readFileSync(join((await target.checkpoints.find(checkpointID)).directory, "pages.img")).equals(pages));
       };
 
-      // Object storage has lost the largest chunks: only the node can have given them.
+      // Object storage has lost the largest chunks, so only the node can serve them.
       const large = chunks.filter((path) => readFileSync(path).length >= MIB && pages.includes(readFileSync(path)));
       const kept = large.map((path) => readFileSync(path));
       assert.equal(large.length, 3);
@@ -63,7 +63,7 @@ void describe("a paused sandbox whose node is up", needs("root", "xxh128sum"), (
       await assert.rejects(arrives({ url: peer.url, apiKey: "x".repeat(40) }), { name: "SNAPSHOT_DAMAGED", message: /is not in file:/ });
       for (const [at, path] of large.entries()) writeFileSync(path, kept[at] ?? "");
 
-      // The node's own file is damaged: the second chunk it gives is another.
+      // The node's own file is damaged, so the second chunk that it serves is wrong.
       const damaged = Buffer.from(pages);
       damaged.fill(1, 5 * MIB, 6 * MIB);
       writeFileSync(own, damaged);

@@ -1,4 +1,4 @@
-// Snapshots and paused sandboxes in object storage: one copy of each chunk, whole or not there, and nothing collected that is named.
+// Snapshots and paused sandboxes in object storage: one copy of each chunk, complete or absent, and no referenced chunk is collected.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
@@ -33,7 +33,7 @@ function storage(): Disposable & { readonly folder: string; readonly url: string
   return { folder, url: `file://${folder}`, keys, [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }) };
 }
 
-/** A paused sandbox of these files. */
+/** Makes a paused sandbox of these files. */
 async function pausedIn(home: TransferHome, files: Readonly<Record<string, Buffer>>, sandboxID = SANDBOX): Promise<PausedRecord> {
   const { checkpointID, kind, runtime, image, limits, envd } = home.records.snapshots.find(await home.keep(files)) ?? assert.fail();
   for (const { snapshotID } of home.records.snapshots.list({})) home.records.snapshots.remove(snapshotID);
@@ -45,7 +45,7 @@ async function pausedIn(home: TransferHome, files: Readonly<Record<string, Buffe
 const stored = ({ transfer }: TransferHome) => transfer.stored ?? assert.fail("no object storage");
 
 void describe("object storage", needs("root", "xxh128sum"), () => {
-  void test("holds a snapshot that another node of the deployment starts from, by id and by name", async () => {
+  void test("stores a snapshot from which another node of the deployment starts, by id and by name", async () => {
     using place = storage();
     await using source = await openTransferHome({ objects: place.url });
     await using target = await openTransferHome({ objects: place.url, nodeID: "node-two" });
@@ -56,17 +56,17 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     assert.equal(await target.transfer.fetch("nothing-of-that-name"), undefined);
     assert.deepEqual(await Promise.all([target.transfer.fetch("ready"), target.transfer.fetch("ready:default")]), [id, id]);
     const snapshot = target.records.snapshots.find(id) ?? assert.fail();
-    // Its name stays where it may move.
+    // The name stays with the origin node, where it may be assigned to another snapshot.
     assert.deepEqual([snapshot.names, snapshot.originNodeID, target.records.snapshots.size], [[], "node-one", 1]);
     assert.ok(readFileSync(join((await target.checkpoints.find(snapshot.checkpointID)).directory, "pages.img")).equals(pages));
   });
 
-  void test("holds a base template once, whichever node sent it, and brings it to a node that has another", async () => {
+  void test("stores a base template once, whichever node sent it, for nodes with a different one", async () => {
     using place = storage();
     await using source = await openTransferHome({ objects: place.url });
     await using twin = await openTransferHome({ objects: place.url });
     await using target = await openTransferHome({ objects: place.url, base: "another" });
-    // As set-up on another machine leaves it: the same files, made at another time.
+    // This imitates set-up on another machine: the same files, made at another time.
     utimesSync(join(twin.base.rootfs, "etc/issue"), 1, 1);
     const id = await source.keep({ "a.img": Buffer.from("a") });
     await stored(source).exportSnapshot(id);
@@ -78,7 +78,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     assert.equal(readFileSync(join(image.rootfs, "etc/issue"), "utf8"), "base");
   });
 
-  void test("holds each chunk once, and a second export sends what changed", async () => {
+  void test("stores each chunk once, and a second export sends only changed chunks", async () => {
     using place = storage();
     await using source = await openTransferHome({ objects: place.url });
     const common = randomBytes(3 * CHUNK);
@@ -89,7 +89,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     assert.deepEqual(place.keys("intents/"), []);
   });
 
-  void test("verifies each chunk as it is read: damage and loss are named, and nothing is left", async () => {
+  void test("verifies each chunk as it is read: damage and loss are reported, and nothing is left", async () => {
     using place = storage();
     await using source = await openTransferHome({ objects: place.url });
     await using target = await openTransferHome({ objects: place.url });
@@ -107,7 +107,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     }
   });
 
-  void test("is refused a manifest that a node with other secrets wrote", async () => {
+  void test("does not provide a manifest written by a node with other secrets", async () => {
     using place = storage();
     await using stranger = await openTransferHome({ objects: place.url, secret: "another" });
     await using target = await openTransferHome({ objects: place.url });
@@ -128,10 +128,10 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     const take = (from: string) => target.transfer.importSandbox(from, async () => {});
     const moved = await take(manifest);
     assert.deepEqual([moved.sandboxID, moved.guestBootID, moved.limits, moved.status.state], [SANDBOX, record.guestBootID, record.limits, "paused"]);
-    // What is there is the other's now: neither home takes it away, or sends it again.
+    // The export belongs to the other home now: neither home removes it or sends it again.
     const before = place.keys("");
     await Promise.all([source.transfer.start(), target.transfer.start()]);
-    await until("both to have looked", () => (source.transfer.exports?.waiting === 0 && target.transfer.exports?.waiting === 0) || undefined);
+    await until("both to have checked", () => (source.transfer.exports?.waiting === 0 && target.transfer.exports?.waiting === 0) || undefined);
     assert.deepEqual(place.keys(""), before);
     const { claim } = (target.registry.owned(SANDBOX) as PausedRecord).status;
     assert.deepEqual([claim.metadata, claim.egress, claim.secure], [record.status.claim.metadata, record.status.claim.egress, true]);
@@ -139,22 +139,22 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     for (const wrong of ["../x", "sandboxes/../snapshots/x", `sandboxes/${SANDBOX}/c0`]) await assert.rejects(take(wrong), { name: "INVALID_REQUEST" });
   });
 
-  void test("loses the export of a sandbox that was resumed or ended, also over a restart in between", async () => {
+  void test("loses the export of a sandbox that was resumed or ended, even over a restart in between", async () => {
     using place = storage();
     await using first = await openTransferHome({ objects: place.url });
     await pausedIn(first, { "pages.img": randomBytes(1000) });
     const exports = first.transfer.exports ?? assert.fail();
     exports.soon(SANDBOX);
     await until("it to be exported", () => (place.keys("manifests/sandboxes/").length === 1 && exports.waiting === 0) || undefined);
-    // As a kill leaves it: resumed on record, its export not yet taken away.
+    // This imitates a kill: the record is resumed, and its export is not removed yet.
     first.registry.release(SANDBOX, "node-other");
     await exports.start();
-    await until("its export to go", () => place.keys("manifests/sandboxes/").length === 0 || undefined);
+    await until("its export to be removed", () => place.keys("manifests/sandboxes/").length === 0 || undefined);
     const { deletedChunks } = (await first.transfer.collect()) ?? assert.fail();
     assert.ok(deletedChunks > 0);
   });
 
-  void test("keeps what it has of a sandbox whose record cannot be used as things are", async () => {
+  void test("keeps the export of a sandbox whose record is quarantined", async () => {
     using place = storage();
     const quarantine = new Set<string>();
     await using home = await openTransferHome({ objects: place.url, quarantine });
@@ -164,11 +164,11 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     home.registry.release(SANDBOX, "node-other");
     quarantine.add(SANDBOX);
     await exports.start();
-    await until("it to have looked", () => exports.waiting === 0 || undefined);
+    await until("it to have checked", () => exports.waiting === 0 || undefined);
     assert.equal(place.keys("manifests/sandboxes/").length, 1);
   });
 
-  void test("gets at the start what was paused and kept before it was set", async () => {
+  void test("receives at the start the sandboxes paused and snapshots kept before it was configured", async () => {
     using place = storage();
     await using home = await openTransferHome({ objects: place.url });
     await pausedIn(home, { "pages.img": randomBytes(1000) });
@@ -177,7 +177,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     await until("both to be exported", () => (place.keys("manifests/sandboxes/").length === 1 && place.keys("manifests/snapshots/").length === 1) || undefined);
   });
 
-  void test("loses with a deleted snapshot what nothing else names, and keeps what a living one shares with it", async () => {
+  void test("loses with a deleted snapshot the chunks that no other refers to, and keeps those shared with an existing one", async () => {
     using place = storage();
     await using home = await openTransferHome({ objects: place.url });
     await using other = await openTransferHome({ objects: place.url });
@@ -189,14 +189,14 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
     await stored(home).dropSnapshot(gone);
     assert.deepEqual(place.keys("names/"), []);
     const collected = (await home.transfer.collect()) ?? assert.fail();
-    // One of the snapshot that lives, one of the base that both stand on.
+    // The manifests are those of the existing snapshot and of the base that both use.
     assert.deepEqual([collected.deletedChunks, collected.deletedBytes, collected.manifests], [1, CHUNK, 2]);
     assert.equal(await other.transfer.fetch(living), living);
     assert.equal(await other.transfer.fetch(gone), undefined);
     assert.deepEqual(place.keys("collecting/"), []);
   });
 
-  void test("keeps every chunk where a manifest cannot be read", async () => {
+  void test("keeps every chunk if a manifest cannot be read", async () => {
     using place = storage();
     await using home = await openTransferHome({ objects: place.url });
     await stored(home).exportSnapshot(await home.keep({ "a.img": randomBytes(10) }));
@@ -207,7 +207,7 @@ void describe("object storage", needs("root", "xxh128sum"), () => {
   });
 });
 
-/** Object storage that stands still before chosen calls, as long as the test wants. */
+/** Object storage that blocks before chosen calls, until the test continues it. */
 function halting(objects: Objects, at: (verb: string, key: string) => boolean): { readonly objects: Objects; readonly reached: Promise<void>; go(): void } {
   const reached = Promise.withResolvers<void>();
   const gate = Promise.withResolvers<void>();
@@ -232,9 +232,9 @@ function halting(objects: Objects, at: (verb: string, key: string) => boolean): 
   return { objects: wrapped, reached: reached.promise, go: () => gate.resolve() };
 }
 
-void test("a collection and an export that meet at any step lose no chunk that the export's manifest names", async () => {
+void test("a collection concurrent with an export, at any step, loses no chunk of the export's manifest", async () => {
   const thread = openChunkThread();
-  // Where the export stands still while a whole collection runs; where the collection does while an export begins.
+  // Steps at which the export blocks during a whole collection; below, steps at which the collection blocks while an export begins.
   const steps: [string, string][] = [
     ["put", "intents/"],
     ["head", "chunks/"],
@@ -259,7 +259,7 @@ void test("a collection and an export that meet at any step lose no chunk that t
     const openStore = (objects: Objects) => openChunkStore({ objects, concurrency: 2, bytesPerSecond: 0, count: () => {} });
     const send = (objects: Objects) => openStore(objects).send("snapshots/x", manifest, sources, (chunk) => readChunk(thread, chunk));
     const collect = (objects: Objects) => collectChunks(objects, { nodeID: "n", graceMs: 0 });
-    // The chunks are there from an export of before, and nothing names them.
+    // An earlier export left the chunks, and no manifest refers to them.
     await openStore(plain).send("snapshots/old", manifest, sources, (chunk) => readChunk(thread, chunk));
     await plain.put("manifests/snapshots/another", writeManifest({ files: [] } as never, "key"));
     await plain.delete("manifests/snapshots/old");
@@ -268,7 +268,7 @@ void test("a collection and an export that meet at any step lose no chunk that t
     const slow = who === "export" ? send(halted.objects) : collect(halted.objects);
     const isReached = await Promise.race([halted.reached.then(() => true), slow.then(() => false)]);
     const quick = who === "export" ? collect(plain) : send(plain);
-    // An export that sees a collection waits for its end.
+    // An export that finds a collection waits for its end.
     await Promise.race([quick, new Promise((later) => setTimeout(later, 300))]);
     halted.go();
     await Promise.all([slow, quick]);
@@ -280,7 +280,7 @@ void test("a collection and an export that meet at any step lose no chunk that t
   await thread.close();
 });
 
-void test("chunks transfer no faster than the setting says, and no more at once", async () => {
+void test("chunks are transferred at most at the configured rate and concurrency", async () => {
   const pace = openPace(10 * MIB, 3);
   let running = 0;
   let most = 0;
@@ -294,6 +294,6 @@ void test("chunks transfer no faster than the setting says, and no more at once"
       }),
     ),
   );
-  assert.ok(performance.now() - begin >= 490, "the sixth MiB begins when five are paid for");
+  assert.ok(performance.now() - begin >= 490, "the sixth MiB starts after the time of five");
   assert.ok(most <= 3);
 });

@@ -1,4 +1,4 @@
-// Time to live: the monotonic clock decides, the wall clock is shown.
+// Time to live: the monotonic clock decides, and the wall clock is displayed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { listed } from "../src/node/list.ts";
@@ -13,7 +13,7 @@ function record(deadlineMs: number): RunningRecord {
   return recordWith({ state: "running", handle, claim: claimWith({ deadlineMs }) });
 }
 
-void test("a sandbox is overdue at its deadline and not before, whatever the wall clock says", () => {
+void test("a sandbox is overdue at its deadline and not before, whatever the wall clock shows", () => {
   assert.deepEqual(overdue([record(1000)], 999), []);
   assert.deepEqual(
     overdue([record(1000)], 1000).map(({ sandboxID }) => sandboxID),
@@ -21,7 +21,7 @@ void test("a sandbox is overdue at its deadline and not before, whatever the wal
   );
 });
 
-void test("a step of the wall clock moves the shown end along, so that the time left stays true", () => {
+void test("a step of the wall clock moves the displayed end, so that the remaining time stays right", () => {
   let wallMs = 1_000_000_000_000;
   const clock = { monotonicMs: () => 5_000, wallMs: () => wallMs };
   const wallTimes = openWallTimes(clock);
@@ -33,7 +33,7 @@ void test("a step of the wall clock moves the shown end along, so that the time 
   assert.equal(leftMs(), 60_000);
 });
 
-void test("the end that is shown of a sandbox is the same at every call, wherever in their milliseconds the two clocks are read", () => {
+void test("the displayed end of a sandbox is the same at every call, wherever within a millisecond the two clocks are read", () => {
   let nowUs = 5_000_000;
   const clock = { monotonicMs: () => Math.floor(nowUs / 1000), wallMs: () => Math.floor((nowUs + 1_000_000_000_000_600) / 1000) };
   const wallTimes = openWallTimes(clock);
@@ -42,7 +42,7 @@ void test("the end that is shown of a sandbox is the same at every call, whereve
   assert.equal(shown.size, 1);
 });
 
-void test("a sandbox that is paused, or on its way, is not overdue", () => {
+void test("a sandbox that is paused, pausing or resuming is not overdue", () => {
   const kept = { checkpointID: "c1", kind: "memory", runtime: "gvisor" } as const;
   const claim = claimWith({ deadlineMs: 0 });
   assert.deepEqual(

@@ -1,4 +1,4 @@
-// Reads from a request's head which sandbox and port it is for: by host name, else by a pair of headers.
+// Reads the target sandbox and port from a request's head: by host name, else by a pair of headers.
 import { isControlPath } from "@svc/contract/control-paths.ts";
 import { bareSandboxID } from "@svc/contract/fields.ts";
 import { type Answer, answer } from "./answer.ts";
@@ -12,7 +12,7 @@ export type Address = {
   readonly target: string;
 };
 
-/** `<port>-<id>`, all of one DNS label; whatever stands before the first hyphen is taken for a port when it begins like one. */
+/** `<port>-<id>` in one DNS label; the part before the first hyphen counts as a port if it begins like one. */
 const labelPattern = /^([0-9+][^-]*)-([a-z0-9_-]+)$/;
 
 const maxIDLength = 64;
@@ -26,7 +26,7 @@ function isSandboxID(text: string): boolean {
   return text.length > 0 && text.length <= maxIDLength;
 }
 
-/** Exactly 1 to 65535 in decimal, without sign, blank or leading zero. */
+/** Parses exactly 1 to 65535 in decimal, without sign, white space or leading zero. */
 export function parsePort(text: string): number | undefined {
   if (text.length === 0 || text.length > 5 || text.charCodeAt(0) === 48) return undefined;
   let port = 0;
@@ -38,7 +38,7 @@ export function parsePort(text: string): number | undefined {
   return port <= 65535 ? port : undefined;
 }
 
-/** What follows `/proxy` when the path lies below it; undefined otherwise. */
+/** Returns the part after `/proxy` if the path lies below it, else undefined. */
 export function belowProxy(target: string): string | undefined {
   if (!target.startsWith("/proxy")) return undefined;
   const rest = target.slice(6);
@@ -48,8 +48,8 @@ export function belowProxy(target: string): string | undefined {
 }
 
 /**
- * Paths that only envd serves. Objects that Python SDKs 2.9 to 2.15 get by `connect` send its token with them and no routing header
- * where one URL stands for all sandboxes.
+ * Says whether only envd serves this path. Python SDKs 2.9 to 2.15 send such requests, for sandboxes obtained by `connect`, with its token but
+ * without a routing header if one URL serves all sandboxes.
  */
 export function isEnvdOwn(target: string): boolean {
   return /^\/(?:files(?=[?]|$)|process\.Process\/|filesystem\.Filesystem\/)/.test(target);
@@ -65,14 +65,14 @@ export class Addressing {
   }
 
   /**
-   * Undefined when the request names no sandbox. The host wins over headers, and outside /proxy the deployment's key on a path of
-   * the control plane does: some SDKs send a sandbox's headers along with each call of the control plane.
+   * Returns undefined if the request names no sandbox. The host takes precedence over headers, and so does, outside /proxy, the deployment's key
+   * on a path of the control plane: some SDKs send a sandbox's headers with each call of the control plane.
    */
   read(head: RequestHead, apiKey: string): Address | Answer | undefined {
     return this.#byHost(head) ?? (this.#isForControl(head, apiKey) ? undefined : this.#byHeaders(head));
   }
 
-  /** Never below /proxy, where no path is the control plane's and a key decides nothing. */
+  /** Always false below /proxy, where no path belongs to the control plane and a key decides nothing. */
   #isForControl(head: RequestHead, apiKey: string): boolean {
     const { apiKey: key } = this.#ids;
     return head.has(key) && head.agrees(key) && head.carries(key, apiKey) && isControlPath(head.target);
@@ -109,7 +109,7 @@ export class Addressing {
     return { sandboxID, port, target: belowProxy(target) ?? target };
   }
 
-  /** Said to requests below /proxy that name no target. */
+  /** The answer to requests below /proxy that name no target. */
   get missing(): Answer {
     const pairs = this.#ids.pairs.map(({ names }) => `${names.sandboxID} and ${names.port}`).join(", or ");
     return answer(400, `A request to /proxy needs the headers ${pairs}`);

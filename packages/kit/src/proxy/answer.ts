@@ -1,4 +1,4 @@
-// Answers the proxy gives by itself: always JSON with `code` and `message`, always with their length.
+// Answers that the proxy gives itself: always JSON with `code` and `message`, always with their length.
 import { STATUS_CODES } from "node:http";
 
 export type Answer = {
@@ -8,7 +8,7 @@ export type Answer = {
   readonly body: string;
 };
 
-/** `members` stand before `message` and `code` in the body. */
+/** `members` precede `message` and `code` in the body. */
 export function answer(
   status: number,
   message: string,
@@ -20,12 +20,12 @@ export function answer(
   return { status, lines, body: JSON.stringify({ ...members, message, code: status }) };
 }
 
-/** The bytes of an answer as latin1 text; the body is escaped to ASCII, so its length is its number of characters. */
+/** Returns the bytes of an answer as latin1 text; the body is escaped to ASCII, so its length is its number of characters. */
 export function renderAnswer(given: Answer, keepAlive: boolean, withoutBody: boolean): string {
   const body = given.body.replace(/[\u0080-\uffff]/g, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
   const head = `HTTP/1.1 ${given.status} ${STATUS_CODES[given.status] ?? "Unknown"}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n`;
   return `${head}${given.lines}${keepAlive ? "" : "Connection: close\r\n"}\r\n${withoutBody ? "" : body}`;
 }
 
-/** To a signed URL without an id: its sandbox is found by the signature alone. */
+/** Answers a signed URL without an id, whose sandbox can only be found by the signature. */
 export const unknownSignature = (): Answer => answer(401, "invalid signature: no sandbox here made it that is running or wakes by itself");

@@ -1,7 +1,7 @@
-// Finds where a body ends while its bytes pass by: by length, by chunks (checked strictly), or never before the connection's end.
+// Finds a body's end as its bytes pass: by length, by chunks (checked strictly), or at the connection's end.
 import { byteClass, TOKEN, VALUE } from "./header-names.ts";
 
-/** Hex digits of a chunk's size: 2^52, exact in a number. */
+/** Bound on the hex digits of a chunk's size: 2^52, which a number represents exactly. */
 const maxSizeDigits = 13;
 const maxExtensionBytes = 1024;
 const maxTrailerBytes = 16 * 1024;
@@ -26,16 +26,16 @@ const CR = 13;
 const LF = 10;
 
 export class BodyScanner {
-  /** Whether the body's last byte has passed. */
+  /** True once the body's last byte has passed. */
   done = true;
-  /** Hears of the body's content as it passes, without the framing. */
+  /** Receives the body's content as it passes, without the framing. */
   onData: ((bytes: Uint8Array, start: number, end: number) => void) | undefined;
   #state: State = "none";
   #remaining = 0;
   #digits = 0;
   #extra = 0;
 
-  /** `bytes`: the body's length, -1 for chunked, -2 for until the connection closes. */
+  /** `bytes` is the body's length, -1 for chunked, -2 for a body that ends with the connection. */
   start(bytes: number): void {
     this.done = bytes === 0;
     this.#remaining = Math.max(bytes, 0);
@@ -44,7 +44,7 @@ export class BodyScanner {
     this.#state = bytes === 0 ? "none" : bytes > 0 ? "length" : bytes === -1 ? "size" : "close";
   }
 
-  /** Bytes that are known to be missing: all of them where the length is known, of a chunked body those of its current chunk. */
+  /** The number of bytes known to be missing: the rest of a body of known length, or of a chunked body's current chunk. */
   get missing(): number {
     return this.#remaining;
   }
@@ -53,7 +53,7 @@ export class BodyScanner {
     return this.#state === "close";
   }
 
-  /** Returns where in [start, end) the body's bytes end; -1 when the chunk framing is invalid. */
+  /** Returns the offset in [start, end) where the body's bytes end, or -1 if the chunk framing is invalid. */
   scan(bytes: Uint8Array, start: number, end: number): number {
     switch (this.#state) {
       case "none":

@@ -1,12 +1,12 @@
-// The reading half of a client connection: finds request heads, keeps what came before its turn, gives the proxy's own answers.
+// The reading half of a client connection: parses request heads, buffers pipelined bytes, and sends the proxy's own answers.
 import type { Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import type { Decision, RoutedClient } from "./decision.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
-import { HeldBytes } from "./held-bytes.ts";
 import type { ProxyLimits } from "./limits.ts";
+import { PendingBytes } from "./pending-bytes.ts";
 import type { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
 import { FREE_READS, type SlowHead, type SlowHeads } from "./slow-heads.ts";
@@ -15,22 +15,22 @@ import { BEHIND, HELD, SLOW, TURN, Wire, type WireOwner } from "./wire.ts";
 
 /**
  * head ─▶ body ─▶ waiting ─▶ head     a request's head, its body, the rest of its response
- *   ├──▶ asleep ─▶ head               its target must wake first; then it is read again from its first byte
- *   └──▶ discard ─▶ head              answered here, or before its body was whole; the rest of that is thrown away
+ *   ├──▶ asleep ─▶ head               its target must wake first; then the request is read again from its first byte
+ *   └──▶ discard ─▶ head              answered here, or before its body was complete; the rest of the body is discarded
  * body|waiting ─▶ tunnel              after 101
- * any ─▶ linger                       the last answer was sent; what still arrives is thrown away
+ * any ─▶ linger                       the last answer was sent; further bytes are discarded
  */
 export type ClientState = "head" | "body" | "waiting" | "asleep" | "tunnel" | "discard" | "linger";
 
-/** Requests sent ahead of their answers that are taken one after the other; then in turns, which leave the loop to others. */
+/** Pipelined requests that are processed without a pause; further ones wait for ticks, which leave the event loop to others. */
 const FREE_ROW = 32;
 
-/** The address that a connection comes from; IPv4 as such, whatever the listener is bound to. */
+/** Returns a connection's remote address, with mapped IPv4 as plain IPv4, whichever address the listener is bound to. */
 export function peerOf(socket: Socket): string {
   return (socket.remoteAddress ?? "unknown").replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-/** What a connection needs of the listener that took it. */
+/** The parts of the listener that a connection uses. */
 export interface ConnectionOwner {
   readonly limits: ProxyLimits;
   readonly head: RequestHead;
@@ -45,33 +45,33 @@ export interface ConnectionOwner {
 
 export abstract class ClientReader implements WireOwner, SlowHead {
   readonly wire: Wire;
-  /** What upstreams are told of the client: header lines. */
+  /** Header lines that inform upstreams about the client. */
   readonly forwarded: string;
   /** The client's address. */
   readonly peer: string;
   isHead = false;
   isHttp10 = false;
   keepAlive = true;
-  /** When the current wait began: for a request, for the rest of a head, or for the peer to close. */
+  /** The start of the current wait: for a request, for the rest of a head, or for the peer to close. */
   since: number;
-  /** How often this request was put back to be routed anew. */
+  /** Counts how often this request was put back to be routed again. */
   rounds = 0;
-  /** Where it was sent last and had moved from. */
+  /** The target that received the request last and from which the sandbox had moved. */
   movedFrom: Target | undefined;
   protected readonly front: ConnectionOwner;
   protected readonly body = new BodyScanner();
   protected state: ClientState = "head";
-  /** An unfinished head, a request that was put back, or requests sent before their turn. */
-  protected held: HeldBytes | undefined;
+  /** An unfinished head, a request that was put back, or pipelined requests. */
+  protected pending: PendingBytes | undefined;
   protected status = 0;
   protected kind = -1;
   protected startedAt = 0;
   #discarded = 0;
-  /** Held bytes whose first request is being read. */
-  #reading: HeldBytes | undefined;
-  /** Requests that were there before the answer to the one before them. */
+  /** Pending bytes whose first request is being read. */
+  #reading: PendingBytes | undefined;
+  /** Counts requests that had arrived before the previous answer was sent. */
   #inARow = 0;
-  /** Reads of the head that is not whole; 0 when there is none. */
+  /** Counts reads of the incomplete head; 0 if there is none. */
   #slowReads = 0;
 
   constructor(front: ConnectionOwner, accepted: Socket, now: number) {
@@ -86,11 +86,11 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   abstract onEnd(): void;
   abstract onClose(error: NodeJS.ErrnoException | undefined): void;
   abstract onDrain(): void;
-  /** A request whose head lies at [start, at) of `bytes`; `end` is where the bytes end. */
+  /** Starts a request whose head lies at [start, at) of `bytes`; `end` is where the bytes end. */
   protected abstract begin(head: RequestHead, bytes: Buffer, start: number, at: number, end: number): void;
 
   get isIdle(): boolean {
-    return this.state === "head" && this.held === undefined;
+    return this.state === "head" && this.pending === undefined;
   }
 
   get mayGiveWay(): boolean {
@@ -99,29 +99,29 @@ export abstract class ClientReader implements WireOwner, SlowHead {
 
   protected readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.front;
-    const { held } = this;
-    if (held !== undefined) {
-      if (!held.appendToHead(bytes, start, end, limits.headBytes)) return this.#awaitHead(held);
-      ({ bytes } = held);
+    const { pending } = this;
+    if (pending !== undefined) {
+      if (!pending.appendToHead(bytes, start, end, limits.headBytes)) return this.#awaitHead(pending);
+      ({ bytes } = pending);
       start = 0;
       end = bytes.length;
     }
     const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes));
-    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(held ?? this.#toHold(bytes, start, end), true);
-    this.held = undefined;
+    if (bodyAt === INCOMPLETE && end - start < limits.headBytes) return this.#awaitHead(pending ?? this.#toPending(bytes, start, end), true);
+    this.pending = undefined;
     this.endSlowHead();
     if (bodyAt === REFUSED) return this.refuse(head.problemStatus, `The request is malformed: ${head.problem}`);
     if (bodyAt === INCOMPLETE) return this.refuse(431, `The request head is larger than ${limits.headBytes} bytes`);
     return this.begin(head, bytes, start, bodyAt, end);
   }
 
-  #awaitHead(held: HeldBytes, wasRead = false): void {
-    this.held = held;
-    if (wasRead) held.headIncomplete();
+  #awaitHead(pending: PendingBytes, wasRead = false): void {
+    this.pending = pending;
+    if (wasRead) pending.headIncomplete();
     if (this.#slowReads === 0) {
       this.since = performance.now();
       this.front.slowHeads.enter(this);
-      // Where too many are unfinished it may have been this one's turn to end.
+      // If too many heads are unfinished, `enter` may have evicted this one.
       if (this.state !== "head") return;
     }
     if (++this.#slowReads < FREE_READS) return;
@@ -144,20 +144,20 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.refuse(408, "Too many request heads of this client are unfinished; send each head at once");
   }
 
-  /** Bytes sent before their turn wait here; past the bound the connection is not read. */
-  protected hold(bytes: Buffer, start: number, end: number): void {
-    if (this.held === undefined) this.held = this.#toHold(bytes, start, end);
-    else this.held.append(bytes, start, end);
-    if (this.held.length >= this.front.limits.headBytes) this.wire.pause(HELD);
+  /** Buffers pipelined bytes; beyond the bound the connection is not read. */
+  protected addPending(bytes: Buffer, start: number, end: number): void {
+    if (this.pending === undefined) this.pending = this.#toPending(bytes, start, end);
+    else this.pending.append(bytes, start, end);
+    if (this.pending.length >= this.front.limits.headBytes) this.wire.pause(HELD);
   }
 
-  #toHold(bytes: Buffer, start: number, end: number): HeldBytes {
+  #toPending(bytes: Buffer, start: number, end: number): PendingBytes {
     const reading = this.#reading;
-    // Whatever is held again lies at its end.
-    return reading === undefined ? new HeldBytes(bytes, start, end) : reading.keepLast(end - start);
+    // Bytes that remain pending are the last ones of the buffer.
+    return reading === undefined ? new PendingBytes(bytes, start, end) : reading.keepLast(end - start);
   }
 
-  /** Ready for the next request, which may have come already. */
+  /** Prepares for the next request, which may have arrived already. */
   protected next(now: number): void {
     if (this.front.draining) {
       this.linger();
@@ -168,46 +168,46 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.movedFrom = undefined;
     this.since = now;
     this.wire.resume(BEHIND);
-    // A client that sends requests without reading the answers waits until it has read them.
+    // A client that sends requests without reading the answers must first read them.
     if (this.wire.isBehind) this.wire.pause(HELD);
-    else this.resumeHeld();
+    else this.resumePending();
   }
 
-  protected resumeHeld(): void {
+  protected resumePending(): void {
     this.wire.resume(HELD);
-    if (this.held === undefined) {
+    if (this.pending === undefined) {
       this.#inARow = 0;
       return;
     }
-    // Not at once: a long row of requests must not become a deep stack, nor keep other connections waiting.
+    // The read is deferred: a long pipeline must not become a deep stack, nor block other connections.
     if (++this.#inARow <= FREE_ROW) {
-      setImmediate(() => this.#readHeld());
+      setImmediate(() => this.#readPending());
       return;
     }
-    // More bytes would be read before its turn.
+    // Otherwise more bytes would be read before this connection's tick.
     this.wire.pause(TURN);
     this.front.pipelined.wait(this.peer, () => {
       this.wire.resume(TURN);
-      this.#readHeld();
+      this.#readPending();
     });
   }
 
-  #readHeld(): void {
-    const { held } = this;
-    if (this.state !== "head" || held === undefined || this.wire.closed) return;
-    this.held = undefined;
-    this.#reading = held;
+  #readPending(): void {
+    const { pending } = this;
+    if (this.state !== "head" || pending === undefined || this.wire.closed) return;
+    this.pending = undefined;
+    this.#reading = pending;
     try {
-      this.readHead(held.bytes, 0, held.length);
+      this.readHead(pending.bytes, 0, pending.length);
     } finally {
       this.#reading = undefined;
     }
   }
 
-  /** Refusals of what cannot be read further: the connection ends with them. */
+  /** Refuses a request after which nothing can be parsed, and ends the connection. */
   protected refuse(status: number, message: string): void {
     this.keepAlive = false;
-    this.held = undefined;
+    this.pending = undefined;
     this.answer(answer(status, message));
   }
 
@@ -223,7 +223,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     if (bytes !== undefined) this.discard(bytes, at, end);
   }
 
-  /** What was answered before its body was whole: the rest is read and thrown away, and the connection goes on. */
+  /** After an answer before the body's end, reads and discards the rest of the body, so that the connection can continue. */
   protected discardRest(now: number): void {
     this.state = "discard";
     this.since = now;
@@ -237,13 +237,13 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.#discarded += bodyEnd - start;
     if (bodyEnd < 0 || this.#discarded > this.front.limits.discardBytes) return this.linger();
     if (!this.body.done) return;
-    if (bodyEnd < end) this.hold(bytes, bodyEnd, end);
+    if (bodyEnd < end) this.addPending(bytes, bodyEnd, end);
     this.next(performance.now());
   }
 
   protected linger(): void {
     this.state = "linger";
-    this.held = undefined;
+    this.pending = undefined;
     this.endSlowHead();
     this.since = performance.now();
     this.wire.end();
@@ -251,14 +251,14 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     this.wire.resume(HELD);
   }
 
-  /** Called about once a second: ends waits that have lasted too long. */
+  /** Called about once a second; ends waits that have lasted too long. */
   sweep(now: number): void {
     const { limits } = this.front;
     const waited = now - this.since;
     if (this.state === "linger" && waited > limits.lingerMs) this.wire.destroy();
-    else if (this.state === "head" && this.held !== undefined && waited > limits.headMs)
+    else if (this.state === "head" && this.pending !== undefined && waited > limits.headMs)
       this.refuse(408, `The request head was not complete within ${limits.headMs} ms`);
-    // It has its answer.
+    // The client has its answer already.
     else if (this.state === "discard" && waited > limits.headMs) this.wire.destroy();
     else if (this.isIdle && waited > limits.idleMs) this.wire.destroy();
   }

@@ -3,14 +3,14 @@ import { performance } from "node:perf_hooks";
 import type { Answer } from "./answer.ts";
 import { ClientReader } from "./client-reader.ts";
 import type { Wait } from "./decision.ts";
-import { HeldBytes } from "./held-bytes.ts";
 import { Opening } from "./opening.ts";
+import { PendingBytes } from "./pending-bytes.ts";
 import { EXPECT, type RequestHead } from "./request-head.ts";
 import type { Target } from "./target.ts";
 import type { Trouble, Upstream, UpstreamClient } from "./upstream.ts";
 import { BEHIND, HELD } from "./wire.ts";
 
-/** Places that a request is sent on to from one that says that its target has moved. */
+/** Bound on how often a request is forwarded after its target answers that the sandbox has moved. */
 const MAX_MOVES = 4;
 
 export class ClientConnection extends ClientReader implements UpstreamClient {
@@ -18,15 +18,15 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
   wantsUpgrade = false;
   #target: Target | undefined;
   readonly #opening = new Opening();
-  /** The request as it came, while no byte of it has gone upstream: until then it can be put back. */
+  /** The original request, as long as no byte of it was sent upstream: until then it can be put back. */
   #unsent: Buffer | undefined;
   #mayRepeat = false;
-  /** Whether the client may be waiting for leave to send its body. */
+  /** True if the client may be waiting for 100 Continue before it sends its body. */
   #expects = false;
-  /** Whether the response says by itself where it ends. */
+  /** True if the response's framing shows where it ends. */
   #framed = false;
   #wait: Wait | undefined;
-  /** What a request that was put back is answered with, instead of being routed. */
+  /** The answer to a request that was put back, which replaces routing. */
   #verdict: Answer | undefined;
 
   onBytes(bytes: Buffer, length: number) {
@@ -38,7 +38,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
         return this.#passBody(bytes, 0, length);
       case "waiting":
       case "asleep":
-        return this.hold(bytes, 0, length);
+        return this.addPending(bytes, 0, length);
       case "tunnel":
         return this.upstream?.wire.forward(bytes, 0, length, this.wire);
       case "discard":
@@ -77,7 +77,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.#opening.set(text, bytes, at, bodyEnd, complete);
     this.#expects = !complete && head.has(EXPECT);
     this.state = complete ? "waiting" : "body";
-    if (end > bodyEnd) this.hold(bytes, bodyEnd, end);
+    if (end > bodyEnd) this.addPending(bytes, bodyEnd, end);
     const kept = target.takeIdle();
     this.#mayRepeat = kept !== undefined && this.#opening.isWhole && head.isRepeatable;
     if (kept === undefined) {
@@ -93,7 +93,10 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.upstream = target.dial(this);
   }
 
-  /** Whole in what is kept of it; and as it went upstream it says nothing of how its client's connection ends. */
+  /**
+   * Says whether the request can be sent to another node: its kept beginning is all of it, and its rewritten form does not depend on how the
+   * client's connection ends.
+   */
   get canBeMoved(): boolean {
     return this.#opening.isWhole && this.keepAlive && !this.isHttp10 && this.rounds < MAX_MOVES;
   }
@@ -104,16 +107,16 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.wire.resume(HELD);
   }
 
-  /** Keeps the request as it came; what follows it is read up to the bound, so that a client that leaves is noticed. */
+  /** Keeps the original request. Bytes after it are read up to the bound, so that a disconnect is noticed. */
   #sleep(wait: Wait, bytes: Buffer, start: number, end: number): void {
     this.#wait = wait;
     this.kind = wait.kind;
     this.rounds++;
     this.state = "asleep";
-    this.hold(bytes, start, end);
+    this.addPending(bytes, start, end);
   }
 
-  /** What the request waited for has come: it is routed anew, or else answered with `verdict`. */
+  /** Ends the wait: the request is routed again, or answered with `verdict`. */
   proceed(verdict?: Answer): void {
     if (this.state !== "asleep") return;
     this.#wait = undefined;
@@ -131,7 +134,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.state = "head";
     this.kind = -1;
     this.since = performance.now();
-    this.resumeHeld();
+    this.resumePending();
   }
 
   #passBody(bytes: Buffer, start: number, end: number) {
@@ -146,7 +149,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     if (!this.body.done) return;
     this.state = "waiting";
     this.wire.settle();
-    if (bodyEnd < end) this.hold(bytes, bodyEnd, end);
+    if (bodyEnd < end) this.addPending(bytes, bodyEnd, end);
   }
 
   onResponseHead(status: number, framed: boolean): void {
@@ -155,7 +158,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.#opening.forget();
     this.#mayRepeat = false;
     const { draining, limits } = this.front;
-    // Answered before its body was whole: where the rest may never come, or is too much to read past, the answer says that the connection ends.
+    // The answer came before the body's end: if the rest may never come or is too long to discard, the answer closes the connection.
     if (draining || (!this.body.done && (this.#expects || this.body.missing > limits.discardBytes))) this.keepAlive = false;
   }
 
@@ -174,10 +177,10 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
 
   onTunnel(): void {
     this.state = "tunnel";
-    const held = this.held;
-    this.held = undefined;
+    const pending = this.pending;
+    this.pending = undefined;
     this.wire.resume(HELD);
-    if (held !== undefined) this.upstream?.wire.forward(held.bytes, 0, held.length, this.wire);
+    if (pending !== undefined) this.upstream?.wire.forward(pending.bytes, 0, pending.length, this.wire);
   }
 
   onTunnelEnd(): void {
@@ -188,15 +191,15 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
   onTrouble(trouble: Trouble, detail: string) {
     this.upstream = undefined;
     const target = this.#target as Target;
-    // What the client has is not the whole, and it must notice: where framing cannot tell it, a reset does. A reset may
-    // cost it bytes that it has not read yet, so it is the second choice.
+    // The client has only a part and must notice: if the framing does not show it, a reset does. A reset may destroy bytes that the client has
+    // not read yet, so it is the second choice.
     if (this.status !== 0) return this.#framed ? this.linger() : this.wire.reset();
     if (trouble === "moved") {
       this.movedFrom = target;
       const sent = this.#opening.bytes;
-      const behind = this.held;
-      this.held = new HeldBytes(sent, 0, sent.length);
-      if (behind !== undefined) this.held.append(behind.bytes, 0, behind.length);
+      const behind = this.pending;
+      this.pending = new PendingBytes(sent, 0, sent.length);
+      if (behind !== undefined) this.pending.append(behind.bytes, 0, behind.length);
       return this.#putBack();
     }
     if (trouble === "closed" && this.#mayRepeat) {
@@ -208,11 +211,11 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     const unsent = this.#unsent;
     this.#unsent = undefined;
     if (trouble === "dropped" && unsent !== undefined) {
-      this.held = new HeldBytes(unsent, 0, unsent.length);
+      this.pending = new PendingBytes(unsent, 0, unsent.length);
       return this.#putBack();
     }
     this.wire.resume(HELD);
-    // A client that waits for leave may take the answer for a no, and send its next request where the body would be.
+    // A client that waits for 100 Continue may take the answer as a refusal, and send its next request in place of the body.
     if (this.#expects && !this.body.done) this.keepAlive = false;
     this.answer(target.policy.answerFor(trouble, detail));
   }
@@ -238,7 +241,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     if (error === undefined && this.state === "tunnel") this.upstream?.abandon();
     else this.upstream?.destroy();
     this.upstream = undefined;
-    this.held = undefined;
+    this.pending = undefined;
     this.endSlowHead();
     this.#unsent = undefined;
     this.#opening.forget();
@@ -247,6 +250,6 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
 
   onDrain(): void {
     this.upstream?.wire.resume(BEHIND);
-    if (this.state === "head" && this.wire.isPaused(HELD)) this.resumeHeld();
+    if (this.state === "head" && this.wire.isPaused(HELD)) this.resumePending();
   }
 }

@@ -1,4 +1,4 @@
-// The control plane as a target: a unix socket in the same host.
+// The control plane as a target: a unix socket on the same host.
 import { type Answer, answer } from "./answer.ts";
 import type { TargetPolicy } from "./target.ts";
 import type { Trouble, Way } from "./upstream.ts";
@@ -19,7 +19,7 @@ export class ControlPlane implements TargetPolicy {
   reached(): void {}
 
   answerFor(trouble: Trouble, detail: string): Answer {
-    // Unless the connection was refused the request may have been carried out: clients must not repeat it by themselves.
+    // Unless the connection was refused, the request may have been executed, so clients must not repeat it automatically.
     const retry = trouble === "refused" ? { "Retry-After": "1" } : { "Should-Retry": "false" };
     return answer(503, `The control plane gave no response: ${detail}`, {}, retry);
   }

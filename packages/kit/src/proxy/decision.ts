@@ -1,31 +1,31 @@
-// What is decided for a request before it goes on: where it goes, what is answered here, or what it waits for.
+// The decision on a request before it is forwarded: its target, an answer, or a wait.
 import type { Answer } from "./answer.ts";
 import type { Target } from "./target.ts";
 
-/** A client as whoever decides on its requests sees it. */
+/** The view of a client that the router gets. */
 export interface RoutedClient {
-  /** Its address. */
+  /** The client's address. */
   readonly peer: string;
-  /** What upstreams learn of it: header lines. */
+  /** Header lines that inform upstreams about the client. */
   readonly forwarded: string;
-  /** How often this request was put back to be routed anew. */
+  /** Counts how often this request was put back to be routed again. */
   readonly rounds: number;
-  /** Where this request went last, which said that what it is for has moved. */
+  /** The last target of this request, if it answered that the sandbox has moved. */
   readonly movedFrom: Target | undefined;
-  /** Ends a wait: the request is routed anew, or answered with `verdict`. */
+  /** Ends a wait: the request is routed again, or answered with `verdict`. */
   proceed(verdict?: Answer): void;
 }
 
-/** Where a request goes: the target, and its head as the target gets it. `kind` is the observer's. */
+/** The target of a request, and its head as sent to the target. `kind` is the observer's. */
 export type Forwarding = { readonly target: Target; readonly text: string; readonly upgrade: boolean; readonly kind: number };
 
-/** What a request waits for whose target must wake first. Whoever decides so calls `proceed` of the client later. */
+/** A wait for a target that must wake first. The router that returns it calls `proceed` of the client later. */
 export interface Wait {
-  /** As of a Forwarding. */
+  /** The same number as in a Forwarding. */
   readonly kind: number;
-  /** This client is gone, or waits no longer. */
+  /** Called when this client is gone or stops waiting. */
   leave(client: RoutedClient): void;
-  /** Sent to a request that has waited as long as the bound allows. */
+  /** Returns the answer to a request that has waited as long as the bound allows. */
   tooLate(): Answer;
 }
 

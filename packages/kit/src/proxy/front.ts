@@ -1,4 +1,4 @@
-// The listener: takes every connection, bounds their number and their waits, and ends in order.
+// The listener: accepts every connection, bounds their number and their waits, and closes them in order.
 import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { answer } from "./answer.ts";
@@ -16,13 +16,13 @@ export type FrontOptions = {
   readonly listen: { readonly host: string; readonly port: number };
   readonly limits: ProxyLimits;
   readonly pool: UpstreamPool;
-  /** Reads the heads of all connections, one at a time; knows the names the router asks for. */
+  /** Parses the heads of all connections, one at a time; knows the names that the router uses. */
   readonly head: RequestHead;
   /** Decides on one request. `head` is valid during the call only. */
   readonly route: (head: RequestHead, client: RoutedClient) => Decision;
-  /** One request is over; `kind` is -1 when it was answered here, `status` 0 when the client left before any. */
+  /** Called at the end of each request; `kind` is -1 if it was answered here, `status` 0 if the client left before any. */
   readonly observe: (kind: number, status: number, ms: number) => void;
-  /** A fault of this program's own, not of a request. */
+  /** Called for a fault of this program, as opposed to a bad request. */
   readonly onFault: (error: unknown) => void;
 };
 
@@ -48,7 +48,7 @@ export class Front implements ConnectionOwner {
     this.limits = options.limits;
     this.head = options.head;
     this.observe = options.observe;
-    // Connections are taken over before anything is read from them.
+    // Connections are adopted before anything is read from them.
     this.#server = createServer({ pauseOnConnect: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (accepted) => this.#accept(accepted));
     this.slowHeads = new SlowHeads(options.limits);
     this.#peers = new Peers(options.limits);
@@ -106,7 +106,7 @@ export class Front implements ConnectionOwner {
     this.#options.pool.sweep(now);
   }
 
-  /** Takes no more connections, lets requests in flight end within the bound, then ends them. */
+  /** Accepts no more connections, lets requests in flight end within the bound, then ends them. */
   async close(): Promise<void> {
     this.draining = true;
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));

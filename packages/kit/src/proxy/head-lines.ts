@@ -1,7 +1,7 @@
-// The header lines of one head: where each name and value lies in the text, scanned strictly and without copying.
+// The header lines of one head: the offsets of each name and value, scanned strictly and without copying.
 import { byteClass, type HeaderNames, sameName, TOKEN } from "./header-names.ts";
 
-/** What a scan returns besides the place where the head ends. */
+/** Results of a scan besides the offset where the head ends. */
 export const INCOMPLETE = 0;
 export const REFUSED = -1;
 
@@ -15,27 +15,24 @@ const DELETE = 0x7f;
 
 const nothing = Buffer.alloc(0);
 
-/**
- * Filled by `scan` and valid until the next one; one object serves all heads of its kind, since a head is used up
- * before the next is read.
- */
+/** Filled by `scan` and valid until the next one; one object serves all heads of its kind, since each head is processed before the next is read. */
 export class HeadLines {
   readonly names: HeaderNames;
   count = 0;
-  /** Why the last scan was refused, as a clause. */
+  /** The reason why the last scan was refused, as a clause. */
   problem = "";
-  /** 431 when the head is too large, else 400. */
+  /** 431 if the head is too large, else 400. */
   problemStatus = 400;
   readonly ids: Uint8Array;
   readonly lineStart: Int32Array;
   readonly nameEnd: Int32Array;
   readonly valueStart: Int32Array;
   readonly valueEnd: Int32Array;
-  /** Where the empty line begins. All places count from the head's first byte. */
+  /** Offset of the empty line. All offsets count from the head's first byte. */
   linesEnd = 0;
   /** Per name number: its first line plus one, or 0. */
   readonly first: Uint16Array;
-  /** Per name number: whether it came more than once. */
+  /** Per name number: 1 if it occurred more than once. */
   readonly repeated: Uint8Array;
   protected bytes: Buffer = nothing;
   protected base = 0;
@@ -54,7 +51,7 @@ export class HeadLines {
     this.repeated = new Uint8Array(names.names.length + 1);
   }
 
-  /** Starts on the head at [start, end) of `bytes`, which must stay as they are while this object is asked. */
+  /** Starts on the head at [start, end) of `bytes`, which must not change while this object is used. */
   protected open(bytes: Buffer, start: number): void {
     this.bytes = bytes;
     this.base = start;
@@ -63,14 +60,14 @@ export class HeadLines {
     this.repeated.fill(0);
   }
 
-  /** The head as text, one character per byte; made when first asked for. */
+  /** The head as text, one character per byte, decoded on first use. */
   get text(): string {
     return (this.#text ??= this.bytes.toString("latin1", this.base, this.base + this.linesEnd + 2));
   }
 
   /**
-   * Scans lines from `at` (in `bytes`) up to the empty line; returns where the body begins, INCOMPLETE or REFUSED.
-   * It reads bytes and not text: reading characters of a string takes three times as long.
+   * Scans lines from `at` (in `bytes`) up to the empty line; returns the offset of the body, INCOMPLETE or REFUSED. It reads bytes instead of
+   * text, since reading characters of a string takes three times as long.
    */
   protected scan(at: number, end: number): number {
     const { bytes, base, names, ids, lineStart, nameEnd, valueStart, valueEnd, first, repeated } = this;
@@ -90,7 +87,7 @@ export class HeadLines {
       if (count === this.#maxLines) return this.refuse(`the head has more than ${this.#maxLines} header lines`, 431);
       lineStart[count] = at - base;
       const start = at;
-      // Letters and hyphens first: nearly all names have nothing else, and a comparison is cheaper than the table.
+      // Letters and hyphens are tested first: nearly all names have no other character, and a comparison is cheaper than the table.
       while (at < end && (isLetter((code = bytes[at] as number)) || code === HYPHEN || ((byteClass[code] as number) & TOKEN) !== 0)) at++;
       if (at >= end) return INCOMPLETE;
       if (code !== COLON || at === start) return this.refuse(nameProblem(code));
@@ -128,7 +125,7 @@ export class HeadLines {
     return this.first[id] !== 0;
   }
 
-  /** The value of the first line with this name; undefined when there is none. */
+  /** Returns the value of the first line with this name, or undefined. */
   value(id: number): string | undefined {
     const line = this.first[id] as number;
     return line === 0 ? undefined : this.text.slice(this.valueStart[line - 1], this.valueEnd[line - 1]);
@@ -138,15 +135,12 @@ export class HeadLines {
     return sameName(this.bytes, this.base + (this.valueStart[line] as number), this.base + (this.valueEnd[line] as number), word);
   }
 
-  /** Whether there is one line with this name and its value is `word` (lower case), in whatever case. */
+  /** Says whether there is exactly one line with this name and its value is `word` (lower case), in any case. */
   isOnly(id: number, word: string): boolean {
     return this.repeated[id] === 0 && this.first[id] !== 0 && this.#valueIs((this.first[id] as number) - 1, word);
   }
 
-  /**
-   * Whether the first line with this name carries `secret`. Every character is looked at whatever the others are, so
-   * the time taken tells nothing but the length.
-   */
+  /** Says whether the first line with this name has the value `secret`. Every character is compared, so the time reveals only the length. */
   carries(id: number, secret: string): boolean {
     const line = (this.first[id] as number) - 1;
     if (line < 0) return false;
@@ -159,13 +153,13 @@ export class HeadLines {
     return difference === 0;
   }
 
-  /** The value of the first line with this name as a decimal number of digits only; -1 when it is none. */
+  /** Returns the value of the first line with this name as a decimal number of digits only, or -1. */
   decimal(id: number): number {
     const line = (this.first[id] as number) - 1;
     return line < 0 ? -1 : decimal(this.bytes, this.base + (this.valueStart[line] as number), this.base + (this.valueEnd[line] as number));
   }
 
-  /** Whether all lines with this name carry one value. */
+  /** Says whether all lines with this name have the same value. */
   agrees(id: number): boolean {
     if (this.repeated[id] === 0) return true;
     const value = this.value(id);
@@ -175,7 +169,7 @@ export class HeadLines {
     return true;
   }
 
-  /** Whether a comma-separated list header names `token` (lower case) in any of its lines. */
+  /** Says whether a comma-separated list header names `token` (lower case) in any of its lines. */
   lists(id: number, token: string): boolean {
     const line = this.first[id] as number;
     if (line === 0) return false;
@@ -183,14 +177,14 @@ export class HeadLines {
     return this.tokens(id).includes(token);
   }
 
-  /** The values of all lines with this name. */
+  /** Returns the values of all lines with this name. */
   values(id: number): string[] {
     const values: string[] = [];
     for (let line = 0; line < this.count; line++) if (this.ids[line] === id) values.push(this.text.slice(this.valueStart[line], this.valueEnd[line]));
     return values;
   }
 
-  /** Every member of a comma-separated list header, over all its lines, in lower case. */
+  /** Returns every member of a comma-separated list header, over all its lines, in lower case. */
   tokens(id: number): string[] {
     const members = this.values(id).flatMap((value) => value.split(","));
     return members.map((member) => member.trim().toLowerCase()).filter((token) => token !== "");
@@ -209,7 +203,7 @@ function nameProblem(code: number): string {
   return "a header name has a character that is not allowed, or no colon follows it";
 }
 
-/** Decimal digits only, at most 15 of them (exact in a number); -1 for anything else. */
+/** Parses up to 15 decimal digits (exact in a number); returns -1 for anything else. */
 export function decimal(bytes: Uint8Array, start: number, end: number): number {
   if (start === end || end - start > 15) return -1;
   let value = 0;

@@ -1,11 +1,11 @@
-// The headers this proxy acts on besides framing: addresses, credentials, and what it alone may tell an upstream.
+// The headers this proxy acts on besides framing: addresses, credentials, and those that only it may send to an upstream.
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import type { HeaderNames } from "./header-names.ts";
 
-/** Field's own words beside the configured brands: clients in use send these. */
+/** E2B's header names, accepted in addition to the configured brands, since clients in use send them. */
 const e2b = { sandboxID: "e2b-sandbox-id", port: "e2b-sandbox-port", trafficToken: "e2b-traffic-access-token" };
 
-/** What only the proxy says about the client; copies from outside are dropped. */
+/** Headers that only the proxy may set about the client; copies from outside are dropped. */
 const toldByProxy = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-port", "forwarded", "x-real-ip"] as const;
 
 type PairNames = { readonly sandboxID: string; readonly port: string; readonly trafficToken: string };
@@ -34,13 +34,13 @@ export function proxyNames(brands: readonly string[]): string[] {
 
 export type Pair = { readonly names: PairNames; readonly sandboxID: number; readonly port: number };
 
-/** The numbers behind the names. */
+/** The numbers of the names. */
 export type HeaderIDs = {
   readonly apiKey: number;
   readonly accessToken: number;
   readonly authorization: number;
   readonly toldByProxy: readonly number[];
-  /** What a gateway proves itself by, and the client that it speaks for. */
+  /** A gateway's proof of identity, and the client for which it speaks. */
   readonly gateway: readonly [token: number, client: number];
   readonly pairs: readonly Pair[];
   readonly trafficTokens: readonly number[];

@@ -4,7 +4,7 @@
 export const TOKEN = 1;
 export const VALUE = 2;
 
-/** What each byte may be part of: a token (names, methods) or a field value. */
+/** For each byte, whether a token (name, method) or a field value may contain it. */
 export const byteClass: Uint8Array = classify();
 
 function classify(): Uint8Array {
@@ -19,13 +19,13 @@ function classify(): Uint8Array {
 
 const slotCount = 256;
 
-/** Case-blind, and from a few places only: what it finds is compared in full anyway. */
+/** Hashes regardless of case and from a few characters only, since every match is compared in full anyway. */
 function slotOf(length: number, first: number, middle: number, last: number): number {
   const mixed = Math.imul(length, 0x9e3779b1) ^ Math.imul(first | 0x20, 0x85ebca6b) ^ Math.imul(middle | 0x20, 0xc2b2ae35) ^ Math.imul(last | 0x20, 0x27d4eb2f);
   return (mixed >>> 16) & (slotCount - 1);
 }
 
-/** A fixed set of lower-case names; a name's number is its place in the list plus one, 0 means any other name. */
+/** A fixed set of lower-case names; a name's number is its index plus one, and 0 means any other name. */
 export class HeaderNames {
   readonly names: readonly string[];
   readonly #slots = new Uint8Array(slotCount);
@@ -40,14 +40,14 @@ export class HeaderNames {
     }
   }
 
-  /** The number of a name of this set. */
+  /** Returns the number of a name of this set. */
   id(name: string): number {
     const index = this.names.indexOf(name);
     if (index < 0) throw new RangeError(`header name ${name} is not in the table`);
     return index + 1;
   }
 
-  /** The number of the name at [start, end) of `bytes`. */
+  /** Returns the number of the name at [start, end) of `bytes`. */
   find(bytes: Uint8Array, start: number, end: number): number {
     const length = end - start;
     let slot = slotOf(length, bytes[start] as number, bytes[start + (length >> 1)] as number, bytes[end - 1] as number);
@@ -60,7 +60,7 @@ export class HeaderNames {
   }
 }
 
-/** Whether [start, end) of `bytes` is the lower-case `name`, in whatever case it was sent. */
+/** Says whether [start, end) of `bytes` is the lower-case `name`, in any case. */
 export function sameName(bytes: Uint8Array, start: number, end: number, name: string): boolean {
   if (end - start !== name.length) return false;
   for (let at = 0; at < name.length; at++) {

@@ -1,34 +1,34 @@
-// The bounds of the proxy, each with its default; none of them limits how long a body or a stream lasts.
+// The limits of the proxy with their defaults; none of them limits how long a body or a stream lasts.
 
 export type ProxyLimits = {
   /** A request or response head larger than this is refused (431 towards clients, 502 for an upstream's). */
   readonly headBytes: number;
   /** Header lines in one head. */
   readonly headLines: number;
-  /** From the first byte of a head to its last (slow-loris). */
+  /** Time from the first byte of a head to its last (slow-loris). */
   readonly headMs: number;
-  /** A client's connection that carries no request. */
+  /** Time that a client's connection may stay without a request. */
   readonly idleMs: number;
-  /** Client connections at once; the next one takes the place of an idle one of the peer that has most, or is answered 503. */
+  /** Bound on client connections; a further one replaces an idle one of the peer with the most, or is answered 503. */
   readonly connections: number;
-  /** Of one peer address; the next one is answered 503. */
+  /** The same bound for one peer address; a further connection is answered 503. */
   readonly connectionsPerPeer: number;
-  /** Request heads of which only a part has come; the oldest of the peer that has most is answered 408. */
+  /** Bound on incomplete request heads; beyond it, the oldest of the peer with the most is answered 408. */
   readonly unfinishedHeads: number;
   readonly unfinishedHeadsPerPeer: number;
-  /** From dialling an upstream to its first usable byte position. */
+  /** Time from dialling an upstream until it can take the request's first byte. */
   readonly connectMs: number;
   /** Idle connections kept per target. */
   readonly idlePerTarget: number;
-  /** A refused request's body is read and thrown away up to this size, so that the connection can be kept. */
+  /** The body of a refused request is read and discarded up to this size, so that the connection can be kept. */
   readonly discardBytes: number;
-  /** After an answer that ends a connection, bytes still arriving are thrown away for this long, lest a reset destroy the answer. */
+  /** After an answer that ends a connection, further bytes are discarded for this long, since a reset might destroy the answer. */
   readonly lingerMs: number;
-  /** A request whose target must wake first waits for no longer than this, however often it is put back meanwhile. */
+  /** Bound on the total wait of a request whose target must wake first, however often it is put back meanwhile. */
   readonly wakeMs: number;
-  /** Requests that wait for one target to wake; the next one is answered 429. */
+  /** Requests that wait for one target to wake; a further one is answered 429. */
   readonly waitingPerTarget: number;
-  /** Requests that wait for any target to wake. Each holds up to `headBytes` and one read of its connection. */
+  /** Requests that wait for any target to wake. Each keeps up to `headBytes` and one read of its connection. */
   readonly waiting: number;
   /** How long `close` waits for requests in flight. */
   readonly drainMs: number;

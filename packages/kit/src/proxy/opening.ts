@@ -1,23 +1,23 @@
-// The beginning of a request as it goes upstream: its head and what has come of its body, kept until the response begins.
+// The beginning of a request as sent upstream: its head and the first part of its body, kept until the response begins.
 import type { Upstream, UpstreamClient } from "./upstream.ts";
 
-/** A body's beginning up to this size is joined to the head, and a request that is whole with it can be sent again. */
+/** Bound on a body's first part that is joined to the head; a request that is complete with it can be sent again. */
 const joinBytes = 8 * 1024;
 
 export class Opening {
   #text = "";
   #body: Buffer | undefined;
-  /** Whether sending its text once sends all of the request, so that it can be sent twice. */
+  /** True if the text is the complete request, so that it can be sent twice. */
   isWhole = false;
 
-  /** `text` is the head; [start, end) of `bytes` has come of the body, `complete`: all of it. */
+  /** `text` is the head; [start, end) of `bytes` is the body so far, and `complete` says that it is all of it. */
   set(text: string, bytes: Buffer, start: number, end: number, complete: boolean): void {
     this.isWhole = complete && end - start <= joinBytes;
     this.#text = end > start && end - start <= joinBytes ? text + bytes.toString("latin1", start, end) : text;
     this.#body = end - start > joinBytes ? Buffer.from(bytes.subarray(start, end)) : undefined;
   }
 
-  /** Where it is whole: the request as it went upstream. */
+  /** The request as sent upstream; only valid if `isWhole`. */
   get bytes(): Buffer {
     return Buffer.from(this.#text, "latin1");
   }

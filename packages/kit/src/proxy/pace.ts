@@ -1,6 +1,6 @@
-// How many bytes a second may come from one place: who takes more waits, so that the sender waits in turn and nothing is lost.
+// Limits the bytes per second from one source by delaying reads, so that backpressure reaches the sender and nothing is lost.
 
-/** A burst passes at once: so many seconds' worth. */
+/** Seconds of the rate that may pass at once. */
 const BURST_SECONDS = 4;
 /** Shorter waits would only cost timers. */
 const MIN_WAIT_MS = 10;
@@ -16,7 +16,7 @@ export class Pace {
     this.#atMs = nowMs;
   }
 
-  /** Notes bytes that have come, and says how long nothing more may be read; 0: go on. */
+  /** Counts received bytes, and returns for how long nothing more may be read; 0 means no wait. */
   take(bytes: number, nowMs: number): number {
     const earned = (Math.max(0, nowMs - this.#atMs) / 1000) * this.#bytesPerSecond;
     this.#atMs = nowMs;

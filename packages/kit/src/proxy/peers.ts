@@ -1,10 +1,10 @@
-// Client connections by the peers that hold them: none may have more than its bound, and a crowd of few makes room for others.
+// Client connections by peer: each peer has a bound, and the peer with the most yields to others.
 import { answer, renderAnswer } from "./answer.ts";
 
-/** A connection as it counts here. */
+/** The parts of a connection that count here. */
 export interface PeerConnection {
   readonly peer: string;
-  /** Whether it may be closed for another: no whole request of it is under way. */
+  /** True if the connection may be closed for another, since no complete request of it is in progress. */
   readonly mayGiveWay: boolean;
   readonly wire: { destroy(): void };
 }
@@ -17,7 +17,7 @@ const crowded = refusalOf("The server has as many connections as it takes; try a
 export class Peers {
   readonly #limits: PeerLimits;
   readonly #tooMany: string;
-  /** The oldest connection of each first. */
+  /** Each peer's connections, the oldest first. */
   readonly #byPeer = new Map<string, Set<PeerConnection>>();
   #count = 0;
 
@@ -26,11 +26,11 @@ export class Peers {
     this.#tooMany = refusalOf(`This address has ${limits.connectionsPerPeer} connections already, which is the maximum; close some or reuse them`);
   }
 
-  /** Undefined: one more of this peer may come. Else what it is answered. */
+  /** Returns undefined if the peer may open another connection, else the refusal to send. */
   admit(peer: string): string | undefined {
     const count = this.#byPeer.get(peer)?.size ?? 0;
     if (count >= this.#limits.connectionsPerPeer) return this.#tooMany;
-    return this.#count < this.#limits.connections || this.#makeRoom(count) ? undefined : crowded;
+    return this.#count < this.#limits.connections || this.#evictOne(count) ? undefined : crowded;
   }
 
   add(connection: PeerConnection): void {
@@ -47,8 +47,8 @@ export class Peers {
     if (ofPeer.size === 0) this.#byPeer.delete(connection.peer);
   }
 
-  /** Ends a connection without a request of the peer that has most, for one that has fewer than half of that. */
-  #makeRoom(count: number): boolean {
+  /** Ends a connection without a request of the peer with the most, for a peer that has fewer than half as many. */
+  #evictOne(count: number): boolean {
     let largest: Set<PeerConnection> | undefined;
     for (const ofPeer of this.#byPeer.values()) if (largest === undefined || ofPeer.size > largest.size) largest = ofPeer;
     if (largest === undefined || count >= largest.size / 2) return false;

@@ -1,30 +1,30 @@
-// Long rows of requests sent ahead of their answers: read in turns, one of each peer, however many connections it has.
+// Long pipelines of requests: each tick reads one request per peer, however many connections the peer has.
 
-/** A turn's length: what a peer sends ahead beyond its free row is read 500 times a second. */
-export const TURN_MS = 2;
+/** A tick's length: requests that a peer pipelines beyond its free row are read 500 times a second. */
+export const TICK_MS = 2;
 
 export class Pipelined {
-  /** Reads that wait, by peer. */
+  /** Waiting reads by peer. */
   readonly #waiting = new Map<string, (() => void)[]>();
-  #turns: NodeJS.Timeout | undefined;
+  #ticker: NodeJS.Timeout | undefined;
 
-  /** `read` is called when it is this peer's turn; its connection may be closed by then. A connection waits for one read at a time. */
+  /** Calls `read` at this peer's tick; its connection may be closed by then. A connection waits for one read at a time. */
   wait(peer: string, read: () => void): void {
     const waiting = this.#waiting.get(peer);
     if (waiting === undefined) this.#waiting.set(peer, [read]);
     else waiting.push(read);
-    this.#turns ??= setInterval(() => this.#turn(), TURN_MS).unref();
+    this.#ticker ??= setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
   close(): void {
-    clearInterval(this.#turns);
+    clearInterval(this.#ticker);
     this.#waiting.clear();
   }
 
-  #turn(): void {
+  #tick(): void {
     if (this.#waiting.size === 0) {
-      clearInterval(this.#turns);
-      this.#turns = undefined;
+      clearInterval(this.#ticker);
+      this.#ticker = undefined;
       return;
     }
     for (const [peer, waiting] of [...this.#waiting]) {

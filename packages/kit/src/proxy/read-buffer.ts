@@ -1,12 +1,12 @@
-// The memory one connection reads into: shared while it moves little, large buffers of its own while it moves bulk.
+// The memory into which one connection reads: a shared buffer while it transfers little, large buffers of its own in bulk transfers.
 
-/** All connections that move little read into this one: a read is used up before the next begins. */
+/** All connections that transfer little read into this buffer, since each read is processed before the next begins. */
 const shared = Buffer.allocUnsafeSlow(64 * 1024);
 const largeBytes = 256 * 1024;
 /** Large buffers kept for reuse, 16 MiB in all. */
 const spareLimit = 64;
 const spares: Buffer[] = [];
-/** Large buffers in use, 128 MiB in all; past it connections that move bulk read into the shared one, too, which costs a copy. */
+/** Large buffers in use, 128 MiB in all; beyond it bulk transfers read into the shared buffer too, which costs a copy. */
 const inUseLimit = 512;
 let inUse = 0;
 
@@ -23,22 +23,21 @@ function giveLarge(buffer: Buffer): void {
 }
 
 /**
- * A large buffer is in one of three hands: the socket's, which reads into it; a write's, until the kernel has taken its
- * bytes; or among the spares. The socket changes buffers only right after a read, so a buffer that it holds is never
- * given away before.
+ * A large buffer has one of three owners: the socket, which reads into it; a write, until the kernel has taken its bytes; or the spares. The
+ * socket changes buffers only right after a read, so its buffer is never given away before.
  */
 export class ReadBuffer {
-  /** What the socket reads into. */
+  /** The buffer into which the socket reads. */
   #current: Buffer = shared;
-  /** What it reads into after this read. */
+  /** The buffer for the reads after this one. */
   #upcoming: Buffer = shared;
-  /** Whether a write owns `#current` already. */
+  /** True if a write owns `#current` already. */
   #lent = false;
   #started = false;
 
   /**
-   * Asked by the socket at first and after each read. Undefined, for "go on with the one you have", saves setting the
-   * same buffer again; the socket looks at nothing but a Uint8Array.
+   * Called by the socket at first and after each read. Returning undefined keeps the current buffer and saves setting it again; the socket
+   * accepts nothing but a Uint8Array as a new one.
    */
   next(): Buffer {
     if (this.#started && this.#upcoming === this.#current) return undefined as unknown as Buffer;
@@ -49,12 +48,12 @@ export class ReadBuffer {
     return this.#current;
   }
 
-  /** During a read: whether `bytes` may be lent to a write instead of being copied. */
+  /** Says during a read whether `bytes` may be lent to a write instead of being copied. */
   canLend(bytes: Buffer): boolean {
     return bytes === this.#current && bytes !== shared && !this.#lent;
   }
 
-  /** During a read: the buffer is a write's from now on; returns what the write calls when it is done. */
+  /** Gives the buffer to a write during a read; returns the function that the write calls when it is done. */
   lend(): () => void {
     const buffer = this.#current;
     this.#lent = true;
@@ -62,18 +61,18 @@ export class ReadBuffer {
     return () => giveLarge(buffer);
   }
 
-  /** Bulk is coming: the next reads are large. */
+  /** Switches to large reads for a bulk transfer. */
   enlarge(): void {
     if (this.#upcoming === shared) this.#upcoming = takeLarge();
   }
 
-  /** Bulk is over: after the read that goes on, or else the next one, the shared buffer serves again. */
+  /** Ends a bulk transfer: after the current read, or else the next one, the shared buffer is used again. */
   settle(): void {
     if (this.#upcoming !== this.#current) giveLarge(this.#upcoming);
     this.#upcoming = shared;
   }
 
-  /** The socket is closed and reads no more. */
+  /** Called when the socket is closed and reads no more. */
   close(): void {
     this.settle();
     if (!this.#lent) giveLarge(this.#current);

@@ -1,8 +1,8 @@
-// Reads a request's head strictly: whatever two parsers could read in two ways is refused.
+// Parses a request's head strictly: anything that two parsers might read differently is refused.
 import { HeadLines, INCOMPLETE, REFUSED } from "./head-lines.ts";
 import { byteClass, HeaderNames, TOKEN } from "./header-names.ts";
 
-/** Names that framing and hops are decided by; an owner of the proxy adds its own behind them. */
+/** Names on which framing and hop-by-hop handling depend; an owner of the proxy appends its own. */
 export const hopNames = [
   "host",
   "content-length",
@@ -35,13 +35,13 @@ const LF = 10;
 const SPACE = 32;
 const SLASH = 47;
 const HYPHEN = 45;
-/** The end of the request line, and the place in it where 0 may stand too. */
+/** The end of the request line, and the offset in it where 0 is also valid. */
 const version = Buffer.from("HTTP/1.1\r\n");
-const minorPlace = 7;
+const minorOffset = 7;
 const headMethod = Buffer.from("HEAD");
 const maxMethodBytes = 32;
 
-/** Letters, digits, and what IPv6 literals, escapes and ports are written with. */
+/** Letters, digits, and the characters of IPv6 literals, escapes and ports. */
 const hostBytes = Uint8Array.from({ length: 256 }, (_, byte) => (/[A-Za-z0-9.:_~%[\]-]/.test(String.fromCharCode(byte)) ? 1 : 0));
 
 /** One request's head; filled by `parse` and valid until the next call. */
@@ -53,7 +53,7 @@ export class RequestHead extends HeadLines {
   isHead = false;
   /** Length of the body, 0 for none, or CHUNKED. */
   bodyBytes = 0;
-  /** Whether Host has a hyphen, as every host name of a sandbox does. */
+  /** True if Host has a hyphen, as every host name of a sandbox does. */
   hostHasHyphen = false;
   #first = 0;
 
@@ -70,13 +70,13 @@ export class RequestHead extends HeadLines {
     return this.originForm ?? this.text.slice(this.targetStart, this.targetEnd);
   }
 
-  /** Set when the target came in absolute form and must be replaced by this. */
+  /** Set if the target came in absolute form, which this replaces. */
   originForm: string | undefined;
 
-  /** Where the request line begins: an empty line before it is tolerated (RFC 9112, 2.2). */
+  /** Offset of the request line: an empty line before it is tolerated (RFC 9112, 2.2). */
   start = 0;
 
-  /** Reads the head at [start, end) of `bytes`; returns where its body begins, INCOMPLETE, or REFUSED with `problem` set. */
+  /** Parses the head at [start, end) of `bytes`; returns the offset of its body, INCOMPLETE, or REFUSED with `problem` set. */
   parse(bytes: Buffer, start: number, end: number): number {
     this.open(bytes, start);
     let at = start;
@@ -100,10 +100,10 @@ export class RequestHead extends HeadLines {
     this.targetStart = target - start;
     this.targetEnd = at - start;
     at++;
-    for (let place = 0; place < version.length; place++, at++) {
+    for (let offset = 0; offset < version.length; offset++, at++) {
       if (at >= end) return INCOMPLETE;
       code = bytes[at] as number;
-      if (code !== version[place] && (place !== minorPlace || code !== 0x30))
+      if (code !== version[offset] && (offset !== minorOffset || code !== 0x30))
         return this.refuse("the request line does not end with HTTP/1.1 or HTTP/1.0 and CRLF");
     }
     this.originForm = undefined;
@@ -139,7 +139,7 @@ export class RequestHead extends HeadLines {
     return end;
   }
 
-  /** `*` for OPTIONS, and absolute form whose authority repeats Host: no two parties may see different hosts. */
+  /** Accepts `*` for OPTIONS, and an absolute form whose authority repeats Host, so that all parties see the same host. */
   #otherForm(): boolean {
     const target = this.text.slice(this.targetStart, this.targetEnd);
     if (target === "*" && this.method === "OPTIONS") return true;
@@ -157,12 +157,12 @@ export class RequestHead extends HeadLines {
     return true;
   }
 
-  /** Whether the client wants the connection kept; HTTP/1.0 never does here. */
+  /** Says whether the client asks to keep the connection; HTTP/1.0 connections are never kept here. */
   get keepsAlive(): boolean {
     return !this.isHttp10 && (this.first[CONNECTION] === 0 || this.isOnly(CONNECTION, "keep-alive") || !this.lists(CONNECTION, "close"));
   }
 
-  /** Whether this is a well-formed wish for another protocol; h2c is none that a proxy may pass on. */
+  /** Says whether this is a well-formed upgrade request; a proxy must not pass on h2c. */
   get upgrades(): boolean {
     return (
       this.first[UPGRADE] !== 0 &&
@@ -173,12 +173,12 @@ export class RequestHead extends HeadLines {
     );
   }
 
-  /** Requests that may be sent twice when a kept connection turns out to be closed (RFC 9110, 9.2.2). */
+  /** Says whether the request may be sent twice if a kept connection turns out to be closed (RFC 9110, 9.2.2). */
   get isRepeatable(): boolean {
     return (this.#first === 0x47 && this.methodEnd - this.start === 3) || /^(GET|HEAD|OPTIONS|PUT|DELETE|TRACE)$/.test(this.method);
   }
 
-  /** Whether Host has no byte that could make one parser read another host than the next one. */
+  /** Says whether Host has no byte by which two parsers might read different hosts. */
   #readHost(line: number): boolean {
     const end = this.base + (this.valueEnd[line] as number);
     for (let at = this.base + (this.valueStart[line] as number); at < end; at++) {

@@ -1,4 +1,4 @@
-// What a proxy counts: requests by target and class of status, connections, bytes.
+// The metrics of a proxy: requests by target and status class, connections, bytes.
 import type { Metrics } from "../metrics.ts";
 import type { Front } from "./front.ts";
 import type { UpstreamPool } from "./target.ts";
@@ -19,13 +19,13 @@ export class RequestMetrics {
     this.#series = ["none", ...kinds].flatMap((target) =>
       codeClasses.map((code) => ({ labels: { target, code }, counts: new Float64Array(this.#bounds.length + 1), sum: 0 })),
     );
-    // The library hashes labels at each observation, which is a twentieth of what a request may cost; so the counts are
-    // kept here, and handed over when somebody asks.
+    // The library hashes labels at each observation, which costs up to a twentieth of a request; so the counts are kept here and passed on at
+    // each scrape.
     const get = async () => ({ name, help, type: "histogram", aggregator: "sum", values: this.#values(name) });
     Object.assign(histogram, { get, getForPromString: get });
   }
 
-  /** `kind` indexes the kinds, -1 for none; `status` 0 when the client left first. */
+  /** `kind` indexes the kinds, -1 for none; `status` is 0 if the client left first. */
   observe(kind: number, status: number, ms: number): void {
     const series = this.#series[(kind + 1) * classCount + ((status / 100) | 0)];
     if (series === undefined) return;
@@ -53,11 +53,11 @@ export class RequestMetrics {
   }
 }
 
-/** Gauges and counters that are read off when somebody asks. */
+/** Registers gauges and counters that are read at each scrape. */
 export function watchProxy(metrics: Metrics, prefix: `svc_${string}`, front: Front, pool: UpstreamPool): void {
   let seenIn = 0;
   let seenOut = 0;
-  // Registered before the counter, so that it is collected before the counter is read.
+  // The gauge is registered before the counter, so that it is collected before the counter is read.
   metrics.gauge(`${prefix}_connections`, "Open connections of the proxy.", ["side"], (gauge) => {
     gauge.set({ side: "client" }, front.connectionCount);
     gauge.set({ side: "upstream" }, pool.openCount);

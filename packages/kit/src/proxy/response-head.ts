@@ -1,4 +1,4 @@
-// Reads an upstream's response head strictly and says how its body is framed.
+// Parses an upstream's response head strictly and determines how its body is framed.
 import { decimal, HeadLines, INCOMPLETE } from "./head-lines.ts";
 import { byteClass, HeaderNames, VALUE } from "./header-names.ts";
 
@@ -10,9 +10,9 @@ const KEEP_ALIVE = 4;
 const PROXY_CONNECTION = 5;
 const UPGRADE = 6;
 
-/** What a status line begins with, and the place in it where 0 may stand too. */
+/** The beginning of a status line, and the offset in it where 0 is also valid. */
 const version = Buffer.from("HTTP/1.1 ");
-const minorPlace = 7;
+const minorOffset = 7;
 
 /** `bodyBytes` of a response that is chunked, or that ends with its connection. */
 export const CHUNKED = -1;
@@ -24,26 +24,26 @@ export class ResponseHead extends HeadLines {
   isHttp10 = false;
   bodyBytes = 0;
   #firstLineEnd = 0;
-  /** Whether the upstream keeps its connection after this response. */
+  /** True if the upstream keeps its connection after this response. */
   keepsAlive = false;
-  /** Whether the bytes may go to a client that keeps its connection, just as they came. */
+  /** True if the bytes may pass unchanged to a client that keeps its connection. */
   passesVerbatim = false;
 
   constructor(maxLines: number) {
     super(new HeaderNames(responseNames), maxLines);
   }
 
-  /** Reads the head at [start, end) of `bytes`; `forHead`: a response to HEAD. Returns where its body begins, INCOMPLETE, or REFUSED. */
+  /** Parses the head at [start, end) of `bytes`; `forHead` marks a response to HEAD. Returns the offset of its body, INCOMPLETE, or REFUSED. */
   parse(bytes: Buffer, start: number, end: number, forHead: boolean): number {
     this.open(bytes, start);
     let at = start;
-    for (let place = 0; place < version.length; place++, at++) {
+    for (let offset = 0; offset < version.length; offset++, at++) {
       if (at >= end) return INCOMPLETE;
       const code = bytes[at] as number;
-      if (code !== version[place] && (place !== minorPlace || code !== 0x30)) return this.refuse("it does not begin with HTTP/1.x");
+      if (code !== version[offset] && (offset !== minorOffset || code !== 0x30)) return this.refuse("it does not begin with HTTP/1.x");
     }
     if (end < at + 4) return INCOMPLETE;
-    this.isHttp10 = bytes[start + minorPlace] === 0x30;
+    this.isHttp10 = bytes[start + minorOffset] === 0x30;
     this.status = decimal(bytes, at, at + 3);
     if (this.status < 100) return this.refuse("its status is not three digits");
     at += 3;
@@ -74,7 +74,7 @@ export class ResponseHead extends HeadLines {
     const saysKeep = this.isOnly(CONNECTION, "keep-alive");
     const saysClose = !saysKeep && this.lists(CONNECTION, "close");
     this.keepsAlive = this.bodyBytes !== UNTIL_CLOSE && (this.isHttp10 ? saysKeep : !saysClose);
-    // Naming keep-alive is true of this hop too.
+    // An explicit keep-alive is true of this hop too.
     this.passesVerbatim =
       !this.isHttp10 &&
       (saysKeep || this.first[CONNECTION] === 0) &&
@@ -84,7 +84,7 @@ export class ResponseHead extends HeadLines {
     return end;
   }
 
-  /** The head as the client gets it: this hop's own headers, no hop headers of the upstream's. */
+  /** Returns the head as the client gets it: with this hop's own headers, without the upstream's hop-by-hop headers. */
   rewrite(keepAlive: boolean): string {
     const { text, ids, lineStart } = this;
     const switching = this.status === 101;

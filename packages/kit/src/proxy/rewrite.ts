@@ -1,10 +1,10 @@
-// Makes the head that goes upstream from the one that came: lines left out, lines added, everything else byte for byte.
+// Makes the upstream head from the received one: some lines removed, some added, everything else byte for byte.
 import { CONNECTION, HTTP2_SETTINGS, KEEP_ALIVE, PROXY_CONNECTION, type RequestHead, TE, UPGRADE } from "./request-head.ts";
 
-/** Which header lines, by name number, do not go upstream. */
+/** The header lines, by name number, that are not sent upstream. */
 export type Drops = Uint8Array;
 
-/** Drops for a table of `count` names: hop headers and `ids`. */
+/** Returns the drops for a table of `count` names: hop-by-hop headers and `ids`. */
 export function dropsOf(count: number, ids: Iterable<number>): Drops {
   const drops = new Uint8Array(count + 1);
   for (const id of [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TE, UPGRADE, HTTP2_SETTINGS]) drops[id] = 1;
@@ -18,7 +18,7 @@ export type Rewriting = {
   readonly target: string | undefined;
   /** Added header lines, each ended by CRLF. */
   readonly added: string;
-  /** Whether an Upgrade may pass. */
+  /** True if an Upgrade may pass. */
   readonly upgrade: boolean;
 };
 
@@ -30,7 +30,7 @@ export function rewriteRequest(head: RequestHead, rewriting: Rewriting): string 
   const target = rewriting.target ?? head.originForm;
   const { text, ids, lineStart, count } = head;
   const nominated = head.has(CONNECTION) ? nominatedNames(head) : undefined;
-  // Text from `from` on is kept until a line is left out.
+  // Text from `from` on is copied in one piece until a line is removed.
   let from = head.start;
   let out = "";
   if (target !== undefined) {
@@ -51,8 +51,8 @@ export function rewriteRequest(head: RequestHead, rewriting: Rewriting): string 
 }
 
 /**
- * Headers that Connection declares to be for this hop only. Names the proxy itself acts on are not taken from there:
- * a client must not be able to make the proxy lose a credential or a length.
+ * Returns the headers that Connection declares hop-by-hop. Names the proxy itself acts on are ignored there: a client must not be able to make
+ * the proxy lose a credential or a length.
  */
 function nominatedNames(head: RequestHead): Set<string> | undefined {
   if (head.isOnly(CONNECTION, "keep-alive") || head.isOnly(CONNECTION, "close")) return undefined;

@@ -1,11 +1,11 @@
-// Request heads that come in many pieces: bounded in number, and read round robin over the peers that send them.
+// Request heads that arrive in many pieces: bounded in number, and read round robin over the peers that send them.
 
-/** A connection whose head is not whole. */
+/** A connection whose head is incomplete. */
 export interface SlowHead {
   readonly peer: string;
-  /** Reads on. */
+  /** Continues reading. */
   goOn(): void;
-  /** Answers that too many heads are unfinished, and ends. */
+  /** Answers that too many heads are unfinished, and ends the connection. */
   giveUp(): void;
 }
 
@@ -14,25 +14,25 @@ export type SlowHeadLimits = {
   readonly unfinishedHeadsPerPeer: number;
 };
 
-/** Read this often, then in turns. Ordinary heads come in one or two reads, long ones over slow links in a few. */
+/** Reads before a head must wait for ticks. Ordinary heads arrive in one or two reads, long ones over slow links in a few. */
 export const FREE_READS = 4;
-const TURN_MS = 10;
-const READS_PER_TURN = 16;
+const TICK_MS = 10;
+const READS_PER_TICK = 16;
 
 export class SlowHeads {
   readonly #limits: SlowHeadLimits;
-  /** The oldest first. */
+  /** Each peer's heads, the oldest first. */
   readonly #byPeer = new Map<string, Set<SlowHead>>();
-  /** Who waits for a turn, by peer; peers in the order of their turns. */
+  /** Heads that wait for a tick, by peer; peers are in the order in which they are read. */
   readonly #waiting = new Map<string, Set<SlowHead>>();
   #count = 0;
-  #turns: NodeJS.Timeout | undefined;
+  #ticker: NodeJS.Timeout | undefined;
 
   constructor(limits: SlowHeadLimits) {
     this.#limits = limits;
   }
 
-  /** A head has begun. Where there are too many, the oldest one of the peer that has most gives way. */
+  /** Registers a new head. If there are too many, the oldest one of the peer with the most is evicted. */
   enter(head: SlowHead): void {
     const ofPeer = this.#byPeer.get(head.peer) ?? new Set();
     this.#byPeer.set(head.peer, ofPeer);
@@ -42,7 +42,7 @@ export class SlowHeads {
     else if (this.#count > this.#limits.unfinishedHeads) this.#evict(this.#largest());
   }
 
-  /** Its head is whole, or refused, or the connection is gone. */
+  /** Removes a head that is complete or refused, or whose connection is gone. */
   leave(head: SlowHead): void {
     const ofPeer = this.#byPeer.get(head.peer);
     if (ofPeer?.delete(head) !== true) return;
@@ -52,29 +52,29 @@ export class SlowHeads {
     if (waiting?.delete(head) === true && waiting.size === 0) this.#waiting.delete(head.peer);
   }
 
-  /** `goOn` is called when it is this head's turn to be read. */
+  /** Calls `goOn` when this head may be read. */
   wait(head: SlowHead): void {
     const waiting = this.#waiting.get(head.peer) ?? new Set();
     this.#waiting.set(head.peer, waiting);
     waiting.add(head);
-    this.#turns ??= setInterval(() => this.#turn(), TURN_MS).unref();
+    this.#ticker ??= setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
   close(): void {
-    clearInterval(this.#turns);
+    clearInterval(this.#ticker);
   }
 
-  #turn(): void {
-    for (let reads = 0; reads < READS_PER_TURN; reads++) {
+  #tick(): void {
+    for (let reads = 0; reads < READS_PER_TICK; reads++) {
       const next = this.#waiting.entries().next();
       if (next.done === true) {
-        clearInterval(this.#turns);
-        this.#turns = undefined;
+        clearInterval(this.#ticker);
+        this.#ticker = undefined;
         return;
       }
       const [peer, waiting] = next.value;
       const [head] = waiting;
-      // The peer goes to the end of the row.
+      // The peer goes to the end of the queue.
       this.#waiting.delete(peer);
       if (head === undefined) continue;
       waiting.delete(head);

@@ -1,4 +1,4 @@
-// A place requests go to: how it is dialled, its idle connections kept for reuse, and all that are open.
+// A destination of requests: how it is dialled, its idle connections kept for reuse, and all open connections.
 import type { Answer } from "./answer.ts";
 import type { ProxyLimits } from "./limits.ts";
 import type { Pace } from "./pace.ts";
@@ -6,23 +6,23 @@ import { ResponseHead } from "./response-head.ts";
 import { type Trouble, Upstream, type UpstreamClient, type UpstreamOwner, type Way } from "./upstream.ts";
 
 export interface TargetPolicy {
-  /** Ways in the order they are tried; the next one is tried when one is refused. */
+  /** Ways in the order in which they are tried; the next one is tried when one is refused. */
   ways(): readonly Way[];
-  /** `way` led to an open connection. */
+  /** Called when `way` led to an open connection. */
   reached(way: Way): void;
   answerFor(trouble: Trouble, detail: string): Answer;
-  /** Idle connections are closed after this: below the time after which the other side closes them. */
+  /** Idle connections are closed after this time, which is shorter than the other side's timeout. */
   readonly idleMs: number;
-  /** Whether its 421 with `x-svc-reason: moved` means that it did nothing: the request is then routed anew, where that can be. */
+  /** True if its 421 with `x-svc-reason: moved` means that it did nothing: the request is then routed again if possible. */
   readonly saysMoved: boolean;
   /** Bounds the bytes of all its responses together; absent: no bound. */
   readonly pace?: Pace | undefined;
 }
 
-/** What all targets of one proxy share: bounds, and a sweep over the idle connections. */
+/** The parts that all targets of one proxy share: limits, and a sweep over the idle connections. */
 export class UpstreamPool {
   readonly limits: ProxyLimits;
-  /** Heads of responses are read one at a time, so one reader serves all upstreams. */
+  /** Response heads are parsed one at a time, so one parser serves all upstreams. */
   readonly head: ResponseHead;
   readonly #targets = new Set<Target>();
   openCount = 0;
@@ -66,26 +66,26 @@ export class Target implements UpstreamOwner {
     return this.#open.size === 0;
   }
 
-  /** Connections that carry a request, a response or a tunnel. */
+  /** The number of connections that carry a request, a response or a tunnel. */
   get busy(): number {
     let busy = 0;
     for (const { client } of this.#open) if (client !== undefined) busy++;
     return busy;
   }
 
-  /** Requests that were sent to it and have no response yet. */
+  /** The number of requests that were sent to the target and have no response yet. */
   get waiting(): number {
     let waiting = 0;
     for (const { client, isResponding } of this.#open) if (client !== undefined && !isResponding) waiting++;
     return waiting;
   }
 
-  /** The most recently used idle connection: the oldest ones are left to time out. */
+  /** Returns the most recently used idle connection, so that the oldest ones time out. */
   takeIdle(): Upstream | undefined {
     return this.#idle.pop();
   }
 
-  /** Dials for `client`, which hears `onReady` or `onTrouble`. */
+  /** Dials for `client`, which gets a call of `onReady` or `onTrouble`. */
   dial(client: UpstreamClient): Upstream {
     return this.#dialWay(client, this.policy.ways(), 0);
   }
@@ -121,7 +121,7 @@ export class Target implements UpstreamOwner {
     for (const upstream of [...this.#idle]) if (now - upstream.idleSince > this.policy.idleMs) upstream.destroy();
   }
 
-  /** The target is silent: requests without a response are answered, and idle connections destroyed; what streams goes on. */
+  /** The target is silent: answers requests without a response and destroys idle connections; streams continue. */
   dropWaiting(): void {
     for (const upstream of [...this.#open]) {
       if (upstream.isResponding) continue;
@@ -131,7 +131,7 @@ export class Target implements UpstreamOwner {
     }
   }
 
-  /** The target is gone: streams end, waiting requests are answered, idle connections are destroyed. */
+  /** The target is gone: ends streams, answers waiting requests, and destroys idle connections. */
   drop(): void {
     for (const upstream of [...this.#open]) {
       const client = upstream.client;

@@ -1,22 +1,22 @@
-// One connection to a target: opens it, reads response heads, passes bodies on, and returns to the pool.
+// One connection to a target: opens it, parses response heads, passes bodies on, and returns to the pool.
 import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
-import { HeldBytes } from "./held-bytes.ts";
 import type { ProxyLimits } from "./limits.ts";
 import type { Pace } from "./pace.ts";
+import { PendingBytes } from "./pending-bytes.ts";
 import type { ResponseHead } from "./response-head.ts";
 import { BEHIND, type Dial, PACED, Wire, type WireOwner } from "./wire.ts";
 
-/** One way to a target; with `preface`, a request is sent first whose 101 opens a raw connection to it. */
+/** One way to a target; with `preface`, that request is sent first, and its 101 opens a raw connection to the target. */
 export type Way = { readonly connect: Dial; readonly preface?: string };
 
-/** Why a request got no response; `dropped` when its target was taken away, `moved` when what it is for is elsewhere. */
+/** The reason why a request got no response; `dropped` if its target was removed, `moved` if its sandbox is on another node. */
 export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "dropped" | "moved";
 
 /** The target of a connection, as the connection sees it. */
 export interface UpstreamOwner {
   readonly pool: { readonly limits: ProxyLimits; readonly head: ResponseHead; bytesIn: number };
-  /** `way` led to an open connection. */
+  /** Called when `way` led to an open connection. */
   readonly policy: { reached(way: Way): void; readonly saysMoved: boolean; readonly pace?: Pace | undefined };
   putIdle(upstream: Upstream): void;
   forget(upstream: Upstream): void;
@@ -29,39 +29,39 @@ export interface UpstreamClient {
   readonly isHead: boolean;
   readonly isHttp10: boolean;
   readonly wantsUpgrade: boolean;
-  /** Whether the request can be routed anew though all of it was sent. */
+  /** True if the request can be routed again although all of it was sent. */
   readonly canBeMoved: boolean;
-  /** Whether the client's connection is kept after this response; cleared when the response can only end with it. */
+  /** True if the client's connection is kept after this response; cleared if only the connection's end ends the response. */
   keepAlive: boolean;
   onReady(upstream: Upstream): void;
-  /** The final response's head is about to be sent; `framed`: the response says where it ends, not the connection. */
+  /** The final response's head is about to be sent; `framed`: the response itself shows where it ends. */
   onResponseHead(status: number, framed: boolean): void;
   onResponseEnd(upstream: Upstream, reusable: boolean): void;
   onTunnel(): void;
   /** Both directions of the upstream's side of a tunnel have ended in order. */
   onTunnelEnd(): void;
-  /** No (whole) response will come. */
+  /** No complete response will arrive. */
   onTrouble(trouble: Trouble, detail: string): void;
 }
 
 type State = "dialling" | "opening" | "idle" | "head" | "body" | "tunnel" | "closed";
 
-/** A body's beginning up to this size is written together with its head. */
+/** The first part of a body up to this size is written together with its head. */
 const joinBytes = 8 * 1024;
 const MISDIRECTED = 421;
-/** Interim responses (100, 103) before the final one. */
+/** Bound on interim responses (100, 103) before the final one. */
 const maxInterim = 32;
 
 export class Upstream implements WireOwner {
   readonly target: UpstreamOwner;
   readonly wire: Wire;
   client: UpstreamClient | undefined;
-  /** Whether it carried a request before: only then may a close without a response mean "too late". */
+  /** True if it carried a request before: only then may a close without a response mean that the idle connection had timed out. */
   reused = false;
   idleSince = 0;
   #state: State = "dialling";
-  /** A head that is not whole. */
-  #held: HeldBytes | undefined;
+  /** An incomplete head. */
+  #pending: PendingBytes | undefined;
   #interim = 0;
   #reusable = false;
   readonly #way: Way;
@@ -76,19 +76,19 @@ export class Upstream implements WireOwner {
     this.#failed = failed;
     const { connectMs } = target.pool.limits;
     const late = () => this.#fail("unreachable", `no connection within ${connectMs} ms`);
-    // In two halves: after a machine that stood still the timers come before the sockets, and the connection is there.
+    // The timeout has two halves: after a machine was suspended, timers fire before sockets are polled, and the connection may be established by
+    // then.
     this.#timer = setTimeout(() => {
       this.#timer = setTimeout(late, connectMs / 2);
     }, connectMs / 2);
     this.wire = Wire.dial(this, way.connect);
   }
 
-  /** Whether a response has begun. */
   get isResponding(): boolean {
     return this.#state === "body" || this.#state === "tunnel";
   }
 
-  /** Begins an exchange: `text` is the request's head, with or without the beginning of its body. */
+  /** Begins an exchange: `text` is the request's head, with or without the first part of its body. */
   send(client: UpstreamClient, text: string): void {
     this.client = client;
     this.#state = "head";
@@ -96,10 +96,10 @@ export class Upstream implements WireOwner {
     this.wire.write(text);
   }
 
-  /** Back to the pool, ready for another request. */
+  /** Returns the connection to the pool, ready for another request. */
   release(now: number): void {
     if (this.#state === "closed") return;
-    // It answered before it took the whole request: what is left of that must not mix with the next one.
+    // The target answered before it took the whole request, whose rest must not mix with the next one.
     if (this.wire.socket.writableLength > 0) {
       this.destroy();
       return;
@@ -114,7 +114,7 @@ export class Upstream implements WireOwner {
     this.target.putIdle(this);
   }
 
-  /** The client of a tunnel is gone; what it sent last is still delivered. */
+  /** The client of a tunnel is gone; its last bytes are still delivered. */
   abandon(): void {
     this.client = undefined;
     if (this.#state === "tunnel" && this.wire.socket.writableEnded) return;
@@ -125,7 +125,7 @@ export class Upstream implements WireOwner {
     if (this.#state === "closed") return;
     this.#state = "closed";
     this.client = undefined;
-    this.#held = undefined;
+    this.#pending = undefined;
     clearTimeout(this.#timer);
     this.target.forget(this);
     this.wire.destroy();
@@ -158,7 +158,7 @@ export class Upstream implements WireOwner {
       case "opening":
         return this.#readOpening(bytes, length);
       case "idle":
-        // Nothing was asked, so this can belong to no response.
+        // No request is open, so these bytes belong to no response.
         return this.destroy();
       default:
         return;
@@ -167,19 +167,19 @@ export class Upstream implements WireOwner {
 
   #readOpening(bytes: Buffer, length: number): void {
     const { head, limits } = this.target.pool;
-    const held = this.#held ?? new HeldBytes(bytes, 0, 0);
-    if (!held.appendToHead(bytes, 0, length, limits.headBytes)) {
-      this.#held = held;
+    const pending = this.#pending ?? new PendingBytes(bytes, 0, 0);
+    if (!pending.appendToHead(bytes, 0, length, limits.headBytes)) {
+      this.#pending = pending;
       return;
     }
-    const all = held.bytes;
+    const all = pending.bytes;
     const end = head.parse(all, 0, all.length, false);
     if (end === INCOMPLETE && all.length <= limits.headBytes) {
-      held.headIncomplete();
-      this.#held = held;
+      pending.headIncomplete();
+      this.#pending = pending;
       return;
     }
-    this.#held = undefined;
+    this.#pending = undefined;
     if (end > 0 && head.status === 101 && end === all.length) this.#opened();
     else this.#fail("refused", end > 0 ? `the relay answered ${head.status}` : "the relay's answer is malformed");
   }
@@ -187,11 +187,11 @@ export class Upstream implements WireOwner {
   #readHead(bytes: Buffer, start: number, end: number) {
     const { head, limits } = this.target.pool;
     const client = this.client as UpstreamClient;
-    const held = this.#held;
-    if (held !== undefined) {
-      if (!held.appendToHead(bytes, start, end, limits.headBytes)) return;
-      this.#held = undefined;
-      ({ bytes } = held);
+    const pending = this.#pending;
+    if (pending !== undefined) {
+      if (!pending.appendToHead(bytes, start, end, limits.headBytes)) return;
+      this.#pending = undefined;
+      ({ bytes } = pending);
       start = 0;
       end = bytes.length;
     }
@@ -199,8 +199,8 @@ export class Upstream implements WireOwner {
       const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes), client.isHead);
       if (bodyAt === INCOMPLETE) {
         if (end - start >= limits.headBytes) return this.#fail("malformed", `its head is larger than ${limits.headBytes} bytes`);
-        this.#held = new HeldBytes(bytes, start, end);
-        this.#held.headIncomplete();
+        this.#pending = new PendingBytes(bytes, start, end);
+        this.#pending.headIncomplete();
         return;
       }
       if (bodyAt === REFUSED) return this.#fail("malformed", head.problem);
@@ -274,7 +274,7 @@ export class Upstream implements WireOwner {
       const refused = error?.code === "ECONNREFUSED" || error?.code === "ENOENT";
       this.#fail(refused ? "refused" : "unreachable", error?.message ?? "the connection was closed");
     } else if (this.#state === "tunnel" && error === undefined) {
-      // Both directions ended in order; the client's side still has to deliver.
+      // Both directions ended in order, but the client's side still has bytes to deliver.
       const { client } = this;
       this.destroy();
       client?.onTunnelEnd();

@@ -1,42 +1,42 @@
-// One TCP or unix connection of the proxy: reads into buffers it owns, writes small pieces as text, passes on back-pressure.
+// One TCP or unix connection of the proxy: reads into its own buffers, writes small pieces as text, and propagates backpressure.
 import { readSync } from "node:fs";
 import { connect, type NetConnectOpts, Socket } from "node:net";
 import type { Pace } from "./pace.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 
-/** Who hears of a wire's bytes and its end. `bytes` is valid during the call only: it is read into again afterwards. */
+/** Receives a wire's bytes and its end. `bytes` is valid during the call only, since the buffer is reused afterwards. */
 export interface WireOwner {
   onBytes(bytes: Buffer, length: number): void;
   /** The peer sends no more. */
   onEnd(): void;
-  /** Nothing more comes or goes; `error` when it was not closed in order. */
+  /** The connection is closed in both directions; `error` is set if it was not closed in order. */
   onClose(error: NodeJS.ErrnoException | undefined): void;
-  /** What was written has been taken by the kernel. */
+  /** The kernel has taken all written bytes. */
   onDrain(): void;
   onConnect?(): void;
 }
 
-/** A piece this long means that a wire moves bulk. */
+/** A piece of this size shows that a wire transfers bulk. */
 const bulkBytes = 32 * 1024;
-/** Up to this size a piece is written as a latin1 string, which the kernel usually takes whole without a buffer of its own. */
+/** Up to this size a piece is written as a latin1 string, which the kernel usually takes whole without a separate buffer. */
 const textBytes = 8 * 1024;
-/** Unsent bytes of one connection from which the other side is paused: so many, or its part of what all may have together. */
+/** Unsent bytes of one connection at which the other side is paused: this number, or its share of the bound for all connections. */
 const behindBytes = 256 * 1024;
 const leastBehindBytes = 16 * 1024;
 const behindBytesOfAll = 256 * 1024 * 1024;
 let wireCount = 0;
 
-/** Of an answer that came before a write failed; a longer one is cut off, as the connection is. */
+/** Bound on the rest of an answer that is read after a failed write; a longer one is cut off. */
 const restBytes = 64 * 1024;
 
-/** Reasons for not reading; reading goes on when none is left. */
+/** Reasons for not reading; reading resumes when none is left. */
 export const BEHIND = 1;
 export const HELD = 2;
 export const SLOW = 4;
 export const TURN = 8;
 export const PACED = 16;
 
-/** Where a connection goes; a function opens it itself, with these options of the socket. */
+/** The address to connect to; a function opens the socket itself, with these options. */
 export type Dial = NetConnectOpts | ((options: object) => Socket);
 
 export class Wire {
@@ -79,8 +79,8 @@ export class Wire {
   }
 
   /**
-   * A server may answer before it has the whole body, and close. The write that fails then comes before the read of its
-   * answer, and would throw that away with the connection.
+   * A server may answer and close before it has the whole body. The resulting write error arrives before the answer is read, and would discard
+   * the answer with the connection.
    */
   #readsAfterFailedWrites(owner: WireOwner): void {
     const { socket } = this;
@@ -97,8 +97,8 @@ export class Wire {
   }
 
   /**
-   * Takes an accepted connection over, into the proxy's own buffers: `onread` is offered for dialled sockets only, and
-   * without it every read allocates (measured: a tenth of the proxy's CPU). The accepted Socket object is left empty.
+   * Adopts an accepted connection into the proxy's own buffers: `onread` is available for dialled sockets only, and without it every read
+   * allocates (measured: a tenth of the proxy's CPU). The accepted Socket object is left empty.
    */
   static adopt(owner: WireOwner, accepted: Socket): Wire {
     const carrier = accepted as unknown as { _handle: unknown };
@@ -110,7 +110,7 @@ export class Wire {
     return wire;
   }
 
-  /** Text of single-byte characters. */
+  /** Writes text of single-byte characters. */
   write(text: string): void {
     this.socket.write(text, "latin1");
   }
@@ -146,7 +146,7 @@ export class Wire {
     if (this.#paused === 0 && !this.closed) this.socket.resume();
   }
 
-  /** Reads no further until `pace` allows it: the sender waits, and nothing is lost. */
+  /** Pauses reading until `pace` allows more, so that backpressure reaches the sender and nothing is lost. */
   keepPace(pace: Pace, length: number): void {
     const waitMs = pace.take(length, performance.now());
     if (waitMs === 0 || this.isPaused(PACED)) return;
@@ -154,7 +154,7 @@ export class Wire {
     setTimeout(() => this.resume(PACED), waitMs);
   }
 
-  /** The bulk is over. */
+  /** Ends a bulk transfer. */
   settle(): void {
     this.#buffer.settle();
   }
@@ -168,7 +168,7 @@ export class Wire {
     this.socket.destroy();
   }
 
-  /** Ends with a reset, so that the peer cannot take what it has for the whole. */
+  /** Ends with a reset, so that the peer cannot take a part for the whole. */
   reset(): void {
     if (this.closed) return;
     if (this.socket.remoteFamily === undefined) this.socket.destroy();
@@ -178,13 +178,13 @@ export class Wire {
 
 type OnRead = { buffer: () => Buffer; callback: (length: number, bytes: Buffer) => boolean };
 
-/** What is there already, without waiting. */
+/** Reads the bytes that are available without waiting. */
 function readNow(fd: number, into: Buffer): number {
   let length = 0;
   try {
     for (let got = 1; got > 0 && length < into.length; length += got) got = readSync(fd, into, length, into.length - length, null);
   } catch {
-    // Nothing more is there, or the connection was reset behind it.
+    // No more bytes are available, or the connection was reset.
   }
   return length;
 }

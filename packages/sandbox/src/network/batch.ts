@@ -1,4 +1,4 @@
-// Runs many small jobs in few program calls: what arrives while a call runs goes into the next one together.
+// Runs many small jobs in few program calls: jobs that arrive during a call share the next one.
 
 type Waiting<T> = { item: T; resolve: () => void; reject: (error: unknown) => void };
 
@@ -13,7 +13,7 @@ export class Batcher<T> {
     this.#run = run;
   }
 
-  /** Done when the call that carried `item` succeeded. The number waiting is bounded by the address block. */
+  /** Resolves when the call that carried `item` has succeeded. The address block bounds the number of waiting items. */
   add(item: T): Promise<void> {
     const done = new Promise<void>((resolve, reject) => this.#waiting.push({ item, resolve, reject }));
     this.#running ??= this.#loop();
@@ -26,7 +26,7 @@ export class Batcher<T> {
   }
 
   async #loop(): Promise<void> {
-    // One turn of the event loop, so that callers of the same moment share the first call.
+    // The loop waits one tick of the event loop, so that callers of the same moment share the first call.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#waiting.length > 0) await this.#runTogether(this.#waiting.splice(0, this.#maxItems));
     this.#running = undefined;
@@ -39,7 +39,7 @@ export class Batcher<T> {
     } catch (error) {
       const [only] = batch;
       if (batch.length === 1 && only !== undefined) return only.reject(error);
-      // One bad item must not fail its neighbours: find it by running each alone.
+      // One bad item must not fail the others of its batch: each is run alone to find it.
       for (const single of batch) await this.#runTogether([single]);
     }
   }

@@ -1,4 +1,4 @@
-// Claims a home's block of addresses on this machine: race-free between nodes, kept by the kernel across kill -9.
+// Claims a home's block of addresses on this machine: race-free between nodes, and kept by the kernel across kill -9.
 
 import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
@@ -10,16 +10,15 @@ import { listLinks } from "./links.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, prefixOf } from "./names.ts";
 import { tableRemovalText } from "./rules.ts";
 
-// The claim is a pair of interfaces named after the block (`svcb` + its first address in hexadecimal) whose alias
-// is the owner's token. A name exists once, it lives exactly as long as the slots' own interfaces can,
-// and it carries the gateway address, to which the node's DNS binds.
+// The claim is a pair of interfaces named after the block (`svcb` + its first address in hexadecimal) whose alias is the owner's token.
+// The name is unique, the pair lives exactly as long as the slots' own interfaces can, and it has the gateway address, to which the node's DNS binds.
 const ANCHOR = /^svcb([0-9a-f]{8})$/;
 
 const LOCK_WAIT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
-/** An abstract Unix socket: held by one process of this network namespace, released by the kernel at its death. */
-export async function holdName(name: string): Promise<Server | undefined> {
+/** Binds an abstract Unix socket: only one process of this network namespace can own it, and the kernel releases it when the process dies. */
+export async function claimName(name: string): Promise<Server | undefined> {
   const server = createServer((socket) => socket.destroy());
   server.unref();
   return new Promise((resolve, reject) => {
@@ -32,15 +31,15 @@ export const ownerName = (token: string): string => `svc-networks-${token}`;
 
 export type BlockRequest = {
   readonly token: string;
-  /** The range that blocks are taken from. */
+  /** The range from which blocks are taken. */
   readonly subnet: Cidr;
-  /** The block this home had last, tried first. */
+  /** The block this home had last, which is tried first. */
   readonly last: Cidr | undefined;
-  /** Addresses the host needs reachable though no route names them (its resolvers). */
+  /** Addresses that the host needs although no route names them (its resolvers). */
   readonly avoid: readonly string[];
 };
 
-/** The home's block; an existing claim is taken over, claims of dead homes without sandboxes are cleared away. */
+/** Returns the home's block. An existing claim of this home is reused, and claims of dead homes without sandboxes are removed. */
 export async function claimBlock(spawner: Spawner, { token, subnet, last, avoid }: BlockRequest): Promise<Cidr> {
   const lock = await machineLock();
   try {
@@ -78,7 +77,7 @@ export async function releaseBlock(spawner: Spawner, block: Cidr): Promise<void>
 export const anchorOf = (block: Cidr): string => `svcb${block.base.toString(16).padStart(8, "0")}`;
 const peerOf = (block: Cidr): string => `svcp${block.base.toString(16).padStart(8, "0")}`;
 
-/** The anchors on this machine, and whose each is. */
+/** Returns the anchors on this machine and their owners. */
 async function claims(spawner: Spawner): Promise<{ block: Cidr; owner: string }[]> {
   const devices = JSON.parse(await spawner.check(["ip", "-j", "link", "show", "type", "veth"])) as { ifname?: string; ifalias?: string }[];
   return devices.flatMap(({ ifname = "", ifalias = "" }) => {
@@ -87,7 +86,7 @@ async function claims(spawner: Spawner): Promise<{ block: Cidr; owner: string }[
   });
 }
 
-/** Starts at a place given by the token, so that homes rarely meet and a home finds its block again. */
+/** Starts at an offset derived from the token, so that homes rarely collide and a home finds its block again. */
 function* candidates(token: string, subnet: Cidr, last: Cidr | undefined): Generator<Cidr> {
   const within = last !== undefined && last.prefixLength === BLOCK_PREFIX_LENGTH && contains(subnet, last.base);
   if (within) yield last;
@@ -111,9 +110,9 @@ async function raise(spawner: Spawner, token: string, block: Cidr): Promise<void
   await spawner.check(["sh", "-s"], { input: script.join("\n") });
 }
 
-/** No process holds the owner's name and no sandbox of it is left. A claim without a token broke off half-made. */
+/** Says whether no process owns the owner's name and no sandbox of it is left. A claim without a token was interrupted. */
 function abandoned(owner: string): boolean {
-  if (owner === "") return true; // a claim is made under the lock, and we hold it
+  if (owner === "") return true; // claims are made under the lock, which we have
   if (!/^[0-9a-f]{6}$/.test(owner)) return false; // not made by svc
   const alive = readFileSync("/proc/net/unix", "utf8")
     .split("\n")
@@ -128,7 +127,7 @@ async function clear(spawner: Spawner, block: Cidr, owner: string): Promise<void
 
 async function machineLock(): Promise<Server> {
   for (let waitedMs = 0; waitedMs < LOCK_WAIT_MS; waitedMs += LOCK_RETRY_MS) {
-    const lock = await holdName("svc-networks");
+    const lock = await claimName("svc-networks");
     if (lock !== undefined) return lock;
     await sleep(LOCK_RETRY_MS);
   }
@@ -138,7 +137,7 @@ async function machineLock(): Promise<Server> {
   );
 }
 
-/** What the host already routes somewhere or owns, but for the default route and the home's own sandboxes. */
+/** Returns the ranges that the host owns or routes, except the default route and the home's own sandboxes. */
 async function hostRanges(spawner: Spawner, ownPrefix: string): Promise<Cidr[]> {
   const routes = JSON.parse(await spawner.check(["ip", "-j", "-4", "route", "show", "table", "all"])) as { dst?: string; dev?: string }[];
   return routes.flatMap(({ dst, dev }) => {

@@ -1,4 +1,4 @@
-// What `svc doctor` says about sandbox networks on this host, each thing tried for real.
+// Checks for `svc doctor` how well sandbox networks work on this host, by trying each part.
 import { readFile } from "node:fs/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -13,13 +13,13 @@ export type NetworkCheck = {
   readonly name: string;
   readonly works: boolean;
   readonly says: string;
-  /** What to do about it; empty when it works. */
+  /** The remedy; empty when the check passed. */
   readonly fix: string;
-  /** What cannot be done without it, where that is not the network as a whole. */
+  /** The consequence, if only a part of the network is missing. */
   readonly follows?: string;
 };
 
-/** Changes nothing that stays. Without root only the first line comes. */
+/** Leaves no change behind. Without root only the first line is returned. */
 export async function networkChecks({ spawner }: { readonly spawner: Spawner }): Promise<NetworkCheck[]> {
   if (process.getuid?.() !== 0) {
     return [failed("network", "not root: sandboxes run without a network of their own", "run svc as root for isolated networks")];
@@ -66,7 +66,7 @@ async function namespaces(spawner: Spawner): Promise<NetworkCheck> {
   }
 }
 
-/** The very rules of a node, loaded and removed again; they name no interface that exists. */
+/** Loads and removes the rules of a real node; they name no interface that exists. */
 async function load(spawner: Spawner, logGroup: number | undefined): Promise<void> {
   const token = `d${process.pid % 100_000}`;
   const block = parseCidr("198.51.100.0/22") ?? { base: 0, prefixLength: 22 };
@@ -89,7 +89,7 @@ async function firewall(spawner: Spawner): Promise<NetworkCheck> {
   }
 }
 
-/** Denied connections are told by the kernel and read by a program; both are tried. */
+/** The kernel reports denied connections and a program reads the reports; both are tried. */
 async function networkLog(spawner: Spawner): Promise<NetworkCheck> {
   const name = "network log";
   const follows = "sandboxes' network logs do not say what was denied; it is denied all the same";
@@ -101,7 +101,7 @@ async function networkLog(spawner: Spawner): Promise<NetworkCheck> {
   }
   try {
     await load(spawner, process.pid % 0x1_0000);
-    return passed(name, "the firewall tells denied packets, and tcpdump reads them");
+    return passed(name, "the firewall reports denied packets, and tcpdump reads them");
   } catch (error) {
     return { ...failed(name, asFailure(error).message, "needs nft_log in the kernel (modprobe nft_log)"), follows };
   }
@@ -118,7 +118,7 @@ async function otherFirewalls(spawner: Spawner): Promise<NetworkCheck> {
     if (blockers.length === 0) return passed("other firewalls", "no other program's chain drops forwarded traffic");
     return failed("other firewalls", blockers.map(({ says }) => says).join("; "), blockers.map(({ fix }) => fix).join(" && "));
   } catch (error) {
-    return failed("other firewalls", `cannot tell: ${asFailure(error).message}`, "look at `nft list ruleset` for chains with policy drop");
+    return failed("other firewalls", `cannot determine: ${asFailure(error).message}`, "look at `nft list ruleset` for chains with policy drop");
   }
 }
 

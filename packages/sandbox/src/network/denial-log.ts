@@ -1,13 +1,13 @@
-// Folds denials that are alike: the first is told at once, what follows within a second as one more entry with a count.
+// Folds equal denials: the first is reported at once, and its repetitions within a second as one more entry with a count.
 import type { Denial } from "./denial.ts";
 
 export const FOLD_MS = 1000;
-/** Different denials of all sandboxes within FOLD_MS; past it they are told without being folded. */
+/** Bound on different denials of all sandboxes within FOLD_MS; further ones are reported without folding. */
 const MAX_FOLDED = 4096;
 
 export type Folder = {
-  tell(denial: Denial): void;
-  /** Tells what is still folded. */
+  report(denial: Denial): void;
+  /** Reports the folded denials. */
   close(): void;
 };
 
@@ -24,7 +24,7 @@ export function openFolder(onDenied: (denial: Denial) => void): Folder {
   }
 
   return {
-    tell(denial) {
+    report(denial) {
       const { slot, reason, protocol, address, port = "", name = "" } = denial;
       const key = [slot.netns, reason, protocol, address, port, reason === "dns" ? name : ""].join(" ");
       const same = folded.get(key);

@@ -1,4 +1,4 @@
-// Keeps a tcpdump that reads the firewall's messages about denied packets.
+// Runs a tcpdump that reads the firewall's messages about denied packets.
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,15 +6,15 @@ import { programEnvironment } from "@svc/kit/spawn.ts";
 import { dieWithUs, keep, unref } from "./kept.ts";
 import { type Noted, NotedStream } from "./nflog.ts";
 
-/** Lists the groups that somebody reads, one a line, the group first. */
+/** Lists the groups in use, one per line, the group number first. */
 const BOUND_GROUPS = "/proc/net/netfilter/nfnetlink_log";
 const LAST_GROUP = 65_535;
-/** Group 0 is where rules without a group of their own write. */
+/** Rules without a group of their own write to group 0. */
 const FIRST_GROUP = 1;
 const MAX_GROUPS_TRIED = 16;
 const READY_MS = 20_000;
-const CAPTURED_BYTES = 256;
-const MAX_LAST_WORDS = 500;
+const SNAPLEN_BYTES = 256;
+const MAX_OUTPUT_CHARS = 500;
 
 export type DenialReader = {
   /** Firewall rules write to this group. */
@@ -23,28 +23,28 @@ export type DenialReader = {
 };
 
 export type ReaderOptions = {
-  /** A home's own number: where the search for a free group begins. */
+  /** A number of the home, where the search for a free group begins. */
   readonly seed: number;
   readonly log: Log;
   readonly onNoted: (noted: Noted) => void;
-  /** Another program took the group while no reader held it: the rules must name the new one. */
+  /** Called when another program took the group while no reader used it, so that the rules name the new group. */
   readonly onGroup?: (group: number) => void;
 };
 
 type Started = { readonly child: ChildProcess; readonly group: number };
 
-/** @throws with the program's own words when denied packets cannot be read on this host. */
+/** @throws with the program's own message if denied packets cannot be read on this host. */
 export async function openDenialReader({ seed, log, onNoted, onGroup }: ReaderOptions): Promise<DenialReader> {
   const { child: first, group: firstGroup } = await start(seed, onNoted);
   let group = firstGroup;
-  const startAnew = async (): Promise<ChildProcess> => {
+  const startNext = async (): Promise<ChildProcess> => {
     const next = await start(group, onNoted);
     const moved = next.group !== group;
     group = next.group;
     if (moved) onGroup?.(group);
     return next.child;
   };
-  const kept = keep({ what: "the reader of denied packets", without: "the network logs lack them", log, first, startAnew });
+  const kept = keep({ what: "the reader of denied packets", without: "the network logs lack them", log, first, startNext });
   return {
     get group() {
       return group;
@@ -53,7 +53,7 @@ export async function openDenialReader({ seed, log, onNoted, onGroup }: ReaderOp
   };
 }
 
-/** The first group from `seed` on that nobody reads. Between the look and the start another may take it: then the next one. */
+/** Starts a reader on the first unused group from `seed` on. Another program may take the group before the start; then the next one is tried. */
 async function start(seed: number, onNoted: (noted: Noted) => void): Promise<Started> {
   const bound = boundGroups();
   let failure: unknown;
@@ -79,29 +79,29 @@ function boundGroups(): Set<number> {
         .map((line) => Number.parseInt(line, 10)),
     );
   } catch {
-    return new Set(); // the module is loaded by the first reader
+    return new Set(); // the first reader loads the module
   }
 }
 
 /**
- * Resolves when the program listens. It copies messages and looks into none (-w), so root is no risk; and only a
- * program that keeps its user also keeps the order to die with its parent, which a killed node depends on.
+ * Resolves when the program listens. tcpdump only copies messages (-w) and parses none, so running it as root is safe; and only a program that
+ * keeps its user also keeps the parent-death signal, by which it dies with a killed node.
  */
 function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildProcess> {
-  const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(CAPTURED_BYTES), "-U", "-w", "-"];
+  const [command, ...argv] = [...dieWithUs, "tcpdump", "-i", `nflog:${group}`, "-Z", "root", "-s", String(SNAPLEN_BYTES), "-U", "-w", "-"];
   const child = spawn(command, argv, { stdio: ["ignore", "pipe", "pipe"], env: programEnvironment() });
   const stream = new NotedStream();
-  let words = "";
+  let output = "";
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => child.kill("SIGKILL"), READY_MS);
     child.once("error", (error) => {
       clearTimeout(timer);
       reject(error);
     });
-    child.once("close", (code, signal) => reject(new Error(`tcpdump ended with ${code ?? signal}: ${words.trim()}`)));
+    child.once("close", (code, signal) => reject(new Error(`tcpdump ended with ${code ?? signal}: ${output.trim()}`)));
     child.stderr.on("data", (chunk: Buffer) => {
-      words = (words + chunk.toString()).slice(-MAX_LAST_WORDS);
-      if (!words.includes("listening on")) return;
+      output = (output + chunk.toString()).slice(-MAX_OUTPUT_CHARS);
+      if (!output.includes("listening on")) return;
       clearTimeout(timer);
       unref(child);
       resolve(child);
@@ -111,7 +111,7 @@ function listen(group: number, onNoted: (noted: Noted) => void): Promise<ChildPr
       try {
         for (const noted of stream.take(chunk)) onNoted(noted);
       } catch {
-        child.kill("SIGKILL"); // no stream of ours any more: a new one begins with a header
+        child.kill("SIGKILL"); // The stream is corrupt; the reader that is started next begins with a header again.
       }
     });
   });

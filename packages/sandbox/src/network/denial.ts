@@ -1,13 +1,13 @@
-// A connection that was denied, and the sentence that says why.
+// A denied connection, and a sentence with the reason.
 import type { NetworkSlot } from "./networks.ts";
 
-/** What the firewall's rules write in front of a packet: at most 127 characters, no blanks. */
+/** The prefixes that the firewall's rules write before a packet: the maximum is 127 characters, without spaces. */
 export const packetReasons = ["closed_range", "sibling", "host", "policy", "connections", "spoofed"] as const;
 export type PacketReason = (typeof packetReasons)[number];
 
 /**
- * `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: more packets
- * and names were denied than are listed.
+ * `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: the rest of the denied
+ * packets and names, beyond the number that is listed.
  */
 export type DenialReason = PacketReason | "dns" | "dns_rate" | "unlisted" | "unlisted_names";
 
@@ -15,21 +15,21 @@ export type Denial = {
   readonly slot: NetworkSlot;
   /** Wall clock. */
   readonly atMs: number;
-  /** tcp, udp, icmp, or the number of another protocol; any: of `unlisted`. */
+  /** tcp, udp, icmp, or the number of another protocol; `any` for `unlisted`. */
   readonly protocol: string;
-  /** Where the packet was going; empty for `unlisted`. */
+  /** The packet's destination; empty for `unlisted`. */
   readonly address: string;
   readonly port?: number;
-  /** The domain asked for, or the one that this address had when the sandbox last asked. */
+  /** The requested domain, or the name that resolved to this address most recently. */
   readonly name?: string;
   readonly reason: DenialReason;
-  /** The rule that spoke, in words. */
+  /** A description of the rule that denied it. */
   readonly detail: string;
-  /** How many alike this entry stands for. */
+  /** The number of equal denials that this entry represents. */
   readonly repeated: number;
 };
 
-/** One line for a person: what was tried, and which rule denied it. */
+/** Returns one line for a person: the attempt, and the rule that denied it. */
 export function denialText({ protocol, address, port, name, reason, detail, repeated }: Denial): string {
   const target = `${protocol} ${address}${port === undefined ? "" : `:${port}`}${name === undefined ? "" : ` (${name})`}`;
   const times = repeated > 1 ? ` (${repeated} times)` : "";

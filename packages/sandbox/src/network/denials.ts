@@ -1,4 +1,4 @@
-// From packets and names that were refused to the entries of a sandbox's network log: whose they were, which rule spoke, how many.
+// Turns refused packets and names into entries of a sandbox's network log: the sandbox, the rule and the count.
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { DnsReport } from "../dns/worker.ts";
@@ -11,9 +11,9 @@ import type { Fence } from "./fence.ts";
 import type { Noted } from "./nflog.ts";
 import { NOTED_PER_SECOND } from "./rules.ts";
 
-/** Packets that wait until it is known which interface they came by. */
-const MAX_UNPLACED = 256;
-/** An interface that is not found is not looked for more often than this. */
+/** Bound on packets that wait until their interface is known. */
+const MAX_UNASSIGNED = 256;
+/** Minimum time between two searches for an unknown interface. */
 const LOOK_AGAIN_MS = 1000;
 const DNS_PORT = 53;
 const LISTED = `the maximum is ${NOTED_PER_SECOND} a second after a burst`;
@@ -35,7 +35,7 @@ export type DenialsOptions = {
 export interface Denials {
   packet(noted: Noted): void;
   names(fence: Fence, report: DnsReport): void;
-  /** What the firewall has counted beside the packets it told, per interface and since its beginning. */
+  /** Adds the firewall's counts of packets that it did not report individually, per interface and since the table was made. */
   counted(counts: ReadonlyMap<string, number>): void;
   close(): void;
 }
@@ -44,16 +44,16 @@ export function openDenials(options: DenialsOptions): Denials {
   const folder = openFolder(options.onDenied);
   const lastCounts = new Map<string, number>();
   let names = new Map<number, string>();
-  let unplaced: Noted[] = [];
+  let unassigned: Noted[] = [];
   let looking: NodeJS.Timeout | undefined;
   let first = true;
 
-  function tell(fence: Fence, noted: Noted): void {
+  function report(fence: Fence, noted: Noted): void {
     const { protocol, address, port } = noted;
     const reason = packetReasons.find((known) => known === noted.reason);
     if (reason === undefined) return;
     const name = reason === "policy" ? fence.nameOf(address) : undefined;
-    folder.tell({
+    folder.report({
       slot: fence.slot,
       atMs: options.now(),
       protocol,
@@ -81,23 +81,23 @@ export function openDenials(options: DenialsOptions): Denials {
       case "spoofed":
         return `was sent from ${source}, which is not this sandbox's address`;
       case "policy":
-        // Its name is allowed, and yet it is closed: the program keeps addresses for longer than it was told to.
+        // The name is allowed but the address is closed: the program caches addresses longer than their TTL.
         if (name !== undefined && nameAllowed(read, name)) return "is not open any more: the name was resolved too long ago, resolve it again";
         return addressRefusal(read, address);
     }
   }
 
-  /** A packet with a source of its own making says by its interface alone whose it is. */
-  function place(noted: Noted): void {
+  /** A packet with a spoofed source can only be assigned by its interface. */
+  function assign(noted: Noted): void {
     const veth = names.get(noted.interfaceIndex);
     if (veth === undefined) {
-      if (unplaced.length < MAX_UNPLACED) unplaced.push(noted);
+      if (unassigned.length < MAX_UNASSIGNED) unassigned.push(noted);
       looking ??= setTimeout(() => void look(), first ? 0 : LOOK_AGAIN_MS).unref();
       first = false;
       return;
     }
     const fence = options.fenceOn(veth);
-    if (fence !== undefined) tell(fence, noted);
+    if (fence !== undefined) report(fence, noted);
   }
 
   async function look(): Promise<void> {
@@ -110,37 +110,37 @@ export function openDenials(options: DenialsOptions): Denials {
     } catch (error) {
       options.log.warn({ err: error }, "cannot determine the interfaces of denied packets");
     }
-    const waiting = unplaced;
-    unplaced = [];
+    const waiting = unassigned;
+    unassigned = [];
     looking = undefined;
     for (const noted of waiting) {
       const fence = options.fenceOn(names.get(noted.interfaceIndex) ?? "");
-      if (fence !== undefined) tell(fence, noted);
+      if (fence !== undefined) report(fence, noted);
     }
   }
 
   return {
     packet(noted) {
       const fence = noted.reason === "spoofed" ? undefined : options.fenceAt(noted.source);
-      if (fence !== undefined) tell(fence, noted);
-      else if (noted.interfaceIndex !== 0) place(noted);
+      if (fence !== undefined) report(fence, noted);
+      else if (noted.interfaceIndex !== 0) assign(noted);
     },
     names({ slot }, { refused, unlisted, dropped }) {
       const what = { slot, atMs: options.now(), address: options.gatewayAddress, port: DNS_PORT } as const;
       for (const { name, transport, why } of refused) {
-        folder.tell({ ...what, protocol: transport, ...(name === "" ? {} : { name }), reason: "dns", detail: why, repeated: 1 });
+        folder.report({ ...what, protocol: transport, ...(name === "" ? {} : { name }), reason: "dns", detail: why, repeated: 1 });
       }
       if (unlisted > 0) options.onDenied({ ...what, protocol: "any", reason: "unlisted_names", detail: LISTED, repeated: unlisted });
       if (dropped === 0) return;
       const detail = `more than ${options.dnsPerSecond} a second are not answered`;
-      folder.tell({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
+      folder.report({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
     },
     counted(counts) {
       for (const [veth, count] of counts) {
         const before = lastCounts.get(veth) ?? 0;
         lastCounts.set(veth, count);
         const fence = options.fenceOn(veth);
-        // Fewer than before: the table was made anew, and counts from zero.
+        // A smaller count means that the table was recreated and counts from zero.
         const more = count < before ? count : count - before;
         if (fence === undefined || more === 0) continue;
         options.onDenied({ slot: fence.slot, atMs: options.now(), protocol: "any", address: "", reason: "unlisted", detail: LISTED, repeated: more });

@@ -1,33 +1,33 @@
-// One slot's egress policy, with the addresses that names resolved to in this sandbox: which of them are open, and which name they had.
+// One slot's egress policy with the addresses that names resolved to in this sandbox: which of them are open, and their names.
 import { type Found, MAX_OPEN_SECONDS } from "../dns/answer.ts";
 import { type EgressPolicy, nameAllowed, nameRefusal, type ReadPolicy, readPolicy } from "../egress/policy.ts";
 import type { NetworkSlot } from "./networks.ts";
 import { forgetText, openText, slotText } from "./slot-rules.ts";
 
-/** Addresses that names keep open per sandbox; past it the one that resolved longest ago is forgotten, and closed. */
+/** Bound on addresses that names keep open per sandbox; beyond it the one that resolved longest ago is forgotten and closed. */
 export const MAX_ADDRESSES = 1024;
-/** Where no name opens any, they are remembered for the network log alone. */
+/** If no name opens any address, addresses are remembered for the network log alone. */
 const MAX_REMEMBERED = 256;
-/** An answer's addresses are open for its TTL, within this and MAX_OPEN_SECONDS, and a little longer: a client may connect in its last moment. */
+/** An answer's addresses stay open for its TTL, within this and MAX_OPEN_SECONDS, plus a grace period: a client may connect in the last moment. */
 export const MIN_OPEN_SECONDS = 60;
 const GRACE_SECONDS = 30;
-/** Opened for longer than this still: not opened anew, which would cost each answer a transaction. */
+/** An address that stays open for longer than this is not renewed, which would cost each answer a transaction. */
 const ENOUGH_SECONDS = 45;
 
-/** `name` is absent for an address that a node before this one opened and whose name is not known any more. */
+/** `name` is absent for an address that an earlier node opened and whose name is unknown. */
 type Known = { readonly name: string | undefined; readonly expiresAtMs: number; readonly open: boolean };
 
 let nextID = 1;
 
 export class Fence {
-  /** No two fences of a process have the same: addresses are used again. */
+  /** Unique among all fences of a process, since addresses are reused. */
   readonly id = nextID++;
   readonly slot: NetworkSlot;
-  /** The opening of addresses that was asked for last. */
+  /** The most recent transaction that opens addresses. */
   opening: Promise<void> = Promise.resolve();
   readonly #token: string;
   #read: ReadPolicy;
-  /** By address, the one resolved longest ago first. */
+  /** Keyed by address, in order of resolution, the oldest first. */
   readonly #known = new Map<string, Known>();
 
   constructor(token: string, slot: NetworkSlot, policy: EgressPolicy) {
@@ -44,7 +44,7 @@ export class Fence {
     return this.#read;
   }
 
-  /** The name that this address had when this sandbox last asked. */
+  /** Returns the name that resolved to this address most recently. */
   nameOf(address: string): string | undefined {
     return this.#known.get(address)?.name;
   }
@@ -53,12 +53,12 @@ export class Fence {
     return nameRefusal(this.#read, name);
   }
 
-  /** All rules of the slot, whatever the kernel has of it: the addresses that are open, too. */
+  /** Returns all rules of the slot, including open addresses, regardless of the kernel's current state. */
   text(nowMs: number): string {
     return slotText(this.#token, this.slot, this.#read) + this.#openKnown(nowMs, () => true);
   }
 
-  /** The change from the policy before to this one. What was resolved before stays open where the new one names it. */
+  /** Returns the change from the previous policy to this one. Resolved addresses stay open if the new policy names them. */
   replace(policy: EgressPolicy, nowMs: number): string {
     this.#read = readPolicy(policy);
     const lost: string[] = [];
@@ -71,14 +71,14 @@ export class Fence {
     return slotText(this.#token, this.slot, this.#read) + forget + this.#openKnown(nowMs, ({ open }) => !open);
   }
 
-  /** What an answer changes in the kernel; empty when nothing. In force before the answer is given. */
+  /** Returns the kernel change for a DNS answer, or an empty text. It must be in force before the answer is sent. */
   learn(name: string, found: readonly Found[], nowMs: number): string {
     const opens = this.#opens(name);
     const opened: { address: string; seconds: number; name: string }[] = [];
     for (const { address, ttlSeconds } of found) {
       const seconds = Math.min(Math.max(ttlSeconds, MIN_OPEN_SECONDS) + GRACE_SECONDS, MAX_OPEN_SECONDS + GRACE_SECONDS);
       const before = this.#known.get(address);
-      // An address of two names keeps the one that opens it.
+      // An address with two names keeps the name that opens it.
       if (!opens && before?.open === true) continue;
       this.#known.delete(address);
       const enough = before?.open === true && before.expiresAtMs >= nowMs + Math.min(seconds, ENOUGH_SECONDS) * 1000;
@@ -88,15 +88,15 @@ export class Fence {
     return openText(this.#token, this.slot, opened) + this.#evict();
   }
 
-  /** What the kernel holds of a slot whose node is gone. */
-  recall(held: readonly { address: string; name: string | undefined; seconds: number }[], nowMs: number): void {
-    for (const { address, name, seconds } of held.slice(0, MAX_ADDRESSES)) {
+  /** Restores the kernel's open addresses of a slot whose node has ended. */
+  recall(opened: readonly { address: string; name: string | undefined; seconds: number }[], nowMs: number): void {
+    for (const { address, name, seconds } of opened.slice(0, MAX_ADDRESSES)) {
       this.#known.set(address, { name, open: true, expiresAtMs: nowMs + seconds * 1000 });
     }
   }
 
-  /** After a failed change: nothing is known to be open, so that the next answer opens it again. */
-  doubt(): void {
+  /** Marks all addresses as not open after a failed change, so that the next answer opens them again. */
+  markUnverified(): void {
     for (const [address, known] of this.#known) this.#known.set(address, { ...known, open: false });
   }
 

@@ -1,4 +1,4 @@
-// What sandbox networks need of the host as a whole: forwarding, the uplink's packet size, no other firewall in the way.
+// The parts of the host that all sandbox networks need: forwarding, the uplink's packet size, no other firewall that blocks traffic.
 import { readFile, writeFile } from "node:fs/promises";
 import { fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
@@ -10,7 +10,7 @@ const MIN_MTU_BYTES = 576;
 
 export type Blocker = { readonly says: string; readonly fix: string };
 
-/** True when it was off and is on now. It is not switched off again: by then others may rely on it. */
+/** Returns whether forwarding was off and is on now. It is never switched off again, since other programs may rely on it by then. */
 export async function enableForwarding(): Promise<boolean> {
   if ((await readFile(FORWARDING, "utf8")).trim() === "1") return false;
   await writeFile(FORWARDING, "1\n").catch((error: unknown) =>
@@ -21,14 +21,14 @@ export async function enableForwarding(): Promise<boolean> {
   return true;
 }
 
-/** Packets of sandboxes should fit the way out: the smallest of the default routes' interfaces. */
+/** Returns the smallest MTU of the default routes' interfaces, so that sandboxes' packets fit the uplink. */
 export async function uplinkMtuBytes(spawner: Spawner): Promise<number> {
   const routes = JSON.parse(await spawner.check(["ip", "-j", "-4", "route", "show", "default"])) as { dev?: string }[];
   const sizes = await Promise.all(routes.map(async ({ dev }) => Number(await readFile(`/sys/class/net/${dev}/mtu`, "utf8").catch(() => ETHERNET_MTU_BYTES))));
   return Math.max(MIN_MTU_BYTES, Math.min(ETHERNET_MTU_BYTES, ...sizes));
 }
 
-/** Chains of other programs that drop what they do not name, and do not name sandboxes: no rule of ours overrules them. */
+/** Finds other programs' chains that drop traffic by default and do not name sandboxes: no rule of ours can override them. */
 export async function blockedForwarding(spawner: Spawner): Promise<Blocker[]> {
   return [...(await nftBlockers(spawner)), ...(await legacyBlockers(spawner))];
 }
@@ -43,22 +43,22 @@ async function nftBlockers(spawner: Spawner): Promise<Blocker[]> {
     if (chain.hook !== "forward" && chain.hook !== "input") continue;
     const { code, stdout } = await spawner.run(["nft", "list", "chain", chain.family, chain.table, chain.name]);
     if (code !== 0 || stdout.includes('"svc-')) continue;
-    const place = `${chain.family} ${chain.table} ${chain.name}`;
-    const accept = (match: string): string => `nft insert rule ${place} ${match} accept`;
+    const name = `${chain.family} ${chain.table} ${chain.name}`;
+    const accept = (match: string): string => `nft insert rule ${name} ${match} accept`;
     blockers.push(
       chain.hook === "forward"
         ? {
-            says: `the firewall chain "${place}" drops forwarded traffic: sandboxes may not reach the internet`,
+            says: `the firewall chain "${name}" drops forwarded traffic: sandboxes may not reach the internet`,
             fix: `${accept("iifname 'svc-*'")} && ${accept("oifname 'svc-*'")}`,
           }
-        : { says: `the firewall chain "${place}" drops traffic to this host: sandboxes may get no DNS`, fix: accept("iifname 'svc-*'") },
+        : { says: `the firewall chain "${name}" drops traffic to this host: sandboxes may get no DNS`, fix: accept("iifname 'svc-*'") },
     );
   }
   return blockers;
 }
 
 async function legacyBlockers(spawner: Spawner): Promise<Blocker[]> {
-  // Asking iptables-legacy would load its kernel modules on hosts that do without.
+  // Running iptables-legacy would load its kernel modules on hosts that do not use it.
   const tables = await readFile(LEGACY_TABLES, "utf8").catch(() => "");
   if (!tables.split("\n").includes("filter")) return [];
   const listing = await spawner.run(["iptables-legacy", "-S"]).catch(() => undefined);

@@ -1,9 +1,9 @@
-// A helper program that runs as long as the node: started anew when it dies, dead when the node is.
+// A helper program that runs as long as the node: it is restarted when it dies, and dies with the node.
 import type { ChildProcess } from "node:child_process";
 import type { Socket } from "node:net";
 import type { Log } from "@svc/kit/log.ts";
 
-/** The kernel kills what follows when the node dies, however that ends. */
+/** The kernel kills the wrapped program when the node dies, for whatever reason. */
 export const dieWithUs = ["setpriv", "--pdeathsig", "KILL"] as const;
 
 const MIN_RESTART_MS = 100;
@@ -12,16 +12,16 @@ const MAX_RESTART_MS = 30_000;
 export type Kept = { close(): void };
 
 export type KeptOptions = {
-  /** What the program is, as the log names it: "the reader of denied packets". */
+  /** The program's name in the log: "the reader of denied packets". */
   readonly what: string;
-  /** What is missing while it does not run. */
+  /** The consequence while it does not run. */
   readonly without: string;
   readonly log: Log;
   readonly first: ChildProcess;
-  readonly startAnew: () => Promise<ChildProcess>;
+  readonly startNext: () => Promise<ChildProcess>;
 };
 
-export function keep({ what, without, log, first, startAnew }: KeptOptions): Kept {
+export function keep({ what, without, log, first, startNext }: KeptOptions): Kept {
   let current = first;
   let closed = false;
   let restartMs = MIN_RESTART_MS;
@@ -31,7 +31,7 @@ export function keep({ what, without, log, first, startAnew }: KeptOptions): Kep
     const begun = performance.now();
     child.once("exit", (code, signal) => {
       if (closed) return;
-      // One that lived for a while may come back at once; one that dies again and again is tried less and less often.
+      // A program that lived for a while is restarted quickly; one that dies repeatedly is restarted less and less often.
       restartMs = performance.now() - begun > MAX_RESTART_MS ? MIN_RESTART_MS : Math.min(restartMs * 2, MAX_RESTART_MS);
       log.warn({ code, signal, restartMs }, `${what} ended; restarting it`);
       timer = setTimeout(() => void restart(), restartMs).unref();
@@ -40,7 +40,7 @@ export function keep({ what, without, log, first, startAnew }: KeptOptions): Kep
 
   async function restart(): Promise<void> {
     try {
-      current = await startAnew();
+      current = await startNext();
       if (closed) return void current.kill("SIGKILL");
       watch(current);
     } catch (error) {
@@ -61,9 +61,9 @@ export function keep({ what, without, log, first, startAnew }: KeptOptions): Kep
   };
 }
 
-/** A helper keeps no process alive that has nothing else to do. */
+/** Keeps a helper from keeping alive a process that has nothing else to do. */
 export function unref(child: ChildProcess): void {
   child.unref();
-  // Pipes are sockets, which the types do not say.
+  // The pipes are sockets, though their types do not say so.
   for (const pipe of [child.stdout, child.stderr]) (pipe as Socket | null)?.unref();
 }

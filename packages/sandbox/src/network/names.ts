@@ -1,4 +1,4 @@
-// The names of all that a home puts into the host's network: netns, veth, table, anchor; each found again by its name.
+// The names of everything that a home puts into the host's network (netns, veth, table, anchor), by which it is found again.
 import { createHash } from "node:crypto";
 import { realpathSync } from "node:fs";
 import { type Cidr, formatAddress } from "../egress/cidr.ts";
@@ -12,7 +12,7 @@ export const GATEWAY_OFFSET = 1;
 export const FIRST_INDEX = 2;
 export const LAST_INDEX = 2 ** (32 - BLOCK_PREFIX_LENGTH) - 2;
 
-/** How many sandboxes a home has addresses for. */
+/** The number of sandboxes for which a home has addresses. */
 export const SLOTS = LAST_INDEX - FIRST_INDEX + 1;
 
 /** Six hexadecimal digits: `svc-<token>-<index>` must fit the kernel's 15 characters. */
@@ -30,7 +30,7 @@ export function indexOf(token: string, name: string): number | undefined {
 
 export const gatewayOf = (block: Cidr): string => formatAddress(block.base + GATEWAY_OFFSET);
 
-/** netns and host veth share a name, so that an operator sees at once what belongs together. */
+/** netns and host veth share a name, so that an operator sees which belong together. */
 export function slotAt(token: string, block: Cidr, index: number): NetworkSlot {
   const name = `${prefixOf(token)}${index}`;
   return {

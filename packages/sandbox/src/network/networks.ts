@@ -1,39 +1,39 @@
-// What the node asks of the network: a slot (netns, veth, address) per sandbox, its egress policy, and DNS.
+// The network as the node uses it: a slot (netns, veth, address) per sandbox, its egress policy, and DNS.
 import type { EgressPolicy } from "../egress/policy.ts";
 
-/** One sandbox's place on the network; kept as JSON in its record. */
+/** One sandbox's network; kept as JSON in its record. */
 export type NetworkSlot = {
   /** Index within the node's address range. */
   readonly index: number;
   readonly netns: string;
   /** Absolute path of the network namespace, for `config.json` or nsenter. */
   readonly netnsPath: string;
-  /** Interface on the host's side; at most 15 characters. */
+  /** Interface on the host's side; the maximum is 15 characters. */
   readonly veth: string;
-  /** The guest's address with prefix length, and the host's side, which is its default route and its DNS server. */
+  /** The guest's address with its prefix length, and the host's side, which is the guest's default route and DNS server. */
   readonly guestAddress: string;
   readonly prefixLength: number;
   readonly gatewayAddress: string;
 };
 
 export interface Networks {
-  /** A ready slot with `policy` in force before it returns; from a small pool of prepared ones where possible. */
+  /** Returns a slot with `policy` in force, from a small pool of prepared slots if possible. */
   attach(policy: EgressPolicy): Promise<NetworkSlot>;
   /**
-   * Replaces the policy of a live slot in one transaction: in force when it returns, for open connections too.
-   * Addresses that the new policy's names resolved to before stay open. When it throws, the policy is the old one.
+   * Replaces the policy of a live slot in one transaction: it is in force on return, for open connections too. Addresses to which the new
+   * policy's names resolved before stay open. If it throws, the old policy stays in force.
    */
   setPolicy(slot: NetworkSlot, policy: EgressPolicy): Promise<void>;
-  /** Removes netns, veth, rules; succeeds when nothing is left to do. */
+  /** Removes netns, veth and rules; succeeds if there is nothing to remove. */
   detach(slot: NetworkSlot): Promise<void>;
-  /** Takes over a slot found in a record after a restart (DNS, rules, resolved names, the index as taken). */
+  /** Takes over a slot found in a record after a restart: its DNS, rules, resolved names and index. */
   adopt(slot: NetworkSlot, policy: EgressPolicy): Promise<void>;
-  /** Netns names that exist for this home but were neither attached nor adopted by this process: leftovers. */
+  /** Returns netns names of this home that this process neither attached nor adopted. */
   orphans(): Promise<string[]>;
-  /** Removes a leftover by its netns name. */
+  /** Removes an orphan by its netns name. */
   removeOrphan(netns: string): Promise<void>;
-  /** Puts address and routes back on the guest's eth0: gVisor takes them away at start, and a restore needs them. */
+  /** Restores address and routes on the guest's eth0: gVisor removes them at start, and a restore needs them. */
   restoreGuestSide(slot: NetworkSlot): Promise<void>;
-  /** Stops DNS and the pool; slots of live sandboxes stay (they outlive the node). `everything` removes all of this home. */
+  /** Stops DNS and the pool; slots of live sandboxes outlive the node. `everything` removes all networks of this home. */
   close(options?: { everything?: boolean }): Promise<void>;
 }

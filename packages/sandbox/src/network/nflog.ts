@@ -1,4 +1,4 @@
-// Reads what the kernel tells about denied packets: a pcap stream of nflog messages, each with a reason and the packet's first bytes.
+// Parses the kernel's messages about denied packets: a pcap stream of nflog messages, each with a reason and the packet's first bytes.
 
 /** The link type of nflog messages in a pcap stream. */
 const NFLOG_LINK_TYPE = 239;
@@ -6,7 +6,7 @@ const PCAP_MAGIC = 0xa1b2c3d4;
 const FILE_HEADER_BYTES = 24;
 const RECORD_HEADER_BYTES = 16;
 const MESSAGE_HEADER_BYTES = 4;
-/** Far above what the rules let through; more is no such stream. */
+/** Far more than the rules let through; a longer record is not nflog. */
 const MAX_RECORD_BYTES = 65_536;
 
 const attributes = { indev: 4, payload: 9, prefix: 10 } as const;
@@ -14,7 +14,7 @@ const protocols: Readonly<Record<number, string>> = { 1: "icmp", 6: "tcp", 17: "
 
 export type Noted = {
   readonly reason: string;
-  /** Index of the interface that the packet came by; 0 when it is not told. */
+  /** Index of the packet's input interface; 0 if it is unknown. */
   readonly interfaceIndex: number;
   readonly protocol: string;
   readonly source: string;
@@ -22,7 +22,10 @@ export type Noted = {
   readonly port: number | undefined;
 };
 
-/** Packets out of a pcap stream, however it is cut. @throws when the stream is something else: its writer is to be started anew. */
+/**
+ * Extracts packets from a pcap stream, however it is cut.
+ * @throws if the stream has another format; its writer must then be restarted.
+ */
 export class NotedStream {
   #rest: Buffer = Buffer.alloc(0);
   #begun = false;
@@ -54,7 +57,7 @@ export class NotedStream {
     this.#begun = true;
   }
 
-  /** Attributes one after the other: length, type (both in the machine's order), value, padding to four bytes. */
+  /** Parses consecutive attributes: length, type (both in the machine's order), value, padding to four bytes. */
   #message(message: Buffer): Noted | undefined {
     let reason = "";
     let interfaceIndex = 0;
@@ -82,13 +85,13 @@ export class NotedStream {
   }
 }
 
-/** Source, destination and port of an IPv4 packet's first bytes; undefined where they are none. IPv6 never comes this far. */
+/** Returns source, destination and port from an IPv4 packet's first bytes, or undefined for other packets. IPv6 is dropped earlier. */
 export function readPacket(packet: Buffer): Pick<Noted, "protocol" | "source" | "address" | "port"> | undefined {
   const headerBytes = ((packet[0] ?? 0) & 0x0f) * 4;
   if ((packet[0] ?? 0) >> 4 !== 4 || packet.length < 20 || headerBytes < 20) return undefined;
   const number = packet[9] ?? 0;
   const dotted = (at: number): string => packet.subarray(at, at + 4).join(".");
-  // Of a later fragment the bytes behind the header are no ports.
+  // In a later fragment the bytes after the header are not ports.
   const first = (packet.readUInt16BE(6) & 0x1fff) === 0;
   const hasPort = (number === 6 || number === 17) && first && packet.length >= headerBytes + 4;
   const port = hasPort ? packet.readUInt16BE(headerBytes + 2) : undefined;

@@ -1,4 +1,4 @@
-// The networks of one home: claims its addresses, keeps its rules, prepares slots ahead, answers DNS for them.
+// The networks of one home: claims its addresses, maintains its rules, prepares slots ahead, and answers their DNS questions.
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import type { Server } from "node:net";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import type { Found } from "../dns/answer.ts";
 import { openResolvers, type Resolvers } from "../dns/resolvers.ts";
 import { type DnsThread, openDnsThread } from "../dns/thread.ts";
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "../egress/cidr.ts";
-import { claimBlock, describeBlock, holdName, ownerName, releaseBlock } from "./block.ts";
+import { claimBlock, claimName, describeBlock, ownerName, releaseBlock } from "./block.ts";
 import type { Denial } from "./denial.ts";
 import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
@@ -21,7 +21,7 @@ import { homeText, MAX_CONNECTIONS_PER_SANDBOX } from "./rules.ts";
 import { Slots } from "./slots.ts";
 
 export const defaultSubnet = "10.200.0.0/13";
-/** Private and shared ranges, link-local and cloud metadata, what is reserved or no address of one host. */
+/** Private and shared ranges, link-local and cloud metadata, and ranges that are reserved or not unicast. */
 export const defaultDeniedCidrs = [
   "0.0.0.0/8",
   "10.0.0.0/8",
@@ -39,30 +39,30 @@ export const defaultDeniedCidrs = [
 ] as const;
 const DEFAULT_POOL_SIZE = 8;
 const DEFAULT_DNS_PER_SECOND = 200;
-/** Seconds of the rate that a sandbox may use at once: a page or an installer asks for many names together. */
+/** Seconds of the rate that a sandbox may use at once, since a page or an installer asks for many names together. */
 const DNS_BURST_SECONDS = 5;
-/** No name opens these, whatever else is denied: this host, groups of hosts, what is no address. */
+/** Ranges that no name opens, whatever else is denied: this host, multicast, and invalid addresses. */
 const neverOpened: readonly Cidr[] = ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3"].flatMap((text) => parseCidr(text) ?? []);
 
 export type NetworksOptions = {
   readonly home: string;
   readonly spawner: Spawner;
   readonly log: Log;
-  /** The range that homes on this machine take their blocks of 1021 slots from. */
+  /** The range from which homes on this machine take their blocks of 1021 slots. */
   readonly subnet?: string;
-  /** What no sandbox reaches, beside the host's own addresses and other sandboxes. */
+  /** Ranges that no sandbox reaches, in addition to the host's own addresses and other sandboxes. */
   readonly deniedCidrs?: readonly string[];
-  /** DNS servers to ask; default: the host's, as /etc/resolv.conf names them at the time. */
+  /** DNS servers to ask; by default the host's, as /etc/resolv.conf currently names them. */
   readonly dns?: { readonly upstreams?: readonly string[]; readonly perSecond?: number };
   /** Slots prepared ahead of attach(). */
   readonly poolSize?: number;
-  /** Connections that one sandbox may have outward. */
+  /** Bound on the outgoing connections of one sandbox. */
   readonly maxConnections?: number;
-  /** Told of what sandboxes were denied; without it nothing is logged. */
+  /** Called with each denial; without it nothing is logged. */
   readonly onDenied?: (denial: Denial) => void;
 };
 
-/** What a home remembers of its last run, so that live sandboxes see the same addresses and DNS port. */
+/** Saved from a home's last run, so that live sandboxes keep the same addresses and DNS port. */
 type Remembered = { block?: string; dnsPort?: number };
 
 export async function openNetworks(options: NetworksOptions): Promise<Networks> {
@@ -71,7 +71,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
   if (subnet.prefixLength > BLOCK_PREFIX_LENGTH) {
     fail("SETTING_INVALID", `network.subnet ${formatCidr(subnet)} is too small: one home takes a /${BLOCK_PREFIX_LENGTH}`);
   }
-  // IPv6 is closed as a whole: blocks of it may be named, and change nothing.
+  // IPv6 is closed as a whole, so its blocks may be named but change nothing.
   const deniedCidrs = (options.deniedCidrs ?? defaultDeniedCidrs)
     .filter((text) => !text.includes(":"))
     .map((text) => cidrSetting("network.denied_cidrs", text));
@@ -154,7 +154,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     undo.defer(close);
     await slots.open().catch(async (error: unknown) => {
       if (reader === undefined) throw error;
-      // A kernel without nft_log takes the same rules without the log.
+      // A kernel without nft_log accepts the same rules without the log.
       reader.close();
       reader = undefined;
       await slots.open();
@@ -163,7 +163,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     try {
       remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
     } catch (error) {
-      // It is a preference; a full disk must not keep the node from starting, and from deleting.
+      // The file only stores a preference, and a node must start and delete sandboxes even on a full disk.
       if (!isDiskFull(error)) throw error;
     }
     void blockedForwarding(spawner).then(
@@ -180,13 +180,13 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     log.warn({ err: error, fix }, "denied connections of sandboxes cannot be logged on this host; they are denied nevertheless");
   }
 
-  /** A name that somebody points at a closed range opens nothing: neither now nor after the range is opened. */
+  /** Says whether an address may be opened. A name that points at a closed range opens nothing, even after the range is opened. */
   function isOpenable({ address }: Found): boolean {
     const value = parseAddress(address) ?? 0;
     return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
   }
 
-  function assemble(slots: Slots, dns: DnsThread<Fence>, closeLog: () => void, held: Server): Networks {
+  function assemble(slots: Slots, dns: DnsThread<Fence>, closeLog: () => void, ownerSocket: Server): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
@@ -200,15 +200,15 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
         await dns.close();
         closeLog();
         if (empty) await releaseBlock(spawner, block);
-        await new Promise<void>((done) => held.close(() => done()));
+        await new Promise<void>((done) => ownerSocket.close(() => done()));
       },
     };
   }
 }
 
-/** One process serves a home's networks: two would hand out the same addresses. */
+/** Makes sure that one process serves a home's networks, since two would assign the same addresses. */
 async function own(token: string, home: string): Promise<Server> {
-  const owner = await holdName(ownerName(token));
+  const owner = await claimName(ownerName(token));
   return (
     owner ?? fail("HOST_UNSUITABLE", `another process serves the networks of ${home} (it holds the abstract socket @${ownerName(token)}); stop that node first`)
   );
@@ -221,7 +221,7 @@ async function claim(spawner: Spawner, token: string, subnet: Cidr, remembered: 
   return claimBlock(spawner, { token, subnet, last: parseCidr(remembered.block ?? ""), avoid });
 }
 
-/** Whatever the host refuses while networks are opened is the host's unsuitability, in the program's own words. */
+/** Reports every refusal of the host while networks are opened as HOST_UNSUITABLE, with the program's own message. */
 async function suitable<T>(step: () => Promise<T>): Promise<T> {
   try {
     return await step();
@@ -242,7 +242,7 @@ function recall(home: string): Remembered {
   try {
     return JSON.parse(readFileSync(memoryPath(home), "utf8")) as Remembered;
   } catch {
-    return {}; // a first start, or a file cut short by a crash: both only lose the preference
+    return {}; // A first start, or a file cut short by a crash: both only lose the preference.
   }
 }
 

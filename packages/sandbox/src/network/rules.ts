@@ -1,4 +1,4 @@
-// The nftables text of a home: what is closed for all its sandboxes, and how a refusal is answered and noted.
+// The nftables text of a home: the ranges that are closed to all its sandboxes, and how a refusal is answered and logged.
 
 import type { Rate } from "@svc/kit/token-bucket.ts";
 import { type Cidr, formatCidr } from "../egress/cidr.ts";
@@ -8,35 +8,35 @@ import { gatewayOf, prefixOf, tableOf } from "./names.ts";
 //   packet from a sandbox                                    packet to a sandbox
 //   ─ prerouting (raw): wrong source or IPv6 → drop          ─ from the host itself: passes
 //   ─ dns: gateway:53 → the node's DNS port                  ─ forwarded: replies by veth to slot_<index>,
-//   ─ input (to the host): DNS and replies pass, else refuse   so that a policy speaks about both directions;
+//   ─ input (to the host): DNS and replies pass, else refuse   so that a policy covers both directions;
 //   ─ forward: closed ranges, siblings → refuse                else refuse
 //              else by veth to slot_<index>: accept or refuse
-// A veth without an element in `egress` reaches nothing: what is forgotten is closed.
-// refuse_<reason> notes the packet for the network log, then answers it.
+// A veth without an element in `egress` reaches nothing, so a forgotten veth is closed.
+// refuse_<reason> reports the packet to the network log, then answers it.
 
 export type HomeRules = {
   readonly token: string;
   readonly block: Cidr;
   readonly deniedCidrs: readonly Cidr[];
   readonly dnsPort: number;
-  /** DNS datagrams of one sandbox; its new DNS connections share it with nothing. */
+  /** DNS datagrams of one sandbox; its new DNS connections have a separate rate. */
   readonly dnsRate: Rate;
-  /** The nflog group that denied packets are told to; undefined: nobody listens. */
+  /** The nflog group that receives denied packets; undefined if nothing reads them. */
   readonly logGroup: number | undefined;
   readonly maxConnections: number;
 };
 
-/** Open connections (of UDP: flows of the last 30 s) that one sandbox may have outward, unless the networks were told otherwise. */
+/** Default bound on the outgoing connections (for UDP, flows of the last 30 s) of one sandbox. */
 export const MAX_CONNECTIONS_PER_SANDBOX = 16_384;
 
-/** Denied packets of one sandbox that are told one by one; the rest is counted. Enough to read, too few to be a load. */
+/** Denied packets of one sandbox that are reported individually; the rest is counted. The rate is enough to read and too low to be a load. */
 export const NOTED_PER_SECOND = 5;
 export const NOTED_BURST = 50;
-/** New TCP connections of one sandbox to its DNS. */
+/** Bound on new TCP connections of one sandbox to its DNS. */
 const DNS_CONNECTIONS = "rate over 50/second burst 100 packets";
-/** The headers of IPv4, with all options, and TCP. */
+/** The size of an IPv4 header with all options and a TCP header. */
 const NOTED_BYTES = 96;
-/** Counts, per interface, what was not told one by one. */
+/** Counts, per interface, the packets that were not reported individually. */
 export const UNNOTED_SET = "unnoted";
 
 const baseChains = {
@@ -47,7 +47,7 @@ const baseChains = {
   outbound: "type nat hook postrouting priority srcnat; policy accept;",
 };
 
-/** Creates or renews what all sandboxes share, in one transaction; chains and elements of live slots stay in force. */
+/** Creates or renews the rules that all sandboxes share, in one transaction; chains and elements of live slots stay in force. */
 export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup, maxConnections }: HomeRules): string {
   const table = `inet ${tableOf(token)}`;
   const ours = `"${prefixOf(token)}*"`;
@@ -62,12 +62,12 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
           `update @${UNNOTED_SET} { iifname counter }`,
           verdict,
         ];
-  // The host's table of connections is shared by all: none may fill it.
+  // All sandboxes share the host's connection table, so none may fill it.
   const bounded = `ct state new add @connections { iifname ct count over ${maxConnections} } goto refuse_connections`;
   const rules: Record<string, string[]> = {
-    // What a program notices at once: gVisor tells a UDP socket of an unreachable port, and of no prohibition.
+    // These answers make programs fail immediately: gVisor reports an unreachable port to a UDP socket, but not a prohibition.
     refuse: ["meta l4proto tcp reject with tcp reset", "meta l4proto udp reject with icmpx type port-unreachable", "reject with icmpx type admin-prohibited"],
-    // A peer that a new policy cut off: a reset ends its side too, anything else is not worth an answer.
+    // A new policy cut this peer off: a reset ends its side too, and other protocols need no answer.
     refuse_reply: ["meta l4proto tcp reject with tcp reset", "drop"],
     refuse_closed_range: noted("closed_range", "goto refuse"),
     refuse_sibling: noted("sibling", "goto refuse"),
@@ -89,22 +89,22 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
       "ct direction reply ct state established accept",
       "ct direction reply ct state related icmp type { destination-unreachable, time-exceeded, parameter-problem } accept",
       bounded,
-      // The DNS thread keeps the same rate. It has one socket for all, and one that floods it must not fill that: twice as much
-      // is let through, so that the thread can say what it dropped.
+      // The DNS thread enforces the same rate. All sandboxes share its one socket, which a flood must not fill; twice the rate passes, so that
+      // the thread can report what it dropped.
       `ip daddr ${gateway} udp dport ${dnsPort} add @dns_datagrams { iifname limit rate over ${2 * dnsRate.perSecond}/second burst ${2 * dnsRate.burst} packets } drop`,
       `ip daddr ${gateway} tcp dport ${dnsPort} ct state new add @dns_connections { iifname limit ${DNS_CONNECTIONS} } goto refuse`,
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
-      // What begins no connection belongs to one of the node's that the kernel has forgotten (envd's keep-alives, say, after the
-      // table of connections was emptied): reset, so that it ends, and no entry of the log for a port that nobody tried.
+      // A packet that begins no connection belongs to one of the node's that the kernel has forgotten (envd's keep-alives, for example, after
+      // the connection table was emptied): a reset ends it without a log entry for a port that no program tried.
       "meta l4proto tcp tcp flags & (syn | ack) != syn goto refuse",
       "goto refuse_host",
     ],
     forward: [`iifname ${ours} jump from_sandbox`, `oifname ${ours} goto to_sandbox`],
     from_sandbox: [
-      // Without a connection entry there is no NAT: such a packet would leave with its inner address.
+      // Without a connection entry there is no NAT, and such a packet would leave with its inner address.
       "ct state { invalid, untracked } drop",
-      // Where another program redirects an address, the one dialled could have been the host's own.
+      // Where another program redirects an address, the dialled one may have been the host's own.
       "ct status dnat goto refuse_closed_range",
       `ip daddr ${formatCidr(block)} goto refuse_sibling`,
       'oifname "svc-*" goto refuse_sibling',
@@ -129,14 +129,14 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
     `add element ${table} closed { ${closed} }`,
     `add set ${table} guests { type ifname . ipv4_addr; }`,
     `add set ${table} connections { type ifname; size ${slots}; flags dynamic; }`,
-    // A rate that was changed takes effect with new elements only.
+    // A changed rate takes effect with new elements only.
     ...["dns_datagrams", "dns_connections"].flatMap((set) => [
       `add set ${table} ${set} { type ifname; size ${slots}; flags dynamic; }`,
       `flush set ${table} ${set}`,
     ]),
     `add set ${table} noted { type ifname; size ${slots}; flags dynamic; }`,
     `add set ${table} ${UNNOTED_SET} { type ifname; size ${slots}; flags dynamic; }`,
-    // What was counted for an earlier run was told by it, or by nobody.
+    // Counts from an earlier run were reported then, or not at all.
     `flush set ${table} ${UNNOTED_SET}`,
     `add map ${table} egress { type ifname : verdict; }`,
     ...Object.keys(rules).map((chain) => {

@@ -1,4 +1,4 @@
-// A home's firewall table in the kernel: changes in batches, put back when another program removed it.
+// A home's firewall table in the kernel: changes are batched, and the table is restored when another program removed it.
 import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { Batcher } from "./batch.ts";
@@ -10,16 +10,16 @@ import { liveSet, namesSet } from "./slot-rules.ts";
 import { watchTable } from "./table-watch.ts";
 
 const MAX_CHANGES_PER_CALL = 64;
-/** How often counters are read, and how long a firewall reload by others can go unseen where it cannot be watched. */
+/** The interval at which counters are read, and at which a firewall reload is detected where it cannot be watched. */
 const CHECK_MS = 5000;
 
 export type RulesetOptions = {
   readonly token: string;
   readonly spawner: Spawner;
   readonly log: Log;
-  /** The whole table as it should be now: what all slots share, and every slot in use. */
+  /** Returns the whole table as it should be now: the shared part and every slot in use. */
   readonly wholeText: () => string;
-  /** Told at each check how many denied packets, per interface, were counted only. */
+  /** Receives at each check the number of denied packets, per interface, that were only counted. */
   readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
 };
 
@@ -50,18 +50,18 @@ export class Ruleset {
     });
   }
 
-  /** What all slots share is renewed, say because the log group is another; slots keep theirs. */
+  /** Renews the part that all slots share, for example for another log group; slots keep their own part. */
   renew(homeText: string): Promise<void> {
     return this.change(homeText);
   }
 
-  /** `text` is in force, in one transaction with what others change at the moment. */
+  /** Resolves when `text` is in force; concurrent changes share one transaction. */
   change(text: string): Promise<void> {
     return this.#changes.add(text);
   }
 
-  /** Addresses that a slot's names opened, by an earlier run of this node, and those that connections still use. */
-  async held(slot: NetworkSlot): Promise<{ address: string; name: string | undefined; seconds: number }[]> {
+  /** Returns the addresses that a slot's names opened in an earlier run of this node, and those that connections still use. */
+  async openAddresses(slot: NetworkSlot): Promise<{ address: string; name: string | undefined; seconds: number }[]> {
     const table = tableOf(this.#options.token);
     const sets = [namesSet(slot), liveSet(slot)].map((set) =>
       this.#options.spawner.run(["nft", "-j", "list", "set", "inet", table, set], { repeatable: true }),
@@ -71,7 +71,7 @@ export class Ruleset {
     return [...found.values()].map(({ val, comment, expires = 0 }) => ({ address: val, name: comment, seconds: expires }));
   }
 
-  /** Indices of the slots that have rules. */
+  /** Returns the indices of the slots that have rules. */
   async slotIndices(): Promise<number[]> {
     const listing = await this.#options.spawner.check(["nft", "-t", "list", "table", "inet", tableOf(this.#options.token)], { repeatable: true });
     return [...listing.matchAll(/chain slot_(\d+) /g)].map(([, index]) => Number(index));
@@ -88,7 +88,7 @@ export class Ruleset {
     return this.#nft(tableRemovalText(this.#options.token));
   }
 
-  /** One look says both: whether the table is there, and what it counted. */
+  /** One listing shows both whether the table exists and what it counted. */
   async #check(): Promise<void> {
     const { token, spawner, onCounted } = this.#options;
     const { code, stdout } = await spawner.run(["nft", "-j", "list", "set", "inet", tableOf(token), UNNOTED_SET], { repeatable: true });
@@ -96,7 +96,7 @@ export class Ruleset {
     onCounted?.(new Map(elementsOf(stdout).map(({ val, counter }) => [val, counter?.packets ?? 0])));
   }
 
-  /** A firewall reload by others (`nft flush ruleset`) takes every table along: ours comes back with all its slots. */
+  /** A firewall reload by another program (`nft flush ruleset`) removes every table, so ours is restored with all its slots. */
   async #apply(text: string): Promise<void> {
     try {
       await this.#nft(text);
@@ -110,7 +110,7 @@ export class Ruleset {
     }
   }
 
-  /** Every text of ours puts the table into a state, whatever it was in before: it may be loaded twice. */
+  /** Each of our texts sets the table's state regardless of its previous one, so a text may be loaded twice. */
   async #nft(text: string): Promise<void> {
     await this.#options.spawner.check(["nft", "-f", "-"], { input: text, repeatable: true });
   }
@@ -118,7 +118,7 @@ export class Ruleset {
 
 type Element = { val: string; expires?: number; comment?: string; counter?: { packets: number } };
 
-/** The elements of a set as nft prints it in JSON; a bare value where an element has nothing else to say. */
+/** Returns the elements of a set as nft prints it in JSON: a bare value for an element without attributes. */
 function elementsOf(listing: string): Element[] {
   const { nftables } = JSON.parse(listing) as { nftables: { set?: { elem?: (string | { elem: Element })[] } }[] };
   return nftables.flatMap(({ set }) => (set?.elem ?? []).map((entry) => (typeof entry === "string" ? { val: entry } : entry.elem)));

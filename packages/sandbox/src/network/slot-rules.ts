@@ -1,19 +1,19 @@
-// The nftables text of one slot: its chain, which speaks its policy, and the sets of addresses that its names opened.
+// The nftables text of one slot: a chain with its policy, and the sets of addresses that its names opened.
 
 import type { ReadPolicy } from "../egress/policy.ts";
 import { coversAll, formatRanges } from "../egress/ranges.ts";
 import { tableOf } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
 
-// Both directions of a connection pass the chain, and `ct original ip daddr` is what the sandbox dialled in both:
-// a destination that a new policy refuses gets and gives nothing more, connections that are open included.
+// Both directions of a connection pass the chain, and in both `ct original ip daddr` is the address that the sandbox dialled:
+// a destination that a new policy refuses receives and sends nothing more, even on open connections.
 //
 //   names_<index>  addresses of allowed names, for as long as the answer said      opens new connections
 //   live_<index>   of those, the ones with traffic in the last hour                keeps established ones open
 const LIVE_SECONDS = 3600;
-/** Above what a fence remembers, so that no answer finds the set full. */
+/** More than a fence remembers, so that no answer finds the set full. */
 const SET_SIZE = 4096;
-/** What the kernel keeps with an element. */
+/** The kernel's bound on an element's comment. */
 const MAX_COMMENT_LENGTH = 120;
 
 export const namesSet = ({ index }: NetworkSlot): string => `names_${index}`;
@@ -21,7 +21,7 @@ export const liveSet = ({ index }: NetworkSlot): string => `live_${index}`;
 const sets = (slot: NetworkSlot): string[] => [namesSet(slot), liveSet(slot)];
 const addSet = (table: string, set: string): string => `add set ${table} ${set} { type ipv4_addr; size ${SET_SIZE}; flags dynamic,timeout; }`;
 
-/** Puts a slot under a policy, whether it had rules before or not. Addresses in its sets stay, unless no name needs them. */
+/** Applies a policy to a slot, whether or not it had rules before. Addresses in its sets stay, unless no name needs them. */
 export function slotText(token: string, slot: NetworkSlot, read: ReadPolicy): string {
   const table = `inet ${tableOf(token)}`;
   const chain = `${table} slot_${slot.index}`;
@@ -47,7 +47,7 @@ function lines(slot: NetworkSlot, { allow, deny, names, restricted }: ReadPolicy
     ...(names.length > 0
       ? [
           `ct state established ${dialled} @${live} ${used} accept`,
-          // Two rules: a full set must not refuse what is allowed.
+          // Two rules are needed, since a full set must not refuse allowed traffic.
           `${dialled} @${named} ${used}`,
           `${dialled} @${named} accept`,
         ]
@@ -56,7 +56,7 @@ function lines(slot: NetworkSlot, { allow, deny, names, restricted }: ReadPolicy
   ];
 }
 
-/** Removes a slot's rules; each is added first, since deleting what is absent would fail the whole transaction. */
+/** Removes a slot's rules; each is added first, since deleting an absent one would fail the whole transaction. */
 export function slotRemovalText(token: string, slot: NetworkSlot): string {
   const table = `inet ${tableOf(token)}`;
   return [
@@ -69,15 +69,15 @@ export function slotRemovalText(token: string, slot: NetworkSlot): string {
   ].join("\n");
 }
 
-/** Opens addresses for a time from now on; one that is open gets the new time. */
+/** Opens addresses for a time from now on; an open address gets the new time. */
 export function openText(token: string, slot: NetworkSlot, opened: readonly { address: string; name: string; seconds: number }[]): string {
   const set = `inet ${tableOf(token)} ${namesSet(slot)}`;
   return opened
     .flatMap(({ address, name, seconds }) => [
-      // Kernels before 6.12 keep the old time of an element that is there.
+      // Kernels before 6.12 keep the old timeout of an existing element.
       `add element ${set} { ${address} }`,
       `delete element ${set} { ${address} }`,
-      // The name outlives the node with it. It holds letters, digits, dots, hyphens and underscores only.
+      // The comment keeps the name when the node ends. A name contains letters, digits, dots, hyphens and underscores only.
       `add element ${set} { ${address} timeout ${seconds}s comment "${name.slice(0, MAX_COMMENT_LENGTH)}" }\n`,
     ])
     .join("\n");

@@ -1,4 +1,4 @@
-// The slots of a home: which indices are in use, the pool of prepared ones, and the batches that make and remove them.
+// The slots of a home: the indices in use, the pool of prepared slots, and the batches that make and remove slots.
 import { randomInt } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -24,10 +24,10 @@ export type SlotsOptions = {
   readonly log: Log;
   readonly mtuBytes: number;
   readonly poolSize: number;
-  /** The rules that all slots share. */
+  /** Returns the rules that all slots share. */
   readonly homeText: () => string;
   readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
-  /** Told of each fence and each change of its policy; what it resolves for goes by the new one when this is done. */
+  /** Notified of each fence and each policy change; once the promise resolves, DNS uses the new policy. */
   readonly onPolicy?: (fence: Fence) => Promise<void>;
   readonly onGone?: (fence: Fence) => void;
 };
@@ -35,18 +35,18 @@ export type SlotsOptions = {
 export class Slots {
   readonly #options: SlotsOptions;
   readonly #ruleset: Ruleset;
-  /** By index: attached, adopted, in the pool, or being made or removed. */
+  /** Keyed by index: slots that are attached, adopted, in the pool, or being made or removed. */
   readonly #taken = new Map<number, Fence>();
-  /** The same by guest address, without those being removed. */
+  /** Keyed by guest address, without the slots that are being removed. */
   readonly #byAddress = new Map<string, Fence>();
   readonly #detaching = new Map<number, Promise<void>>();
-  /** Indices whose remains were found at the start: not given out before they are removed. */
-  readonly #leftovers = new Set<number>();
+  /** Indices whose remains were found at the start; they are not assigned before the remains are removed. */
+  readonly #stale = new Set<number>();
   readonly #pool: Fence[] = [];
   readonly #refills = new Set<Promise<void>>();
   readonly #creations: Batcher<Fence>;
   readonly #removals: Batcher<NetworkSlot>;
-  // Anywhere: after a restart, peers of the last run's sandboxes may still send to the addresses used last.
+  // The first index is random: after a restart, peers of the last run's sandboxes may still send to the addresses used last.
   #lastIndex = randomInt(FIRST_INDEX, LAST_INDEX);
   #closing = false;
 
@@ -61,11 +61,11 @@ export class Slots {
 
   async open(): Promise<void> {
     await this.#ruleset.open();
-    for (const index of await this.#remains()) this.#leftovers.add(index);
+    for (const index of await this.#remains()) this.#stale.add(index);
     this.#refill();
   }
 
-  /** The fence of the sandbox with this address; of the one behind this interface. */
+  /** Returns the fence of the sandbox with this address; `fenceOn` finds it by interface. */
   fenceAt(address: string): Fence | undefined {
     return this.#byAddress.get(address);
   }
@@ -74,7 +74,7 @@ export class Slots {
     return this.#taken.get(indexOf(this.#options.token, veth) ?? -1);
   }
 
-  /** All whose address is in use. */
+  /** Returns every fence whose address is in use. */
   fences(): Iterable<Fence> {
     return this.#byAddress.values();
   }
@@ -91,7 +91,7 @@ export class Slots {
       try {
         await this.setPolicy(slot, policy);
       } catch (error) {
-        await this.detach(slot).catch(() => this.#leftovers.add(slot.index));
+        await this.detach(slot).catch(() => this.#stale.add(slot.index));
         throw error;
       }
     }
@@ -102,7 +102,7 @@ export class Slots {
     const fence = this.#byAddress.get(slot.guestAddress) ?? fail("INTERNAL", `${slot.netns} is not attached: its policy cannot be changed`);
     const before = fence.policy;
     try {
-      // Changes take effect in the order of these calls: what DNS learns from now on is judged by the new policy.
+      // Changes take effect in the order of these calls: DNS applies the new policy to every answer from now on.
       const changing = this.#ruleset.change(fence.replace(policy, performance.now()));
       await Promise.all([changing, this.#options.onPolicy?.(fence)]);
     } catch (error) {
@@ -110,28 +110,28 @@ export class Slots {
         fence.replace(before, performance.now());
         await this.#options.onPolicy?.(fence);
       }
-      fence.doubt();
+      fence.markUnverified();
       throw error;
     }
   }
 
-  /** The addresses that the fence lets this name open are open when it returns. */
+  /** Resolves when all found addresses that the fence opens for this name are open. */
   async resolved(fence: Fence, name: string, found: readonly Found[]): Promise<void> {
-    if (this.#byAddress.get(fence.slot.guestAddress) !== fence) return; // detached while the resolvers were asked
+    if (this.#byAddress.get(fence.slot.guestAddress) !== fence) return; // detached during the DNS query
     const text = fence.learn(name, found, performance.now());
-    // An answer that changes nothing still waits for the one before it, which may be opening the same address.
+    // An answer that changes nothing still waits for the previous one, which may be opening the same address.
     const opening = text === "" ? fence.opening : this.#ruleset.change(text);
     fence.opening = opening;
     try {
       await opening;
     } catch (error) {
       if (fence.opening === opening) fence.opening = Promise.resolve();
-      fence.doubt();
+      fence.markUnverified();
       throw error;
     }
   }
 
-  /** Two calls for one slot share one removal: a later one must not hit the index's next owner. */
+  /** Two calls for one slot share one removal, since a later one must not affect the index's next owner. */
   detach(slot: NetworkSlot): Promise<void> {
     const detaching = this.#detaching.get(slot.index) ?? this.#detach(slot).finally(() => this.#detaching.delete(slot.index));
     this.#detaching.set(slot.index, detaching);
@@ -148,14 +148,14 @@ export class Slots {
     if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is already in use`);
     const fence = this.#take(slot, policy);
     try {
-      // What names opened stays open: programs inside keep addresses and connections across the node's restart.
-      if (fence.read.names.length > 0) fence.recall(await this.#ruleset.held(slot), performance.now());
+      // Addresses opened by names stay open, since programs inside keep addresses and connections across the node's restart.
+      if (fence.read.names.length > 0) fence.recall(await this.#ruleset.openAddresses(slot), performance.now());
       await this.#ruleset.change(fence.text(performance.now()));
     } catch (error) {
       this.#drop(fence);
       throw error;
     }
-    this.#leftovers.delete(slot.index);
+    this.#stale.delete(slot.index);
   }
 
   async orphans(): Promise<string[]> {
@@ -175,7 +175,7 @@ export class Slots {
     return restoreGuestLinks(this.#options.spawner, slot);
   }
 
-  /** Ends the pool; attached slots stay unless `everything` is to go. The table goes with the last slot. */
+  /** Ends the pool; attached slots stay unless `everything` is set. The table is removed with the last slot. */
   async close(everything: boolean): Promise<{ empty: boolean }> {
     this.#closing = true;
     await Promise.all(this.#refills);
@@ -201,7 +201,7 @@ export class Slots {
       return taken;
     } catch (error) {
       await this.detach(taken.slot).catch((cause: unknown) => {
-        this.#leftovers.add(taken.slot.index);
+        this.#stale.add(taken.slot.index);
         this.#options.log.error({ err: cause }, `${taken.slot.netns} was created in part and cannot be removed`);
       });
       throw error;
@@ -221,7 +221,7 @@ export class Slots {
     this.#closeAddress(slot.guestAddress);
   }
 
-  /** DNS for it stops at once. */
+  /** Ends DNS for the address immediately. */
   #closeAddress(address: string): void {
     const fence = this.#byAddress.get(address);
     if (fence === undefined) return;
@@ -229,25 +229,25 @@ export class Slots {
     this.#options.onGone?.(fence);
   }
 
-  /** Goes round: an address is used again as late as possible, when no peer still sends to its last owner. */
+  /** Assigns indices round-robin: an address is reused as late as possible, when no peer still sends to its last owner. */
   #freeIndex(): number {
     for (let step = 1; step <= SLOT_COUNT; step++) {
       const index = FIRST_INDEX + ((this.#lastIndex - FIRST_INDEX + step) % SLOT_COUNT);
-      if (this.#taken.has(index) || this.#leftovers.has(index)) continue;
+      if (this.#taken.has(index) || this.#stale.has(index)) continue;
       this.#lastIndex = index;
       return index;
     }
     return fail("CAPACITY_EXHAUSTED", `all ${SLOT_COUNT} network slots of this node are in use; delete sandboxes or start another node`);
   }
 
-  /** Several at once take hardly more programs than one: only when half of them are gone are new ones made. */
+  /** Refills the pool only when half of it is used, since several slots need hardly more program starts than one. */
   #refill(): void {
     const { poolSize } = this.#options;
     if (poolSize - this.#pool.length - this.#refills.size < poolSize / 2) return;
     while (!this.#closing && this.#pool.length + this.#refills.size < poolSize) {
       const refill = this.#make().then(
         (taken) => void this.#pool.push(taken),
-        // Not tried again by itself: the next attach finds the pool short, makes its own slot and shows the failure.
+        // There is no retry here: the next attach finds the pool short, makes its own slot and reports the failure.
         (error: unknown) => this.#options.log.warn({ err: error }, "a network slot for the pool could not be created"),
       );
       this.#refills.add(refill);
@@ -257,7 +257,7 @@ export class Slots {
 
   async #create(batch: readonly Fence[]): Promise<void> {
     const slots = batch.map(({ slot }) => slot);
-    // A single one that failed in a batch is tried alone: what the batch left of it must not be in the way.
+    // A slot whose batch failed is retried alone, so the batch's partial result must be removed first.
     const halves = slots.filter((slot) => hasLinks(slot, "any"));
     if (halves.length > 0) await this.#remove(halves);
     await createLinks(this.#options.spawner, slots, this.#options.mtuBytes);
@@ -265,14 +265,14 @@ export class Slots {
   }
 
   async #detach(slot: NetworkSlot): Promise<void> {
-    // The index stays in use until nothing of the slot is left.
+    // The index stays in use until the slot is removed completely.
     this.#closeAddress(slot.guestAddress);
     await this.#removals.add(slot);
     this.#taken.delete(slot.index);
-    this.#leftovers.delete(slot.index);
+    this.#stale.delete(slot.index);
   }
 
-  /** Rules and links at the same time: a veth without rules is closed, and rules without a veth match nothing. */
+  /** Removes rules and links concurrently: a veth without rules is closed, and rules without a veth match nothing. */
   async #remove(batch: readonly NetworkSlot[]): Promise<void> {
     const { token, spawner } = this.#options;
     const names = batch.map(({ netns }) => netns);
@@ -282,7 +282,7 @@ export class Slots {
     ]);
   }
 
-  /** Indices of all that exists for this home: namespaces, veths, and rules without either. */
+  /** Returns the indices of everything that exists for this home: namespaces, veths, and rules without either. */
   async #remains(): Promise<number[]> {
     const { token } = this.#options;
     const named = listLinks(prefixOf(token)).flatMap((name) => indexOf(token, name) ?? []);

@@ -1,4 +1,4 @@
-// Tells at once when another program deletes a firewall table, as `nft flush ruleset` does.
+// Reports immediately when another program deletes a firewall table, as `nft flush ruleset` does.
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Log } from "@svc/kit/log.ts";
@@ -9,11 +9,11 @@ export type TableWatchOptions = {
   /** An inet table. */
   readonly table: string;
   readonly log: Log;
-  /** Called for each deletion, and when the watch begins anew: the table may have been deleted while nobody looked. */
+  /** Called for each deletion and after a restart of the watch, during which the table may have been deleted. */
   readonly onDeleted: () => void;
 };
 
-/** @throws when the program cannot be started. */
+/** @throws if the program cannot be started. */
 export async function watchTable({ table, log, onDeleted }: TableWatchOptions): Promise<Kept> {
   const deletion = `delete table inet ${table}`;
   const start = async (): Promise<ChildProcess> => {
@@ -26,11 +26,11 @@ export async function watchTable({ table, log, onDeleted }: TableWatchOptions): 
     unref(child);
     return child;
   };
-  const startAnew = async (): Promise<ChildProcess> => {
+  const startNext = async (): Promise<ChildProcess> => {
     const child = await start();
     onDeleted();
     return child;
   };
   const without = "a firewall that another program empties is noticed some seconds later";
-  return keep({ what: "the watch of the firewall table", without, log, first: await start(), startAnew });
+  return keep({ what: "the watch of the firewall table", without, log, first: await start(), startNext });
 }

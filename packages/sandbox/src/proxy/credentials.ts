@@ -1,4 +1,4 @@
-// Who may pass to which port of a sandbox, and which credentials stay behind.
+// Decides which requests may reach a port of a sandbox, and which credentials are removed.
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { HeaderIDs } from "@svc/kit/proxy/header-ids.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
@@ -6,14 +6,14 @@ import type { Access } from "../records/directory.ts";
 import { isSignedFile } from "./envd-paths.ts";
 import { sameText } from "./same-text.ts";
 
-/** Refusals because a header came in two versions: whichever this proxy checked, the next server might read the other. */
+/** Refuses a header that came with two values: the next server might read another one than this proxy checked. */
 export function conflictOf(head: RequestHead, ids: HeaderIDs): Answer | undefined {
   if (!head.agrees(ids.accessToken)) return answer(400, "X-Access-Token was sent twice with different values");
   if (!head.agrees(ids.apiKey)) return answer(400, "X-API-Key was sent twice with different values");
   return undefined;
 }
 
-/** envd of a secure sandbox demands X-Access-Token on every path; only a signed file URL stands for itself. */
+/** envd of a secure sandbox requires X-Access-Token on every path; only a signed file URL needs no token. */
 export function refuseEnvd(head: RequestHead, ids: HeaderIDs, access: Access, target: string): Answer | undefined {
   if (!access.secure) return undefined;
   if (head.carries(ids.accessToken, access.envdAccessToken)) return undefined;
@@ -24,7 +24,7 @@ export function refuseEnvd(head: RequestHead, ids: HeaderIDs, access: Access, ta
   return answer(401, "The X-Access-Token is not the envdAccessToken of this sandbox");
 }
 
-/** Applications of a sandbox with private traffic demand its traffic token, in any of the header's spellings. */
+/** Applications of a sandbox with private traffic require its traffic token, in any of the header's spellings. */
 export function refuseTraffic(head: RequestHead, ids: HeaderIDs, access: Access, headerName: string): Answer | undefined {
   if (!access.trafficPrivate) return undefined;
   let right = false;
@@ -37,17 +37,17 @@ export function refuseTraffic(head: RequestHead, ids: HeaderIDs, access: Access,
   return answer(403, `This sandbox does not allow public traffic: send its trafficAccessToken in the header ${headerName}`);
 }
 
-/** Whether X-Access-Token is this sandbox's own: then an application must not see it. Any other value is application data. */
+/** Says whether X-Access-Token is this sandbox's own, which an application must not see. Any other value is application data. */
 export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, access: Access): boolean {
   return head.carries(ids.accessToken, access.envdAccessToken);
 }
 
-/** Whether X-API-Key is the deployment's: then no sandbox may see it. Any other value is application data. */
+/** Says whether X-API-Key is the deployment's, which no sandbox may see. Any other value is application data. */
 export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
   return head.carries(ids.apiKey, apiKey);
 }
 
-/** Whether Authorization: Bearer carries the deployment's key, as some clients send it by mistake. The header is the application's. */
+/** Says whether Authorization: Bearer carries the deployment's key, as some clients send it by mistake. Otherwise the header is the application's. */
 export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
   if (!head.has(ids.authorization)) return false;
   return head.values(ids.authorization).some((value) => {

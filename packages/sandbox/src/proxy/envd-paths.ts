@@ -1,15 +1,15 @@
-// Which paths on envd's port are closed to the outside, in whatever spelling, and which one needs no header.
+// Decides which paths on envd's port are closed to the outside, in any spelling, and which one needs no header.
 
-/** Calls that only the node may make (and that envd checks by itself as well). */
+/** Calls that only the node may make; envd checks them as well. */
 const internalRoutes: ReadonlySet<string> = new Set(["init", "relay", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw"]);
 
 const firstLetters: ReadonlySet<number> = new Set([...internalRoutes].map((route) => route.charCodeAt(0)));
 const longestRoute = 1 + Math.max(...[...internalRoutes].map((route) => route.length));
 
-/** A server may decode once, a careless one twice; a path that is still encoded after this is nothing envd serves. */
+/** A server may decode a path once, or by mistake twice; envd serves no path that is still encoded after this many rounds. */
 const decodeRounds = 3;
 
-/** Whether any reading of `target` (percent-encoding, empty and dot segments, case, parameters) names an internal route. */
+/** Says whether any reading of `target` (percent-encoding, empty and dot segments, case, parameters) names an internal route. */
 export function namesInternalRoute(target: string): boolean {
   if (isPlain(target)) return firstLetters.has(target.charCodeAt(1) | 0x20) && internalRoutes.has(firstSegment(target));
   let path = target;
@@ -21,7 +21,7 @@ export function namesInternalRoute(target: string): boolean {
   return false;
 }
 
-/** The short way for nearly all requests: nothing in the path could make it mean another path. */
+/** Fast path for nearly all requests: nothing in the path can change its meaning. */
 function isPlain(target: string): boolean {
   for (let at = 0; at < target.length; at++) {
     const code = target.charCodeAt(at);
@@ -49,7 +49,7 @@ function namesOne(target: string): boolean {
   const path = target.split(/[?#]/, 1)[0] as string;
   const segments: string[] = [];
   for (const part of path.split(/[/\\]/)) {
-    // Parameters and white space behind a name are dropped by some servers.
+    // Some servers drop parameters and white space after a name.
     const segment = part.split(/[;\s\0]/, 1)[0]?.toLowerCase() ?? "";
     if (segment === "..") segments.pop();
     else if (segment !== "" && segment !== ".") segments.push(segment);
@@ -57,7 +57,10 @@ function namesOne(target: string): boolean {
   return segments[0] !== undefined && internalRoutes.has(segments[0]);
 }
 
-/** The port of `/forward?port=N`, which leads to envd's relay for whoever holds the sandbox's token; NaN where N is none, undefined for any other path. */
+/**
+ * Returns the port of `/forward?port=N`, which leads to envd's relay for clients with the sandbox's token: NaN if N is invalid, undefined for
+ * any other path.
+ */
 export function forwardedPort(target: string): number | undefined {
   if (target !== "/forward" && !target.startsWith("/forward?")) return undefined;
   const text = queryOf(target).get("port") ?? "";
@@ -65,13 +68,13 @@ export function forwardedPort(target: string): number | undefined {
   return /^\d{1,5}$/.test(text) && port >= 1 && port <= 65_535 ? port : Number.NaN;
 }
 
-/** The query of a target, without its question mark. */
+/** Returns the query of a target, without its question mark. */
 export function queryOf(target: string): URLSearchParams {
   const mark = target.indexOf("?");
   return new URLSearchParams(mark < 0 ? "" : target.slice(mark + 1));
 }
 
-/** Whether this is envd's file endpoint with a signature in its query: envd checks that one itself. */
+/** Says whether this is envd's file endpoint with a signature in its query, which envd checks itself. */
 export function isSignedFile(target: string): boolean {
   return target.startsWith("/files?") && queryOf(target).has("signature");
 }

@@ -25,9 +25,9 @@ export type RouterOptions = {
   readonly apiKey: () => string;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
-  /** Whether an Authorization: Bearer with the deployment's key stays behind, too. */
+  /** Removes an Authorization: Bearer with the deployment's key as well. */
   readonly dropsKeyAsBearer?: boolean | undefined;
-  /** Of the output of all commands of one sandbox; 0 or absent: no bound. */
+  /** Bound on the output of all commands of one sandbox; 0 or absent: no bound. */
   readonly outputBytesPerSecond?: number;
 };
 
@@ -44,7 +44,7 @@ export class Router {
   readonly #control: Target;
   readonly #sandboxes = new Map<string, SandboxTargets>();
   readonly #controlDrops: Drops;
-  /** By whether X-API-Key (1), X-Access-Token (2), Host (4) and Authorization (8) are left out too. */
+  /** Indexed by which headers are removed as well: X-API-Key (1), X-Access-Token (2), Host (4) and Authorization (8). */
   readonly #sandboxDrops: readonly Drops[];
   readonly #trafficHeader: string;
   readonly #gatewayToken: () => string;
@@ -77,8 +77,8 @@ export class Router {
   }
 
   /**
-   * Every request that may pass to a sleeping sandbox wakes it, a look at envd's health too: what a running one would be refused
-   * is refused in the same words, and wakes nothing.
+   * Every request that may pass to a sleeping sandbox wakes it, even one to envd's health endpoint. A request that a running sandbox would
+   * refuse gets the same refusal and wakes nothing.
    */
   route(head: RequestHead, client: RoutedClient): Decision {
     const address = this.#addressing.read(head, this.#options.apiKey()) ?? this.#withoutAddress(head);
@@ -88,7 +88,7 @@ export class Router {
     }
     if ("status" in address) return address;
     const { directory, wakes } = this.#options;
-    // Whoever it is, it is asked for its credentials where the sandbox is then.
+    // Credentials are checked by the destination node.
     // I49
     if (directory.isMoving(address.sandboxID)) return wakes.wait(address.sandboxID, client, address.port === ENVD_PORT ? ENVD : APPLICATION);
     const entry = directory.find(address.sandboxID);
@@ -105,7 +105,7 @@ export class Router {
     const refusal = refuseEnvd(head, this.#ids, access, target);
     if (refusal !== undefined) return refusal;
     const port = forwardedPort(target);
-    // envd's own port would open its internal routes to whoever holds the token.
+    // envd's own port would open its internal routes to every client with the token.
     if (port === ENVD_PORT || Number.isNaN(port)) return answer(400, `port: expected 1 to 65535 and not ${ENVD_PORT}, got ${JSON.stringify(target)}`);
     if (entry === undefined) return this.#wakeEnvd(head, access, target, client);
     const drops = this.#sandboxDrops[this.#keyBits(head)] as Drops;
@@ -117,7 +117,7 @@ export class Router {
   }
 
   #wakeEnvd(head: RequestHead, access: Access, target: string, client: RoutedClient): Decision {
-    // Without the token it came this far as a signed file URL.
+    // Without the token, only a signed file URL reaches this point.
     if (access.secure && !head.has(this.#ids.accessToken)) {
       const refusal = refuseSignature(access, target, head.method === "POST", Date.now());
       if (refusal !== undefined) return answer(401, refusal);
@@ -131,7 +131,7 @@ export class Router {
     if (entry === undefined) return this.#options.wakes.wait(access.sandboxID, client, APPLICATION);
     const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
     const bits = this.#keyBits(head) | (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) | (mask === undefined ? 0 : 4);
-    // Who asked goes to applications always, the host that was asked for only when another one takes its place.
+    // Applications always learn the client's address, but the requested host only when a mask replaces it.
     const forwarded = this.#forwarded(head, client);
     const added = mask === undefined ? forwarded : `Host: ${mask}\r\nx-forwarded-host: ${head.value(HOST) ?? ""}\r\n${forwarded}`;
     const text = rewriteRequest(head, { drops: this.#sandboxDrops[bits] as Drops, target: changed(head, target), added, upgrade: true });
@@ -144,12 +144,12 @@ export class Router {
     return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (asBearer ? 8 : 0);
   }
 
-  /** Old SDKs and signed URLs send no routing header with envd's own paths: the signature or token identifies the sandbox. */
+  /** Old SDKs and signed URLs send no routing header with envd's own paths, so the signature or token identifies the sandbox. */
   #withoutAddress(head: RequestHead): Address | Answer | undefined {
     const whole = head.target;
     const below = belowProxy(whole);
     const target = below ?? whole;
-    // At the root GET /health is the platform's, whatever token comes along.
+    // At the root, GET /health is the platform's, even if the request has a token.
     const isHealth = below !== undefined && (target === "/health" || target.startsWith("/health?"));
     const isOwn = isEnvdOwn(target);
     if (isOwn || isHealth) {
@@ -174,11 +174,11 @@ export class Router {
     if (token === undefined) return undefined;
     const access = this.#search.byToken(token);
     if (access !== undefined) return { sandboxID: access.sandboxID, port: ENVD_PORT, target };
-    // Asking for the health of a sandbox that is gone is how old SDKs learn that it is.
+    // Old SDKs query the health of a removed sandbox to learn that it is gone.
     return target.startsWith("/health") ? notFound("") : answer(401, "The X-Access-Token is not the envdAccessToken of any running sandbox");
   }
 
-  /** A gateway of this deployment names the client that it speaks for; from anybody else such a header counts for nothing. */
+  /** Accepts the client's address from a gateway of this deployment; from any other sender the header is ignored. */
   #forwarded(head: RequestHead, client: RoutedClient): string {
     const [token, of] = this.#ids.gateway;
     if (!head.has(token) || !head.carries(token, this.#gatewayToken())) return client.forwarded;
@@ -201,7 +201,7 @@ export class Router {
     return targets;
   }
 
-  /** Requests that a sandbox has taken and not begun to answer. */
+  /** Returns the number of requests that a sandbox has received without having begun a response. */
   waitingFor(sandboxID: string): number {
     return this.#sandboxes.get(sandboxID)?.waiting ?? 0;
   }
@@ -217,7 +217,7 @@ export class Router {
   }
 }
 
-/** 421 and not 502 with the words for one that is gone: a gateway finds it on its new node. */
+/** Answers 421 instead of 502 for a sandbox that moved, so that a gateway looks for it on its new node. */
 function absent(directory: SandboxDirectory, sandboxID: string): Answer {
   const nodeID = directory.movedTo(sandboxID);
   if (nodeID === undefined) return notFound(sandboxID);
@@ -225,7 +225,7 @@ function absent(directory: SandboxDirectory, sandboxID: string): Answer {
   return answer(421, `The sandbox moved to node ${nodeID}`, members, { "x-svc-reason": "moved" });
 }
 
-/** What follows from a secret that may be another later, computed once for each. */
+/** Caches a value derived from a secret, until the secret changes. */
 function derived(secret: () => string, derive: (secret: string) => string): () => string {
   let of: string | undefined;
   let value = "";

@@ -1,4 +1,4 @@
-// A port of one sandbox as a target: dialled on its address, or through envd's relay when only its loopback listens.
+// A port of one sandbox as a target: dialled at its address, or through envd's relay if it listens only on loopback.
 import { Socket } from "node:net";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
@@ -9,23 +9,26 @@ import type { ProxyEntry, SandboxDirectory } from "../records/directory.ts";
 import { dialUnix } from "../runtime/dial.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
 
-/** Node's own servers close idle connections after 5 s; ours must be gone before. */
+/** Node's own servers close idle connections after 5 s; ours must close before. */
 const applicationIdleMs = 4_000;
 /** envd keeps its connections longer than this. */
 const envdIdleMs = 30_000;
 
-/** SDKs tell a sandbox that is gone from one whose port is closed by these very words. */
+/** SDKs distinguish a sandbox that is gone from a closed port by exactly this text. */
 export function notFound(sandboxID: string): Answer {
   // I45
   return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
 }
 
-/** The same words: SDKs then ask whether it is paused. The header tells whoever does not. */
+/** The text equals that of `notFound`, after which SDKs ask whether the sandbox is paused; the header informs other clients. */
 export function paused(sandboxID: string): Answer {
   return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "paused" });
 }
 
-/** In words that no client takes for a sandbox that is gone, since it is not; nor is the request sent again, since it may have been carried out. */
+/**
+ * The text must not match that of a sandbox that is gone, since this one is not. The request is not retried either, since it may have been
+ * executed.
+ */
 function cutOff(sandboxID: string, said: string): Answer {
   return answer(502, said, { sandboxId: sandboxID }, { "x-svc-reason": "cut_off", "Should-Retry": "false" });
 }
@@ -33,7 +36,7 @@ function cutOff(sandboxID: string, said: string): Answer {
 const MOVES = "The sandbox moves to another node, and this request was not answered before; it may have been carried out";
 const WAS_PAUSED = "The sandbox was paused before it answered this request, which may have been carried out";
 const PAUSED_WAKING = `${WAS_PAUSED}; if it may run twice, send it again: the next request resumes the sandbox`;
-const PAUSED_RESTING = `${WAS_PAUSED}; connect to the sandbox or resume it, and if the request may run twice, send it again`;
+const PAUSED_NO_WAKE = `${WAS_PAUSED}; connect to the sandbox or resume it, and if the request may run twice, send it again`;
 
 function portClosed(sandboxID: string, port: number): Answer {
   return answer(502, "The sandbox is running but port is not open", { sandboxId: sandboxID, port }, { "x-svc-reason": "port_closed" });
@@ -47,7 +50,7 @@ export class SandboxPort implements TargetPolicy {
   readonly pace: Pace | undefined;
   readonly #port: number;
   readonly #directory: SandboxDirectory;
-  /** Which way led in last time. */
+  /** Says whether the relay was the last way that worked. */
   #relayFirst = false;
 
   constructor(entry: ProxyEntry, port: number, directory: SandboxDirectory, pace?: Pace) {
@@ -84,27 +87,27 @@ export class SandboxPort implements TargetPolicy {
     return answer(502, `The sandbox is running but gave no response: ${detail}`, members, { "x-svc-reason": "no_response" });
   }
 
-  /** It moves, was paused, or is gone; only of the last one SDKs hear that it was not found. */
+  /** Answers for a sandbox that moves, was paused, or is gone; SDKs get "not found" only for the last case. */
   #dropped(sandboxID: string): Answer {
     const directory = this.#directory;
     if (directory.isMoving(sandboxID)) return cutOff(sandboxID, MOVES);
     if (directory.sleeping(sandboxID) !== undefined) return cutOff(sandboxID, PAUSED_WAKING);
-    return directory.isPaused(sandboxID) ? cutOff(sandboxID, PAUSED_RESTING) : notFound(sandboxID);
+    return directory.isPaused(sandboxID) ? cutOff(sandboxID, PAUSED_NO_WAKE) : notFound(sandboxID);
   }
 }
 
-/** The targets of one sandbox, made when first asked for and gone with it. */
+/** The targets of one sandbox, each made at its first use and removed with the sandbox. */
 export class SandboxTargets {
   readonly #ports = new Map<number, { target: Target; policy: SandboxPort }>();
   readonly #open: (policy: SandboxPort) => Target;
   readonly #directory: SandboxDirectory;
   readonly #outputBytesPerSecond: number;
-  /** Requests that were sent to one of them. */
+  /** Counts the requests that were sent to these targets. */
   begun = 0;
   /** The sandbox as it ran when these targets were made. */
   readonly #handle: RuntimeHandle;
 
-  /** `outputBytesPerSecond`: of the output of all its commands together; 0 for no bound. */
+  /** `outputBytesPerSecond` bounds the output of all its commands together; 0 for no bound. */
   constructor(entry: ProxyEntry, directory: SandboxDirectory, outputBytesPerSecond: number, open: (policy: SandboxPort) => Target) {
     this.#outputBytesPerSecond = outputBytesPerSecond;
     this.#open = open;
@@ -112,12 +115,12 @@ export class SandboxTargets {
     this.#handle = entry.handle;
   }
 
-  /** Whether the sandbox still runs where and as it did; a resumed one does not, even at the address that it had. */
+  /** Says whether the sandbox is still the same run at the same address; a resumed sandbox is a new run, even at its old address. */
   isFor({ handle }: ProxyEntry): boolean {
     return handle === this.#handle || sameRun(handle, this.#handle);
   }
 
-  /** envd as the source of a command's output: connections of their own, so that files are not held back with it. */
+  /** Returns envd as the source of a command's output, on separate connections, so that the bound on output does not delay files. */
   output(entry: ProxyEntry): Target {
     return this.#outputBytesPerSecond === 0 ? this.port(entry, ENVD_PORT) : this.port(entry, OUTPUT);
   }
@@ -129,7 +132,7 @@ export class SandboxTargets {
       known.policy.entry = entry;
       return known.target;
     }
-    // A scan over all ports must not be remembered for ever.
+    // A scan over all ports must not fill memory.
     if (this.#ports.size >= maxPorts) this.#prune();
     const pace = port === OUTPUT ? new Pace(this.#outputBytesPerSecond, performance.now()) : undefined;
     const policy = new SandboxPort(entry, port === OUTPUT ? ENVD_PORT : port, this.#directory, pace);
@@ -142,7 +145,7 @@ export class SandboxTargets {
     for (const [port, { target }] of this.#ports) if (target.isUnused) this.#ports.delete(port);
   }
 
-  /** Exchanges and streams under way. */
+  /** The number of open exchanges and streams. */
   get open(): number {
     let open = 0;
     for (const { target } of this.#ports.values()) open += target.busy;
@@ -162,10 +165,10 @@ export class SandboxTargets {
 }
 
 const maxPorts = 256;
-/** Beside the ports: envd once more, for the output of commands. */
+/** A pseudo-port: separate connections to envd for the output of commands. */
 const OUTPUT = -1;
 
-/** A socket that is not there fails as one that cannot be reached. */
+/** Treats a missing socket like an unreachable one. */
 function dialled(path: string, options: object): Socket {
   try {
     return dialUnix(path, options);
@@ -175,9 +178,9 @@ function dialled(path: string, options: object): Socket {
 }
 
 function sameRun(one: RuntimeHandle, other: RuntimeHandle): boolean {
-  return placeOf(one) === placeOf(other) && one.runtimeID === other.runtimeID && one.pid === other.pid && one.pidStartTicks === other.pidStartTicks;
+  return addressOf(one) === addressOf(other) && one.runtimeID === other.runtimeID && one.pid === other.pid && one.pidStartTicks === other.pidStartTicks;
 }
 
-function placeOf({ endpoint }: RuntimeHandle): string {
+function addressOf({ endpoint }: RuntimeHandle): string {
   return endpoint.kind === "tcp" ? endpoint.host : endpoint.path;
 }

@@ -19,13 +19,13 @@ export type ProxyOptions = {
   readonly directory: SandboxDirectory;
   /** The deployment's key, which no sandbox may see. */
   readonly apiKey: string | (() => string);
-  /** Words in the routing and traffic headers; the E2B spellings are always taken. */
+  /** Brand words in the routing and traffic headers; the E2B spellings are always accepted. */
   readonly brands?: readonly string[];
-  /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always taken. */
+  /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always accepted. */
   readonly domains?: readonly string[];
   readonly dropsKeyAsBearer?: boolean;
   readonly limits?: Partial<ProxyLimits>;
-  /** Of the output of all commands of one sandbox: beyond it they wait; 0 or absent: no bound. */
+  /** Bound on the output of all commands of one sandbox, which wait beyond it; 0 or absent: no bound. */
   readonly outputBytesPerSecond?: number;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -34,16 +34,15 @@ export type ProxyOptions = {
 export type Proxy = {
   readonly address: { readonly host: string; readonly port: number };
   /**
-   * Ends all that goes on with a sandbox and forgets its connections; to be called right after it left the directory's
-   * running ones, before it is stopped or frozen and before its address goes to another one. Requests of which nothing was
-   * passed on are routed anew (so they wait for a sandbox that sleeps), others without a response get the 502 "was not
-   * found", or where it moves or is paused `cut_off`. Responses that have begun are cut off such that clients notice;
-   * upgraded connections are reset.
+   * Ends every exchange with a sandbox and forgets its connections. It must be called right after the sandbox left the directory's running ones,
+   * before it is stopped or frozen and before its address is reused. Requests of which nothing was passed on are routed again (so they wait for
+   * a sandbox that sleeps); others without a response get the 502 "was not found", or `cut_off` if the sandbox moves or is paused. Responses
+   * that have begun are cut off such that clients notice; upgraded connections are reset.
    */
   drop(sandboxID: string): void;
-  /** Requests that a sandbox has taken and not begun to answer. */
+  /** Returns the number of requests that a sandbox has received without having begun a response. */
   waitingFor(sandboxID: string): number;
-  /** Exchanges and streams with a sandbox that are under way, and how many have begun. */
+  /** Returns the number of open exchanges and streams with a sandbox, and of all that have begun. */
   trafficOf(sandboxID: string): { readonly open: number; readonly begun: number };
   /** Stops accepting, lets requests in flight end within `limits.drainMs`, then ends them. */
   close(): Promise<void>;

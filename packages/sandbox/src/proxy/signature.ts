@@ -1,13 +1,13 @@
-// Finds the sandbox of a request that carries no id: by the signature in a file URL, or by an envd token.
+// Finds the sandbox of a request without an id: by the signature in a file URL, or by an envd token.
 import { createHash } from "node:crypto";
 import { TokenBucket } from "@svc/kit/token-bucket.ts";
 import type { Access, SandboxDirectory } from "../records/directory.ts";
 import { queryOf } from "./envd-paths.ts";
 import { sameText } from "./same-text.ts";
 
-/** Remembered signatures; a client repeats a URL (ranges, retries) far more often than it makes a new one. */
+/** Bound on remembered signatures; a client repeats a URL (ranges, retries) far more often than it makes a new one. */
 const maxRemembered = 4096;
-/** Hashes spent on unknown signatures: wrong ones must not cost the node its time. A second's worth is about 0.2 s of CPU. */
+/** Bound on hashes for unknown signatures, since wrong ones must not cost the node its time. A second's worth is about 0.2 s of CPU. */
 const hashRate = { perSecond: 100_000, burst: 100_000 };
 
 export type Search = Access | "unknown" | "busy";
@@ -21,7 +21,7 @@ export class SignatureSearch {
     this.#directory = directory;
   }
 
-  /** The secure sandbox, running or asleep, whose token made the signature in `target`; `isWrite` for POST. */
+  /** Returns the secure sandbox, running or asleep, whose token made the signature in `target`; `isWrite` for POST. */
   bySignature(target: string, isWrite: boolean, nowMs: number): Search {
     const signed = readSigned(target, isWrite);
     const known = this.#remembered.get(signed.signature);
@@ -51,7 +51,7 @@ export class SignatureSearch {
     this.#remembered.set(signature, sandboxID);
   }
 
-  /** The secure sandbox, running or asleep, whose envd token this is. */
+  /** Returns the secure sandbox, running or asleep, that has this envd token. */
   byToken(token: string): Access | undefined {
     for (const access of this.#directory.entries()) if (access.secure && sameText(token, access.envdAccessToken)) return access;
     for (const access of this.#directory.sleepers()) if (access.secure && sameText(token, access.envdAccessToken)) return access;
@@ -59,7 +59,7 @@ export class SignatureSearch {
   }
 }
 
-/** What a signed file URL says: the signature, and what it is over besides the token. */
+/** The parts of a signed file URL: the signature, and the text that it covers besides the token. */
 type Signed = { readonly signature: string; readonly over: string; readonly expires: string };
 
 function readSigned(target: string, isWrite: boolean): Signed {
@@ -75,8 +75,8 @@ function isSignedBy({ signature, over, expires }: Signed, access: Access): boole
 }
 
 /**
- * Why envd would refuse a signed file URL; undefined when it would not. Asked for sandboxes that sleep only: envd of one
- * that runs says it itself, and nobody shall be able to wake one with a signature that opens nothing.
+ * Returns why envd would refuse a signed file URL, or undefined if it would accept it. Only used for sleeping sandboxes: a running envd decides
+ * itself, and an invalid signature must not wake a sandbox.
  */
 export function refuseSignature(access: Access, target: string, isWrite: boolean, nowMs: number): string | undefined {
   const signed = readSigned(target, isWrite);

@@ -1,4 +1,4 @@
-// Requests that wait while their sandbox is resumed or moves: one attempt per sandbox, however many wait for it.
+// Requests that wait while their sandbox is resumed or moves, with one attempt per sandbox for all of them.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
@@ -7,7 +7,7 @@ import type { ProxyLimits } from "@svc/kit/proxy/limits.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import { notFound } from "./sandbox-target.ts";
 
-/** A sandbox that is paused again before its request gets to it is woken again, this often for one request. */
+/** Bound on the wakes for one request, if the sandbox is paused again before the request reaches it. */
 const maxRounds = 5;
 
 export const wakeOutcomes = ["resumed", "moved", "gone", "busy", "failed"] as const;
@@ -20,22 +20,22 @@ export type WakesOptions = {
   readonly directory: SandboxDirectory;
   readonly limits: ProxyLimits;
   readonly log: Log;
-  /** One attempt is over. */
+  /** Called at the end of each attempt. */
   readonly onWake: (outcome: WakeOutcome) => void;
 };
 
 export class Wakes {
   readonly #options: WakesOptions;
-  /** Attempts under way; the directory refuses when there are too many. */
+  /** Current attempts; the directory refuses when there are too many. */
   readonly #attempts = new Map<string, Attempt>();
-  /** Requests that wait now. */
+  /** The number of requests that wait now. */
   waiting = 0;
 
   constructor(options: WakesOptions) {
     this.#options = options;
   }
 
-  /** Lets a request wait whose credentials are right, or whose sandbox moves, which it does not begin; `kind` is the observer's. */
+  /** Lets a request wait whose credentials are valid; a wait for a sandbox that moves does not start the move. `kind` is the observer's. */
   wait(sandboxID: string, client: RoutedClient, kind: number): Wait | Answer {
     const { limits } = this.#options;
     if (client.rounds >= maxRounds) return resumeFailed(sandboxID, "it was paused again each time before this request reached it");
@@ -61,7 +61,7 @@ export class Wakes {
     return wait;
   }
 
-  /** Never throws; goes on when all who waited have left, since a resume cannot be taken back. */
+  /** Never throws; continues when all waiting requests have left, since a resume cannot be undone. */
   async #run(attempt: Attempt, clientAddress: string): Promise<void> {
     const { directory, log, onWake } = this.#options;
     const { sandboxID, clients } = attempt;
@@ -77,7 +77,7 @@ export class Wakes {
       verdict = answerTo(error, sandboxID);
       if (outcome === "failed") log.warn({ err: error, sandboxID, waiting: clients.size }, "a sandbox could not be resumed for a request");
     }
-    // From here a request that comes starts another attempt.
+    // From here on, a new request starts another attempt.
     this.#attempts.delete(sandboxID);
     this.waiting -= clients.size;
     for (const client of clients) client.proceed(verdict);
@@ -96,7 +96,7 @@ function answerTo(error: unknown, sandboxID: string): Answer {
   if (failure.name === "SANDBOX_NOT_FOUND") return notFound(sandboxID);
   const wait = failure.retryAfterSeconds;
   if (failure.name === "TOO_MANY_REQUESTS") return answer(429, failure.message, { sandboxId: sandboxID }, { "Retry-After": String(wait ?? 1) });
-  // What is no Failure is a fault of the node's own, and its words are for the log.
+  // An error that is not a Failure is a fault of the node, and its message belongs in the log only.
   const why = error instanceof Failure ? failure.message : "the node met a fault of its own; its log says which";
   return resumeFailed(sandboxID, why, {
     ...(wait === undefined ? {} : { "Retry-After": String(wait) }),
@@ -106,8 +106,8 @@ function answerTo(error: unknown, sandboxID: string): Answer {
 }
 
 /**
- * 502 and not 504, also when it took too long: clients take 502 alone for a sandbox that does not run, and tell from its
- * words whether it is gone for good, or runs with a closed port. Neither is true here, so `why` must not hold those words.
+ * Answers 502 instead of 504, even after a timeout: clients treat only 502 as a sandbox that does not run, and derive from its text whether it
+ * is gone for good or has a closed port. Neither is true here, so `why` must not contain those texts.
  */
 function resumeFailed(sandboxID: string, why: string, headers: Readonly<Record<string, string>> = {}): Answer {
   const said = why.replace(/was not found/gi, "is missing").replace(/port is not open/gi, "port is closed");

@@ -17,9 +17,12 @@ import { defaultEnvironment, envdPathInside, socketPathInside } from "./rootfs.t
 import { rootlessCheckpoints } from "./rootless-checkpoint.ts";
 import type { RuntimeHandle, StartSpec } from "./runtime.ts";
 
-/** Marks every process of a start, from the first shell to envd, with its home and id: without control groups nothing else tells whose they are. */
+/**
+ * Marks every process of a start, from the first shell to envd, with its home and id: without control groups only this mark shows which sandbox
+ * owns a process.
+ */
 const markVariable = "SVC_RUNTIME_ID";
-/** One look at /proc misses a process that is starting another program just then, and the child of one that ended during the look. */
+/** One scan of /proc misses a process that is calling exec at that moment, and the child of a process that ended during the scan. */
 const EMPTY_LOOKS = 3;
 const KILL_BOUND_MS = 10_000;
 const SOCKET_BOUND_MS = 10_000;
@@ -27,9 +30,10 @@ const CLOCK_TICKS_PER_SECOND = 100;
 const PAGE_BYTES = 4096;
 
 /**
- * Runs inside a fresh user and mount namespace. The upper layer is a tmpfs: no other file system that a plain user can
- * mount has a size. Homes in a template that another id owns are covered by writable ones; in one of the caller's own all belongs to
- * root inside, so that `user` is given its home. Arguments: directory, rootfs, size in MiB, processes, archive or nothing, then what to run.
+ * Runs inside a fresh user and mount namespace. The upper layer is a tmpfs, since no other file system that a plain user can mount has a size
+ * limit. Home directories of the template that another id owns are covered by writable ones; if the template belongs to the caller, root inside
+ * owns all of it, so `user` is given its home. Arguments: directory, rootfs, size in MiB, processes, archive or an empty string, then the
+ * command to run.
  */
 const namespaceScript = `set -e
 dir=$1 rootfs=$2 size=$3 pids=$4 archive=$5
@@ -50,7 +54,7 @@ if [ -n "$owner" ] && [ "$(wc -l </proc/self/uid_map)" -gt 1 ] && [ "$(stat -c %
 fi
 exec prlimit --nproc="$pids" -- "$@"`;
 
-/** Capabilities over the user namespace's own ids; none reaches outside it. */
+/** Capabilities over the ids of the user namespace; none of them has an effect outside it. */
 const capabilities = [
   "CAP_CHOWN",
   "CAP_DAC_OVERRIDE",
@@ -118,7 +122,7 @@ export function rootlessEngine(host: Host): Engine {
         () => true,
         () => false,
       );
-    // Its first breath is what proves the mounts: bubblewrap tells the pid before it has made them.
+    // bubblewrap reports the pid before it mounts anything, so only envd's socket proves the mounts.
     if (!(await eventually(listens, SOCKET_BOUND_MS)))
       fail("SANDBOX_START_FAILED", `envd made no socket: ${(await readFile(join(directory, "bwrap.log"), "utf8").catch(() => "")).slice(-500)}`);
     return { pid, endpoint: { kind: "unix", path }, ...(isAlone(mapping) ? { onlyUser: "root" } : {}) };
@@ -130,11 +134,11 @@ export function rootlessEngine(host: Host): Engine {
     launch,
     async forget(runtimeID) {
       let emptyLooks = 0;
-      // One that is ending has no environment any more, and still holds mounts.
+      // A process that is exiting has no environment any more and still keeps mounts alive, so its identity is remembered here.
       const killed: ProcessIdentity[] = [];
       const ended = await eventually(async () => {
         const left = (await markedProcesses(homeMark)).filter((each) => each.runtimeID === runtimeID);
-        // The first process takes its whole pid namespace along.
+        // Killing the first process ends its whole pid namespace.
         for (const { pid } of left) {
           const startTicks = startTicksOf(pid);
           if (startTicks !== undefined) killed.push({ pid, startTicks });
@@ -157,15 +161,15 @@ export function rootlessEngine(host: Host): Engine {
   };
 }
 
-/** No other user exists inside than the caller's own, who is root there. */
+/** Says whether the caller's own id, which is root inside, is the only user there. */
 const isAlone = (mapping: readonly string[]): boolean => !mapping.includes("--map-auto");
 
-/** A range of ids where the host grants one, so that `user` inside is another than root; else the caller's own alone. */
+/** Maps a range of ids where the host grants one, so that `user` and root inside are different users; otherwise only the caller's own id. */
 export async function idMapping(): Promise<string[]> {
   const tools = await Promise.all(["newuidmap", "newgidmap"].map((name) => lookForProgram(name)));
   const granted = await Promise.all(["/etc/subuid", "/etc/subgid"].map((path) => readFile(path, "utf8").catch(() => "")));
   const name = nameOfUser();
-  // unshare looks its user up by name, so an id without one gets no range.
+  // unshare looks up the granted range by user name, so an id without a name gets no range.
   const ranges = name !== undefined && granted.every((text) => text.split("\n").some((line) => line.startsWith(`${name}:`)));
   return ["--map-root-user", ...(tools.every(Boolean) && ranges ? ["--map-auto"] : [])];
 }
@@ -178,7 +182,7 @@ function nameOfUser(): string | undefined {
   }
 }
 
-/** `-listen` with a unix path in place of whatever address was given; and where root is the only user, commands are root's. */
+/** Replaces the address of `-listen` by a unix path; where root is the only user inside, commands run as root. */
 function envdArguments(args: readonly string[], mapping: readonly string[]): string[] {
   const at = args.findIndex((arg) => arg === "-listen" || arg === "--listen");
   const rest = at < 0 ? [...args] : args.filter((_, index) => index !== at && index !== at + 1);
@@ -202,7 +206,7 @@ async function markedProcesses(homeMark: string): Promise<{ pid: number; runtime
   return found.flat();
 }
 
-/** The sum over all processes of the sandbox's pid namespace. */
+/** Sums over all processes of the sandbox's pid namespace. */
 async function namespaceUsage(first: number): Promise<{ cpuNs: number; memoryBytes: number; memoryLimitBytes: number; pids: number }> {
   const namespaceOf = (pid: number | string) => readlink(`/proc/${pid}/ns/pid`).catch(() => undefined);
   const own = await namespaceOf(first);

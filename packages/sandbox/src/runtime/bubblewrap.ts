@@ -1,4 +1,4 @@
-// The bubblewrap driver as root: namespaces and control groups without a container runtime; quickest to start, weakest wall.
+// The bubblewrap driver as root: namespaces and control groups without a container runtime. It starts fastest and isolates least.
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, pidFrom } from "./driver.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { overlayCheckpoints } from "./overlay-checkpoint.ts";
@@ -20,9 +20,9 @@ import type { StartSpec } from "./runtime.ts";
 import { bpfSeccomp } from "./seccomp.ts";
 
 const START_TIMEOUT_MS = 30_000;
-const TOLD_TIMEOUT_MS = 10_000;
+const PID_REPORT_TIMEOUT_MS = 10_000;
 
-/** Descriptors 8 and 9 are bubblewrap's: what it tells of the child, and the system call filter it reads. */
+/** bubblewrap writes its report about the child to descriptor 8 and reads the system call filter from descriptor 9. */
 export const launchScript = 'info=$1 filter=$2; shift 2; exec setsid --fork "$@" 8>"$info" 9<"$filter"';
 
 export async function bubblewrapEngine(host: Host): Promise<Engine> {
@@ -63,7 +63,7 @@ export async function writeLaunchFiles({ directory, bootID }: StartSpec): Promis
   await Promise.all([writeFile(join(directory, "boot_id"), `${bootID}\n`), writeFile(join(directory, "filter.bpf"), bpfSeccomp())]);
 }
 
-/** Files of /proc that tell of the host or reach into it. */
+/** Files of /proc that reveal the host's state or change it. */
 const maskedFiles = [
   "/proc/kcore",
   "/proc/keys",
@@ -75,16 +75,16 @@ const maskedFiles = [
   "/proc/kpageflags",
 ];
 
-/** What both of bubblewrap's drivers ask for; `rootPath` is the stacked root file system. */
+/** Returns the options that both bubblewrap drivers share; `rootPath` is the stacked root file system. */
 export function bwrapOptions(spec: StartSpec, rootPath: string, directory: string, svcFolder: readonly string[] = []): string[] {
   const environment = { ...defaultEnvironment, HOSTNAME: spec.hostname, ...spec.envd.env };
   return [
     ...["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--new-session"],
     ...["--hostname", spec.hostname, "--bind", rootPath, "/", "--proc", "/proc", "--dev", "/dev"],
-    // bubblewrap takes /proc/sys for read-only already, since its directories are; the files in it are not, to root.
+    // bubblewrap treats /proc/sys as read-only because its directories are, but root can write the files in it.
     ...["--ro-bind", "/proc/sys", "/proc/sys", ...maskedFiles.flatMap((path) => (existsSync(path) ? ["--ro-bind", "/dev/null", path] : []))],
     ...["--ro-bind", join(directory, "boot_id"), "/proc/sys/kernel/random/boot_id"],
-    // All of /sys would tell of the host's network; the C library counts processors here.
+    // A full /sys would reveal the host's network; the C library counts processors in this part.
     ...["--perms", "0755", "--size", "65536", "--tmpfs", "/sys"],
     ...["/sys/devices", "/sys/devices/system"].flatMap((path) => ["--perms", "0755", "--dir", path]),
     ...["--ro-bind", "/sys/devices/system/cpu", "/sys/devices/system/cpu"],
@@ -106,13 +106,13 @@ export function bwrapOptions(spec: StartSpec, rootPath: string, directory: strin
 export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly string[], directory: string, env?: Record<string, string>): Promise<number> {
   const logFile = join(directory, "bwrap.log");
   const result = await spawner.run(argv, { outputFile: logFile, timeoutMs: START_TIMEOUT_MS, ...(env === undefined ? {} : { env }) });
-  const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
+  const says = async () => endOfOutput(await readFile(logFile, "utf8").catch(() => ""));
   if (result.code !== 0) fail("SANDBOX_START_FAILED", `bubblewrap ended with ${result.code ?? result.signal}: ${await says()}`);
-  const told = async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "";
-  // Without root the layer is unpacked before bubblewrap begins.
-  const pid = await pidFrom(told, TOLD_TIMEOUT_MS).catch(async (error: unknown) =>
+  const reportedPid = async () => /"child-pid": (\d+)/.exec(await readFile(join(directory, "info.json"), "utf8"))?.[1] ?? "";
+  // Without root, the layer is unpacked before bubblewrap starts.
+  const pid = await pidFrom(reportedPid, PID_REPORT_TIMEOUT_MS).catch(async (error: unknown) =>
     fail("SANDBOX_START_FAILED", `bubblewrap did not start: ${await says()}`, { cause: error }),
   );
-  // bubblewrap tells the pid before it has mounted anything; only when envd has taken its place has all gone well.
+  // bubblewrap reports the pid before it has mounted anything; only envd's exec proves that every step succeeded.
   return (await runs(pid, envdPathInside, START_TIMEOUT_MS)) ? pid : fail("SANDBOX_START_FAILED", `bubblewrap could not start envd: ${await says()}`);
 }

@@ -1,4 +1,4 @@
-// Which sandboxes take much of a processor, twice a second: they give way to those that take little, and get all that is left.
+// Measures twice a second which sandboxes use most of a processor: they yield to sandboxes that use little, and get all the remaining time.
 import { readdirSync, readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -6,10 +6,10 @@ import { performance } from "node:perf_hooks";
 import { type CgroupLayout, keyedValue, weightSetting } from "./cgroup-layout.ts";
 
 const LOOK_MS = 500;
-/** Parts of one processor: above the first a sandbox gives way, below the second no longer. Commands one after the other take 0.6 to 0.7. */
+/** Fractions of one processor: a sandbox starts to yield above the first and stops below the second. Consecutive commands use 0.6 to 0.7. */
 const GREEDY_ABOVE = 0.85;
 const MODEST_BELOW = 0.3;
-/** Of an ordinary sandbox's weight: enough that a waiting command goes first, and that a greedy one is never starved by modest ones. */
+/** A fraction of an ordinary sandbox's weight: a waiting command runs first, and modest sandboxes never starve a greedy one. */
 const GREEDY_PART = 1 / 16;
 
 type Seen = { readonly ns: number; readonly atMs: number; readonly greedy: boolean };
@@ -19,7 +19,7 @@ export function isGreedy(was: boolean, used: number): boolean {
   return used >= MODEST_BELOW && was;
 }
 
-/** Looks at each sandbox below the parent, and sets its weight, until it is closed. */
+/** Measures each sandbox below the parent and sets its weight, until it is closed. */
 export function keepGreedy(layout: CgroupLayout, parent: string): { close(): void } {
   const { version, accounting, roots } = layout;
   const usage = version === 1 ? "cpuacct.usage" : "cpu.stat";
@@ -27,7 +27,7 @@ export function keepGreedy(layout: CgroupLayout, parent: string): { close(): voi
   let seen = new Map<string, Seen>();
   let whole: { readonly ns: number; readonly atMs: number } | undefined;
   let anyGreedy = false;
-  /** An earlier node of this home may have left a weight. */
+  /** An earlier node of this home may have left a weight, so the first round writes all of them. */
   let isFirst = true;
 
   function usedNs(name: string): number | undefined {
@@ -35,18 +35,18 @@ export function keepGreedy(layout: CgroupLayout, parent: string): { close(): voi
       const text = readFileSync(join(folder, name, usage), "utf8");
       return version === 1 ? Number(text) : keyedValue(text, "usage_usec") * 1000;
     } catch {
-      return undefined; // went meanwhile
+      return undefined; // the sandbox ended meanwhile
     }
   }
 
   function put(name: string, greedy: boolean): void {
     const { controller, file, value } = weightSetting(version, greedy ? GREEDY_PART : 1);
     void writeFile(join(roots.get(controller) ?? "/nowhere", parent, name, file), value, { flag: "r+" }).catch(() => {
-      seen.delete(name); // tried again at the look after next
+      seen.delete(name); // its greediness is determined again at the next look, and written at the one after
     });
   }
 
-  /** Each sandbox costs twenty microseconds, so they are looked at only while one of them may be greedy. */
+  /** Reading one sandbox's usage costs 20 us, so sandboxes are only read while one of them may be greedy. */
   function look(): void {
     const before = whole;
     const ns = usedNs(".") ?? 0;

@@ -1,4 +1,4 @@
-// Where control groups are on this host, and which file holds what in versions 1 and 2: the only difference between the two.
+// Finds the control groups of this host and names the files of versions 1 and 2; the versions differ only here.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { readMounts } from "./mounts.ts";
@@ -9,13 +9,13 @@ export type Controller = (typeof controllerNames)[number];
 
 export type CgroupLayout = {
   readonly version: 1 | 2;
-  /** Mount points by controller; a controller that is not there is absent. */
+  /** Mount points by controller; a controller that the host lacks is absent. */
   readonly roots: ReadonlyMap<Controller, string>;
-  /** Mount point whose groups count CPU time (version 1 has a controller of its own for it). */
+  /** Mount point whose groups count CPU time; version 1 has a separate controller for it. */
   readonly accounting: string | undefined;
-  /** Mount point whose groups can be frozen; version 1 has a hierarchy of its own for it, which a host may lack. */
+  /** Mount point whose groups can be frozen; version 1 has a separate hierarchy for it, which a host may lack. */
   readonly freezer: string | undefined;
-  /** Every hierarchy, also those that only a runtime makes groups in: removal has to visit them all. */
+  /** Every hierarchy, including those where only a container runtime creates groups: removal has to visit them all. */
   readonly everyRoot: readonly string[];
 };
 
@@ -38,13 +38,13 @@ export function findCgroups(): CgroupLayout {
 export type Setting = { readonly controller: Controller; readonly file: string; readonly value: string; readonly optional?: true };
 
 const CPU_PERIOD_US = 100_000;
-/** Host processes that a sandbox needs beside the guest's own (gVisor: the sentry's threads and stubs). */
+/** Host processes that a sandbox needs in addition to the guest's own (gVisor: the sentry's threads and stubs). */
 export const PIDS_HEADROOM = 64;
 
-/** A driver's bounds on the control group, which differ from the sandbox's where its own kernel keeps those. */
+/** A driver's bounds on the control group; they differ from the sandbox's limits where the sandbox's own kernel enforces those. */
 export type GroupLimits = { readonly pidsMax: number; readonly memoryBytes: number };
 
-/** The files that put limits in force, in an order the kernel takes. */
+/** Returns the files that put the limits in force, in an order that the kernel accepts. */
 export function limitSettings(version: 1 | 2, limits: Pick<Limits, "cpuCount">, { pidsMax, memoryBytes }: GroupLimits): Setting[] {
   const bytes = String(memoryBytes);
   const quotaUs = Math.round(limits.cpuCount * CPU_PERIOD_US);
@@ -58,7 +58,7 @@ export function limitSettings(version: 1 | 2, limits: Pick<Limits, "cpuCount">, 
   }
   return [
     { controller: "memory", file: "memory.limit_in_bytes", value: bytes },
-    // Memory and swap together: the same figure leaves no swap. Absent where the kernel was started without swap accounting.
+    // This file limits memory and swap together, so the same value leaves no swap. It is absent where the kernel runs without swap accounting.
     { controller: "memory", file: "memory.memsw.limit_in_bytes", value: bytes, optional: true },
     { controller: "memory", file: "memory.swappiness", value: "0", optional: true },
     { controller: "cpu", file: "cpu.cfs_period_us", value: String(CPU_PERIOD_US) },
@@ -67,20 +67,20 @@ export function limitSettings(version: 1 | 2, limits: Pick<Limits, "cpuCount">, 
   ];
 }
 
-/** A group's weight among its neighbours, as a part of the kernel's ordinary one. */
+/** Returns a group's weight among its siblings, as a fraction of the kernel's default weight. */
 export function weightSetting(version: 1 | 2, part: number): Setting {
   const whole = version === 2 ? 100 : 1024;
   return { controller: "cpu", file: version === 2 ? "cpu.weight" : "cpu.shares", value: String(Math.round(whole * part)) };
 }
 
-/** The file that freezes a group, what is written there, and the file and text that say when every member stands still. */
+/** Returns the file that freezes a group, the value to write, and the file and text that show when every member is frozen. */
 export function freezing(version: 1 | 2, frozen: boolean): { readonly file: string; readonly value: string; readonly seenIn: string; readonly seen: RegExp } {
   if (version === 2) return { file: "cgroup.freeze", value: frozen ? "1" : "0", seenIn: "cgroup.events", seen: frozen ? /^frozen 1$/m : /^frozen 0$/m };
   const value = frozen ? "FROZEN" : "THAWED";
   return { file: "freezer.state", value, seenIn: "freezer.state", seen: new RegExp(`^${value}$`, "m") };
 }
 
-/** Reads one `name value` line of a flat keyed file; 0 where it is missing. */
+/** Reads one `name value` line of a flat keyed file, or 0 if the line is missing. */
 export function keyedValue(text: string, key: string): number {
   for (const line of text.split("\n")) {
     const [name, value] = line.split(" ");

@@ -1,4 +1,4 @@
-// What all sandboxes of a home weigh together where processors are short: as much as a session while they have little, less when they have much.
+// Sets the CPU weight of all sandboxes of a home together: as much as one session while they are starved, a quarter of it while they use much.
 import { readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
@@ -8,14 +8,14 @@ import { type CgroupLayout, keyedValue, weightSetting } from "./cgroup-layout.ts
 
 const LOOK_MS = 250;
 /**
- * Parts of the machine's processors. Sandboxes that have less than the first are starved by the host's other programs (their own
- * clients, mostly), and get an equal weight; those that have more than the second have what they need, and give way: a busy loop
- * of one would make the node, and the client of another, wait for a core.
+ * Fractions of the machine's processors. Below the first, the host's other programs (mostly the sandboxes' own clients) starve the sandboxes, so
+ * they get an equal weight. Above the second, they have enough and yield: a busy loop in one sandbox would make the node and the clients of
+ * other sandboxes wait for a core.
  */
 const STARVED_BELOW = 0.3;
 const SATED_ABOVE = 0.45;
 
-/** What all sandboxes of a home together weigh against each session or service of the host: as much as one, or a quarter of it. */
+/** The weight of all sandboxes of a home together against each session or service of the host: equal to one, or a quarter of it. */
 export type Share = "equal" | "yielding";
 
 export const shareParts: Readonly<Record<Share, number>> = { equal: 1, yielding: 1 / 4 };
@@ -25,7 +25,7 @@ export function nextShare(share: Share, used: number): Share {
   return used < STARVED_BELOW ? "equal" : share;
 }
 
-/** Looks at what the group used, and sets its weight, until it is closed. It may be absent, and come later. */
+/** Measures what the group used and sets its weight, until it is closed. The group may not exist yet. */
 export function keepShare({ version, accounting, roots }: CgroupLayout, parent: string): { close(): void } {
   const usage = join(accounting ?? "/nowhere", parent, version === 1 ? "cpuacct.usage" : "cpu.stat");
   let share: Share | undefined;

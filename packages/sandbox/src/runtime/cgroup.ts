@@ -1,4 +1,4 @@
-// One control group per sandbox, all under one parent per home: limits, use, deaths by memory, and the end of everything inside.
+// One control group per sandbox, all under one parent per home: limits, usage, kills by the memory limit, and the removal of all members.
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
@@ -27,18 +27,18 @@ export type Cgroups = {
   create(runtimeID: string, limits: Limits, group: GroupLimits): Promise<void>;
   /** Files into which a process writes its pid to put itself and all its children under the limits. */
   entrances(runtimeID: string): string[];
-  /** The same for programs that make a sandbox and are no part of it: without limits, but ended with it. */
+  /** Entrances for programs that set a sandbox up and are not part of it: without limits, but killed with it. */
   starterEntrances(runtimeID: string): string[];
   usage(runtimeID: string): Promise<Omit<Usage, "diskBytes">>;
-  /** The files that say what memory is used, and of what kind it is. */
+  /** The files that say how much memory is used, and of which kind it is. */
   memoryFiles(runtimeID: string): { readonly usage: string; readonly stat: string };
-  /** How many processes the host's kernel killed here because the memory limit was reached, and how many forks it refused. */
+  /** Returns the number of processes that the host's kernel killed here at the memory limit, and of forks that it refused. */
   limitHits(runtimeID: string): Promise<LimitHits>;
-  /** Stops every member where it stands, or lets all go on; returns when it is so. */
+  /** Freezes or thaws all members, and returns when the kernel confirms it. */
   setFrozen(runtimeID: string, frozen: boolean): Promise<void>;
-  /** Whether it was frozen, or is being. */
+  /** Says whether the group is frozen or about to be. */
   isFrozen(runtimeID: string): Promise<boolean>;
-  /** Kills every member and removes the group from every hierarchy; succeeds when there is none. */
+  /** Kills every member and removes the group from every hierarchy; succeeds if there is none. */
   remove(runtimeID: string): Promise<void>;
   list(): Promise<string[]>;
   /** Removes the parent; the groups below must be gone. */
@@ -46,14 +46,14 @@ export type Cgroups = {
 };
 
 const KILL_BOUND_MS = 10_000;
-/** The kernel may call a group busy for a moment after its last member has ended. */
+/** The kernel may report a group as busy for a moment after its last member has ended. */
 const QUICK_REMOVALS = 2;
-/** A member that waits for a device cannot be frozen before it is answered. */
+/** A member that waits for a device cannot be frozen before the device answers. */
 const FREEZE_BOUND_MS = 10_000;
-/** A group beside the sandbox's own; runc takes only an empty one for its sandbox. */
+/** Suffix of a group next to the sandbox's own; runc accepts only an empty group for its sandbox. */
 const STARTER = ".starter";
 
-/** `realHome` without symbolic links: two nodes with different homes never share a parent, one home always has the same. */
+/** `realHome` has no symbolic links, so nodes with different homes never share a parent, and one home always has the same parent. */
 export function parentNameOf(realHome: string): string {
   return `svc-${createHash("sha256").update(realHome).digest("hex").slice(0, 8)}`;
 }
@@ -69,7 +69,7 @@ export function openCgroups(realHome: string): Cgroups {
     ...layout.everyRoot.map((root) => join(root, parent, runtimeID)),
     ...(starterRoot === undefined ? [] : [join(starterRoot, parent, runtimeID + STARTER)]),
   ];
-  /** The groups whose members are all that belongs to it, its starters included. */
+  /** The groups whose members are all processes of the sandbox, including its starters. */
   const counting = (runtimeID: string) =>
     starterRoot === undefined ? everywhere(runtimeID) : [join(starterRoot, parent, runtimeID), join(starterRoot, parent, runtimeID + STARTER)];
   const atOnce = (root: string | undefined, runtimeID: string, file: string) => {
@@ -115,10 +115,11 @@ export function openCgroups(realHome: string): Cgroups {
   async function remove(runtimeID: string): Promise<void> {
     const groups = everywhere(runtimeID).filter((path) => existsSync(path));
     if (groups.length === 0) return;
-    // No new process can be forked from here on, so that the killing below comes to an end.
+    // This prevents new forks, so that the kill loop below terminates.
     await Promise.all(counting(runtimeID).map((path) => writeExisting(join(path, "pids.max"), "0")));
     if (layout.version === 2) await Promise.all(groups.map((path) => writeExisting(join(path, "cgroup.kill"), "1")));
-    // Every member is in the hierarchy that counts processes. Only where a group stays busy are all hierarchies, and groups below, looked at.
+    // Every member is in the hierarchy that counts processes, so the other hierarchies and nested groups are only searched if a group stays
+    // busy.
     let failedRemovals = 0;
     let isEmpty = false;
     const gone = await eventually(async () => {
@@ -150,13 +151,13 @@ export function openCgroups(realHome: string): Cgroups {
     async usage(runtimeID) {
       const memory = layout.roots.get("memory");
       const one = layout.version === 1;
-      // Every sandbox is asked every few seconds: read at once these files cost a thirtieth of what waiting for each costs.
+      // Every sandbox is measured every few seconds: synchronous reads of these files cost a thirtieth of asynchronous ones.
       const cpu = atOnce(layout.accounting, runtimeID, one ? "cpuacct.usage" : "cpu.stat");
       const current = atOnce(memory, runtimeID, one ? "memory.usage_in_bytes" : "memory.current");
       const stat = atOnce(memory, runtimeID, "memory.stat");
       const limit = atOnce(memory, runtimeID, one ? "memory.limit_in_bytes" : "memory.max");
       const pids = atOnce(layout.roots.get("pids"), runtimeID, "pids.current");
-      // File pages that nobody touched for a while go away under pressure: they are no use of memory that could matter.
+      // The kernel evicts inactive file pages under pressure, so they do not count as used memory.
       const idleFiles = keyedValue(stat, one ? "total_inactive_file" : "inactive_file");
       return {
         cpuNs: one ? Number(cpu) : keyedValue(cpu, "usage_usec") * 1000,
@@ -194,12 +195,12 @@ export function openCgroups(realHome: string): Cgroups {
   };
 }
 
-/** For files that may be absent; the kernel makes none here, so neither must this. */
+/** Writes a file that may be absent; in a control group the kernel makes the files, so this must not create one. */
 async function writeExisting(path: string, value: string): Promise<void> {
   await writeFile(path, value, { flag: "r+" }).catch(() => {});
 }
 
-/** Version 2 hands controllers down level by level. */
+/** Version 2 delegates controllers level by level. */
 async function delegate(root: string, parent: string): Promise<void> {
   const wanted = controllerNames.map((name) => `+${name}`).join(" ");
   await mkdir(join(root, parent), { recursive: true });
@@ -219,7 +220,7 @@ async function membersOf(groups: readonly string[], read: (path: string) => Prom
 
 const readMembers = (path: string) => readFile(join(path, "cgroup.procs"), "utf8").catch(() => "");
 
-/** Pids of a group and of groups that somebody made below it. */
+/** Reads the pids of a group and of all groups nested in it. */
 async function readTree(path: string): Promise<string> {
   const own = await readMembers(path);
   const below = await readdir(path, { withFileTypes: true }).catch(() => []);
@@ -233,7 +234,7 @@ async function removeTree(path: string): Promise<boolean> {
   return removeGroup(path);
 }
 
-/** Says whether it is gone; one with members, or with groups below it, stays. */
+/** Returns whether the group is gone; a group with members or nested groups stays. */
 function removeGroup(path: string): Promise<boolean> {
   return rmdir(path).then(
     () => true,
@@ -241,7 +242,7 @@ function removeGroup(path: string): Promise<boolean> {
   );
 }
 
-/** Runs a program inside a control group, itself included: a starter that outlives its node is then found and ended. */
+/** Runs a program and its children inside a control group, so that a starter that outlives its node can be found and killed. */
 export function inGroup(entrances: readonly string[], argv: readonly string[]): string[] {
   const script = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift; exec "$@"';
   return ["/bin/sh", "-c", script, "sh", ...entrances, "--", ...argv];

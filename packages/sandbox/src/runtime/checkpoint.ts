@@ -1,12 +1,12 @@
-// What all drivers' checkpoints have in common: which kinds there are, and a directory that holds all of one or nothing.
+// The parts that all drivers' checkpoints share: their kinds, and a directory that holds a whole checkpoint or nothing.
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { CheckpointKind, RuntimeName } from "./runtime.ts";
 
 /**
- * How a file's name begins in a checkpoint that was not written for it: the sandbox's own, never written again by anyone, and shared by
- * all that stand on it. Whether it is still what it was shows in its time of change, so that nobody has to read it.
+ * File name prefix of files that a checkpoint shares with its sandbox and with other checkpoints based on the same files; such a file is never
+ * written again. A changed mtime reveals a modification, so the file need not be read.
  */
 export const SEALED = "sealed-";
 

@@ -1,4 +1,4 @@
-// The processor's features as memory depends on them: programs that were checkpointed use what they found at their start.
+// The processor features on which checkpointed memory depends: programs in it use the features that they found at their start.
 import { readFileSync } from "node:fs";
 import { arch } from "node:os";
 import { z } from "zod";
@@ -6,13 +6,13 @@ import { z } from "zod";
 export const processorShape = z.object({ arch: z.string().max(32), flags: z.array(z.string().max(64)).max(1024) });
 export type Processor = z.output<typeof processorShape>;
 
-/** What a program may decide by, in the names of Linux; the others are the kernel's own, and come and go with its version. */
+/** Features by Linux name that a program may use; the others belong to the kernel and change with its version. */
 const usable =
   /^(fpu|mmx|cmov|cx8|cx16|fxsr|sse\w*|pni|ssse3|avx\w*|amx\w*|bmi[12]|adx|v?aes|v?pclmulqdq|sha_ni|sha512|sm[34]|popcnt|abm|movbe|f16c|fma4?|xop|tbm|lahf_lm|xsave\w*|xgetbv1|rdrand|rdseed|rdtscp|rdpid|fsgsbase|clflush\w*|clwb|3dnowprefetch|gfni|erms|fsrm|rtm|hle|movdir\w+|serialize|waitpkg|cldemote|pku|lm)$/;
 
 let read: Processor | undefined;
 
-/** Of this machine, as /proc/cpuinfo spells it; it does not change while a process runs. */
+/** Returns this machine's processor, from /proc/cpuinfo; it does not change while a process runs. */
 export function thisProcessor(): Processor {
   read ??= processorOf(readFileSync("/proc/cpuinfo", "utf8"), arch());
   return read;
@@ -24,7 +24,7 @@ export function processorOf(cpuinfo: string, architecture: string): Processor {
   return { arch: architecture, flags: [...new Set(counted)].sort() };
 }
 
-/** Why memory of `needed` cannot go on here, if so: only an equal or a wider processor has all that its programs may use. */
+/** Returns why memory taken on `needed` cannot be restored here, if so: this processor must have every feature that the programs may use. */
 export function missingHere(needed: Processor, here: Processor): string | undefined {
   if (needed.arch !== here.arch) return `it was taken on ${needed.arch}, and this machine is ${here.arch}`;
   const has = new Set(here.flags);

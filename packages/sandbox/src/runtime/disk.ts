@@ -1,9 +1,9 @@
-// A size-limited writable layer over a template for the drivers that use the host's own overlay file system.
+// A size-limited writable layer over a template, for drivers that use the host's overlay file system.
 //
-// Measured on 2 cores: an ext4 image per sandbox costs 8 to 11 ms (mkfs without a journal, 0.7 MB on disk for 1 GiB) and 10 ms
-// (loop mount), 5 ms to take down; a full one answers ENOSPC. One image per home with a project quota per sandbox would be
-// cheaper, but kernels built without XFS_QUOTA and QFMT_V2 have no such quota, and this works wherever loop devices do.
-// gVisor needs none of it: runsc's own upper layer has a size. Without loop devices the layer is a tmpfs of that size, in memory.
+// Measured on 2 cores: an ext4 image per sandbox costs 8 to 11 ms (mkfs without a journal, 0.7 MB on disk for 1 GiB), 10 ms (loop mount) and 5
+// ms to remove; a full one answers ENOSPC. One image per home with a project quota per sandbox would be cheaper, but kernels built without
+// XFS_QUOTA and QFMT_V2 have no such quota, and this works wherever loop devices exist. gVisor does not need it, since runsc limits the size of
+// its own upper layer. Without loop devices the layer is a tmpfs of that size, in memory.
 import { constants } from "node:fs";
 import { access, mkdir, readdir, readFile, statfs } from "node:fs/promises";
 import { join } from "node:path";
@@ -21,20 +21,23 @@ export type DiskKind = "image" | "memory";
 
 export type Disk = {
   readonly kind: DiskKind;
-  /** Stacks a layer over the template, by a program in the given group: a fresh one with the identity files, or a checkpointed one. The path of the whole. */
+  /**
+   * Stacks a layer over the template and returns the path of the merged root: a fresh layer with the identity files, or a checkpointed one. The
+   * program that does it runs in the given group.
+   */
   stack(spec: Pick<StartSpec, "directory" | "image" | "limits" | "from">, files: IdentityFiles, entrances: readonly string[]): Promise<string>;
-  /** Writes the layer as one archive, from which `stack` makes it again. */
+  /** Writes the layer as one archive, from which `stack` can recreate it. */
   pack(directory: string, into: string): Promise<void>;
-  /** Copies the layer, identity files left out. */
+  /** Copies the layer without the identity files. */
   copy(directory: string, into: string): Promise<void>;
-  /** Takes down what `stack` made; succeeds when nothing is left to do. */
+  /** Removes what `stack` made; succeeds if there is nothing to remove. */
   unstack(directory: string): Promise<void>;
   /**
-   * Waits until no device is attached, after the directory was removed: another program's new mount namespace, which copied
-   * the mount as it was made, holds it for a moment longer.
+   * Waits, after the directory was removed, until no device is attached: a new mount namespace of another program that copied the mount keeps
+   * the device busy a moment longer.
    */
   released(directory: string): Promise<void>;
-  /** Bytes in use in the layer. */
+  /** Returns the bytes used in the layer. */
   usedBytes(directory: string): Promise<number>;
 };
 
@@ -42,10 +45,13 @@ export type DiskOptions = { readonly spawner: Spawner; readonly log: Log };
 
 const STACK_TIMEOUT_MS = 30_000;
 const RELEASE_BOUND_MS = 10_000;
-/** What a checkpoint of files holds. */
+/** The file that a filesystem checkpoint consists of. */
 export const layerArchive = "layer.tar";
 
-/** Arguments: image kind, directory, rootfs, size in MiB, archive or nothing. No journal: the layer does not outlive its sandbox. */
+/**
+ * Arguments: image kind, directory, rootfs, size in MiB, archive or an empty string. The file system has no journal, since the layer does not
+ * outlive its sandbox.
+ */
 const stackScript = `set -e
 kind=$1 dir=$2 rootfs=$3 size=$4 archive=$5
 unpack() { ${unpackScript}; }
@@ -67,7 +73,7 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
   return {
     kind,
     async stack({ directory, image: { rootfs }, limits, from }, files, entrances) {
-      // The three are separated by colons and commas in overlay's options.
+      // overlayfs separates these paths by colons and commas in its options.
       if (/[:,\\]/.test(`${directory}${rootfs}`))
         fail("SETTING_INVALID", `${directory}, ${rootfs}: overlay file systems take no path with a colon, comma or backslash`);
       await mkdir(directory, { recursive: true, mode: 0o711 });
@@ -85,7 +91,7 @@ export async function openDisk({ spawner, log }: DiskOptions): Promise<Disk> {
     },
     async unstack(directory) {
       await unmountUnder(spawner, directory);
-      // `mount -o loop` frees the device with the mount; one that was attached by a killed mount is freed here.
+      // `mount -o loop` frees the device on unmount; this frees a device that a killed mount had attached.
       for (const device of await loopDevicesUnder(directory)) await spawner.run(["losetup", "-d", device]);
     },
     async released(directory) {

@@ -1,9 +1,9 @@
-// What all drivers do alike: start with nothing left behind when it fails, destroy in a fixed order, find leavings.
+// The parts that all drivers share: a failed start leaves nothing behind, destroy has a fixed order, and list finds what is left.
 import { access, mkdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { diskFull, fail } from "@svc/contract/failures.ts";
 import { emptied, mustBeEmpty, mustOffer } from "./checkpoint.ts";
-import { checkpointFailure, hadNoRoom, startFailure } from "./driver-failures.ts";
+import { checkpointFailure, startFailure, wasDiskFull } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { unmountUnder } from "./mounts.ts";
 import { keyOfKind } from "./precreated-kind.ts";
@@ -27,34 +27,34 @@ import type {
 
 type Parts = Pick<RuntimeHandle, "runtimeID" | "directory">;
 type Started = Pick<RuntimeHandle, "pid" | "endpoint" | "onlyUser">;
-/** Where a sandbox is made, or a precreated sandbox. */
-export type Place = Pick<StartSpec, "runtimeID" | "directory" | "network">;
+/** The identity of a sandbox, or of a precreated sandbox, that is about to be made. */
+export type Location = Pick<StartSpec, "runtimeID" | "directory" | "network">;
 
-/** What differs between drivers. */
+/** The operations that differ between drivers. */
 export type Engine = {
   readonly name: RuntimeName;
   /** The control group's bound on processes; undefined where this driver has no control groups. */
   readonly pidsMax: ((limits: Limits) => number) | undefined;
-  /** The control group's bound on memory, where it is not the sandbox's limit itself. */
+  /** The control group's bound on memory, if it differs from the sandbox's limit. */
   memoryMaxBytes?(limits: Limits): number;
-  /** What a kernel of the sandbox's own ended and refused, beside the host's. */
+  /** Counts the kills and refusals of the sandbox's own kernel, in addition to the host's. */
   limitHits?(directory: string): Promise<LimitHits>;
-  /** Makes what the sandbox stands on and starts it; group, mark and directory are there already. */
+  /** Prepares the sandbox's mounts and starts it; group, mark and directory exist already. */
   launch(spec: StartSpec): Promise<Started>;
-  /** `make` stands on group, mark and directory, too; `fill` is the `launch` of a precreated sandbox. */
+  /** `make` finds group, mark and directory in place, too; `fill` is the `launch` of a precreated sandbox. */
   readonly precreation?: Pick<Precreation, "kindOf"> & {
-    make(kind: PrecreatedKind, place: Place): Promise<Started>;
+    make(kind: PrecreatedKind, location: Location): Promise<Started>;
     fill(spec: StartSpec, precreated: Precreated): Promise<void>;
   };
-  /** Ends what the control group does not hold, and the runtime's own record of a sandbox; after its members were killed. */
+  /** Removes the runtime's own record of a sandbox, and everything that the control group does not cover; called after the members were killed. */
   forget(runtimeID: string, directory: string): Promise<void>;
-  /** Waits until the host has taken back what the directory, which is gone, stood on. */
+  /** Waits until the host has released the resources of the removed directory. */
   released?(directory: string): Promise<void>;
-  /** What `checkpoint` can write and `launch` can go on from. */
+  /** The kinds that `checkpoint` can write and `launch` can restore. */
   readonly checkpoints: ReadonlySet<CheckpointKind>;
   freeze(handle: RuntimeHandle): Promise<void>;
   thaw(handle: RuntimeHandle): Promise<void>;
-  /** May leave half of it when it throws. */
+  /** May leave a partial checkpoint if it throws. */
   checkpoint(handle: RuntimeHandle, into: Checkpoint): Promise<void>;
   exportLayer(handle: RuntimeHandle, into: string): Promise<void>;
   diskBytes(handle: RuntimeHandle): Promise<number>;
@@ -62,25 +62,25 @@ export type Engine = {
   sweepPrograms?(directories: readonly string[]): Promise<void>;
   /** See `Runtime.program`. */
   program?(): Promise<string>;
-  /** What a kernel of the sandbox's own said last, if it died of a defect. */
+  /** Returns the last message of the sandbox's own kernel, if it died of a defect. */
   panicOf?(directory: string): Promise<string | undefined>;
-  /** Where there is no control group to ask. */
+  /** Only for drivers without control groups. */
   usage?(handle: RuntimeHandle): Promise<Omit<Usage, "diskBytes">>;
-  /** Ids in the runtime's own records. */
+  /** Returns the ids in the runtime's own records. */
   known(): Promise<string[]>;
-  /** What the driver gives, where `proof` has shown whether it works. */
+  /** Describes the driver; `proof` says whether a trial sandbox worked. */
   report(proof: Proof): Promise<RuntimeReport>;
-  /** Removes what is shared by all sandboxes of the home. */
+  /** Removes everything that the sandboxes of the home share. */
   close(): Promise<void>;
 };
 
 export type OpenRuntime = Runtime & {
-  /** Leaves sandboxes as they are; `everything` ends them and removes all that the driver made in this home. */
+  /** Leaves sandboxes running; `everything` ends them and removes all that the driver made in this home. */
   close(options?: { readonly everything?: boolean }): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-/** runsc and runc resolve ids by prefix or name folders after them. */
+/** runsc resolves ids by prefix, and runc names folders after them. */
 const runtimeIDPattern = /^[a-z0-9]{8,32}$/;
 
 export function openDriver(host: Host, engine: Engine): OpenRuntime {
@@ -94,20 +94,20 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       await mustExist(from.directory, "the checkpoint to start from");
     }
     const parts: [Parts, ...Parts[]] = precreated === undefined || precreated.handle.runtimeID === runtimeID ? [spec] : [spec, precreated.handle];
-    return orNothing(parts, from?.directory, async () => {
+    return orDestroy(parts, from?.directory, async () => {
       if (precreated !== undefined) return fill(spec, precreated);
       await marks.set(runtimeID, directory);
       return make(spec, spec.limits, () => engine.launch(spec));
     });
   }
 
-  async function makePrecreated(kind: PrecreatedKind, place: Place): Promise<Precreated> {
+  async function makePrecreated(kind: PrecreatedKind, location: Location): Promise<Precreated> {
     const { precreation } = engine;
     if (precreation === undefined) fail("INTERNAL", `the ${engine.name} driver does not support precreated sandboxes`);
-    await check({ ...kind, ...place });
-    return orNothing([place], undefined, async () => {
-      await marks.set(place.runtimeID, place.directory);
-      return { kind, handle: await make(place, kind.limits, () => precreation.make(kind, place)) };
+    await check({ ...kind, ...location });
+    return orDestroy([location], undefined, async () => {
+      await marks.set(location.runtimeID, location.directory);
+      return { kind, handle: await make(location, kind.limits, () => precreation.make(kind, location)) };
     });
   }
 
@@ -117,13 +117,13 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     await mustExist(envd.binary, "envd");
   }
 
-  /** Where `work` throws, what there is of `parts` is destroyed. */
-  async function orNothing<T>(parts: readonly [Parts, ...Parts[]], from: string | undefined, work: () => Promise<T>): Promise<T> {
+  /** Destroys `parts` if `work` throws. */
+  async function orDestroy<T>(parts: readonly [Parts, ...Parts[]], from: string | undefined, work: () => Promise<T>): Promise<T> {
     const [{ runtimeID, directory }] = parts;
     try {
       return await work();
     } catch (cause) {
-      const error = (await hadNoRoom(cause, directory, from)) ? diskFull(cause) : cause;
+      const error = (await wasDiskFull(cause, directory, from)) ? diskFull(cause) : cause;
       for (const each of parts) {
         await destroy(each).catch((left: unknown) => {
           host.log.error({ err: left, runtimeID: each.runtimeID }, "a sandbox that did not start could not be removed; the next start of the node tries again");
@@ -133,7 +133,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     }
   }
 
-  async function make({ runtimeID, directory, network }: Place, limits: Limits, launch: () => Promise<Started>): Promise<RuntimeHandle> {
+  async function make({ runtimeID, directory, network }: Location, limits: Limits, launch: () => Promise<Started>): Promise<RuntimeHandle> {
     await mkdir(directory, { recursive: true, mode: 0o711 });
     if (engine.pidsMax !== undefined) {
       const memoryBytes = engine.memoryMaxBytes?.(limits) ?? limits.memoryMB * 1024 * 1024;
@@ -147,7 +147,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
 
   async function fill(spec: StartSpec, precreated: Precreated): Promise<RuntimeHandle> {
     const { kind, handle } = precreated;
-    // From here on its end is the sandbox's, also when another process has to find it.
+    // From here on, destroying the sandbox also destroys the precreated one, even if another process has to do it.
     if (spec.runtimeID !== handle.runtimeID) await marks.setPrecreated(spec.runtimeID, handle.runtimeID);
     const wanted = await engine.precreation?.kindOf(spec);
     if (engine.precreation === undefined || wanted === undefined || keyOfKind(wanted) !== keyOfKind(kind))
@@ -158,16 +158,16 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   }
 
   async function destroy({ runtimeID, directory }: Parts): Promise<void> {
-    if (!runtimeIDPattern.test(runtimeID)) return; // never ours; and it would name a path
+    if (!runtimeIDPattern.test(runtimeID)) return; // never an id of ours, and it could name a path outside our folders
     const precreatedID = await marks.precreatedOf(runtimeID);
     if (precreatedID !== undefined && runtimeIDPattern.test(precreatedID))
       await destroy({ runtimeID: precreatedID, directory: join(dirname(directory), precreatedID) });
     const marked = await marks.directoryOf(runtimeID);
     const directories = [...new Set([directory, ...(marked === undefined ? [] : [marked])])];
-    // Members first: a runtime's own delete waits for processes that a full group may never end.
+    // Members go first: a runtime's own delete would wait for processes that a full group may never end.
     await cgroups.remove(runtimeID);
     for (const each of directories) await engine.forget(runtimeID, each);
-    // The runtime may have made groups of its own, or a starter that outlived its node filled one again.
+    // The runtime may have made groups of its own, or a starter that outlived its node may have refilled one.
     await cgroups.remove(runtimeID);
     for (const each of directories) {
       await unmountUnder(spawner, each);
@@ -180,13 +180,13 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
   async function list(): Promise<string[]> {
     const [marked, known, groups, everyMark] = await Promise.all([marks.list(), engine.known(), cgroups.list(), host.allMarked()]);
     const taken = new Set(await Promise.all(marked.map((id) => marks.precreatedOf(id))));
-    // A group that no driver has marked belongs to nobody else: whoever asks takes it away.
+    // A group without any driver's mark has no other owner, so any caller may remove it.
     return [...new Set([...marked, ...known, ...groups.filter((id) => !everyMark.has(id))])].filter((id) => !taken.has(id)).sort();
   }
 
   async function close(options: { readonly everything?: boolean } = {}): Promise<void> {
     if (options.everything !== true) {
-      // What is shared can go when nobody is left to share it.
+      // The shared parts are only removed when no sandbox is left that uses them.
       if ((await list()).length === 0) await engine.close();
       return;
     }
@@ -206,7 +206,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     await writeInto(handle, into.directory, () => engine.checkpoint(handle, into));
   }
 
-  /** All or nothing in the directory. */
+  /** Leaves either the whole result or nothing in the directory. */
   async function writeInto(handle: RuntimeHandle, directory: string, write: () => Promise<void>): Promise<void> {
     mustLive(handle);
     await mustBeEmpty(directory);
@@ -222,7 +222,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
     try {
       return isSameProcess({ pid, startTicks: pidStartTicks });
     } catch {
-      return true; // not known to be dead; asked again soon
+      return true; // not known to be dead; the caller asks again soon
     }
   }
 
@@ -283,7 +283,7 @@ async function mustExist(path: string, what: string): Promise<void> {
   await access(path).catch(() => fail("SANDBOX_START_FAILED", `${what} is not at ${path}`));
 }
 
-/** The pid a runtime wrote to a file; it may write it a moment after it has answered. */
+/** Reads the pid that a runtime wrote to a file, possibly a moment after it answered. */
 export async function pidFrom(read: () => Promise<string>, boundMs = 2000): Promise<number> {
   let pid = Number.NaN;
   await eventually(async () => {

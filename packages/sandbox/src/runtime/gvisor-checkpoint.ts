@@ -13,10 +13,10 @@ import { keepEmptyTmp } from "./gvisor-tmp.ts";
 import { eventually } from "./process.ts";
 import type { Checkpoint, RuntimeHandle } from "./runtime.ts";
 
-/** Far beyond a disk of 50 MB/s and the largest sandbox; a checkpoint cannot be called off once runsc has asked for it. */
+/** Ample for a disk of 50 MB/s and the largest sandbox; a checkpoint cannot be cancelled once runsc has requested it. */
 const CHECKPOINT_TIMEOUT_MS = 10 * 60_000;
 
-/** Of the checkpointed sandbox: its restore must name the same annotations, and whether it had any depends on how it was started. */
+/** Copied from the checkpointed sandbox: its restore must name the same annotations, and whether it had any depends on how it was started. */
 const configFile = "config.json";
 
 export function openCheckpoint(spawner: Spawner, runsc: Runsc, kernel: Kernel, freezer: Freezer): (handle: RuntimeHandle, into: Checkpoint) => Promise<void> {
@@ -25,17 +25,17 @@ export function openCheckpoint(spawner: Spawner, runsc: Runsc, kernel: Kernel, f
     const verb = kind === "memory" ? "checkpoint" : "fscheckpoint";
     const next = kind === "memory" ? await nextLayer(handle.directory) : undefined;
     const layering = next === undefined ? [] : ["-next-layer", next];
-    // Of little use where it stands still already; an earlier runsc does not know it.
+    // Preparing pages gains little where the sandbox is already frozen, and an earlier runsc does not know the option.
     const prepares = isBrief === true && next !== undefined && !wasFrozen && (await runsc.programs.of(handle.directory)) === (await runsc.programs.current());
     const preparing = prepares ? ["-prepare-pages"] : [];
-    // runsc stops the sandbox itself and lets it go on afterwards; one that was frozen stays so.
-    const { code, words } = await runsc.verb(handle, CHECKPOINT_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
-    // Without its client the sandbox finishes all the same, and stands still until then.
-    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.standsStill(handle.runtimeID)), CHECKPOINT_TIMEOUT_MS);
-    if (code !== 0) fail("CHECKPOINT_FAILED", words);
+    // runsc stops the sandbox and resumes it afterwards; a sandbox that was frozen stays frozen.
+    const { code, message } = await runsc.verb(handle, CHECKPOINT_TIMEOUT_MS, verb, "-image-path", directory, "-leave-running", ...layering, ...preparing);
+    // If runsc was killed, the sandbox finishes the checkpoint all the same and stays stopped until then.
+    if (code === null && !wasFrozen) await eventually(async () => !(await kernel.isStopped(handle.runtimeID)), CHECKPOINT_TIMEOUT_MS);
+    if (code !== 0) fail("CHECKPOINT_FAILED", message);
     const { layersEnd, keptIn } = await checkPages({ directory, kind });
     await keepPages(spawner, handle.directory, keptIn, directory);
-    // Without an end it holds all pages itself: the sandbox is of an earlier version, or too much was unused in its layers.
+    // Without `layersEnd` the checkpoint holds all pages itself: the sandbox is of an earlier version, or too much of its layers was unused.
     if (next !== undefined && layersEnd > 0) await keepLayers(spawner, handle.directory, next, layersEnd, directory);
     if (kind === "filesystem") await keepEmptyTmp(spawner, directory);
     else {

@@ -1,7 +1,7 @@
-// What a gVisor sandbox's files differ from their template by, as a layer for the host's overlay file system.
+// Exports the difference between a gVisor sandbox's files and its template, as a layer for the host's overlay file system.
 //
-// runsc writes its upper layer as an archive that already speaks of deletions as overlayfs does. What it cannot put there are
-// attributes whose value is no text (file capabilities may be such), so those are read inside by envd and set here.
+// runsc writes its upper layer as an archive that already marks deletions as overlayfs does. The archive cannot contain attributes with a binary
+// value (such as file capabilities), so envd reads those inside the sandbox, and they are set here.
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -12,7 +12,7 @@ import { COPY_TIMEOUT_MS, runCopy, unpackForeignScript } from "./layer-archive.t
 import { envdPathInside } from "./rootfs.ts";
 import type { RuntimeHandle } from "./runtime.ts";
 
-/** Arguments: archive, layer, folder for what lies between, runsc, its state folder, id, envd inside, envd here. */
+/** Arguments: archive, layer, folder for intermediate files, runsc, its state folder, id, path of envd inside, path of envd here. */
 const script = `set -e
 archive=$1 layer=$2 between=$3 runsc=$4 state=$5 id=$6 inside=$7 envd=$8
 unpack() { ${unpackForeignScript}; }
@@ -29,8 +29,8 @@ export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (h
     if (await freezer.isFrozen(handle)) fail("CHECKPOINT_FAILED", `sandbox ${runtimeID} is frozen; its layer can only be written while it runs`);
     const archive = join(directory, "upper.tar");
     try {
-      const { code, words } = await runsc.verb(handle, COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive);
-      if (code !== 0) fail("CHECKPOINT_FAILED", words);
+      const { code, message } = await runsc.verb(handle, COPY_TIMEOUT_MS, "tar", "rootfs-upper", "-file", archive);
+      if (code !== 0) fail("CHECKPOINT_FAILED", message);
       const argv = [
         script,
         "sh",
@@ -50,7 +50,7 @@ export function openExport(runsc: Runsc, freezer: Freezer, spawner: Spawner): (h
   };
 }
 
-/** The binary on this side of the mount, as the sandbox was started with it. */
+/** Returns the path on the host of the envd binary that the sandbox was started with. */
 async function envdOf(directory: string): Promise<string> {
   const config = JSON.parse(await readFile(join(directory, "config.json"), "utf8")) as { mounts: { destination: string; source: string }[] };
   const mount = config.mounts.find(({ destination }) => destination === envdPathInside);

@@ -1,14 +1,14 @@
-// Freezing and thawing a gVisor sandbox, so that a node killed at any moment leaves nothing that cannot be found out.
+// Freezing and thawing a gVisor sandbox, such that a node killed at any moment can later determine the state.
 //
-// The kernel inside counts: stopped twice it must be let go twice, and once too often ends the sandbox. So a mark stands from before
-// the stop until after it was let go, and says whether that is known; where it is not, the kernel is asked.
+// The kernel inside counts: a sandbox stopped twice must be resumed twice, and one resume too many ends it. So a mark exists from before the
+// stop until after the resume, and says whether the state is known; if it is not, the kernel is asked.
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { Kernel } from "./gvisor-kernel.ts";
 import type { RuntimeHandle } from "./runtime.ts";
 
-/** Of one length, so that one takes the other's place in the block that the disk has given: a full one must not keep a sandbox frozen. */
+/** Both marks have the same length, so that one overwrites the other in the block already allocated: a full disk must not keep a sandbox frozen. */
 const FROZEN = "frozen ";
 const UNKNOWN = "unknown";
 
@@ -36,8 +36,8 @@ export function openFreezer(kernel: Kernel): Freezer {
     });
     if (found === undefined) return false;
     if (found.trimEnd() === FROZEN.trimEnd()) return true;
-    // Also a mark whose writing was cut off.
-    const frozen = await kernel.standsStill(handle.runtimeID);
+    // This also covers a mark whose writing was cut off.
+    const frozen = await kernel.isStopped(handle.runtimeID);
     await setKnown(handle, frozen);
     return frozen;
   }
@@ -45,7 +45,7 @@ export function openFreezer(kernel: Kernel): Freezer {
   async function change(handle: RuntimeHandle, frozen: boolean): Promise<void> {
     if ((await isFrozen(handle)) === frozen) return;
     await mark(handle, UNKNOWN);
-    const act = frozen ? kernel.stop : kernel.letGo;
+    const act = frozen ? kernel.stop : kernel.resume;
     const failed = await act(handle.runtimeID).then(
       () => undefined,
       (error: unknown) => ({ error }),

@@ -1,7 +1,7 @@
-// The limits that gVisor's kernel keeps inside a sandbox: what it is given, and what it reports.
+// The limits that gVisor's kernel enforces inside a sandbox: its input and its report.
 //
-// All programs of a sandbox are one process of the host to the host's kernel, which could only end them together. So gVisor's own
-// kernel ends or refuses the program that asks, and the control group's limit is a little higher, for the moments until it has.
+// All programs of a sandbox are one process to the host's kernel, which could only kill them together. So gVisor's own kernel kills or refuses
+// the program that exceeds a limit; the control group's limit is a little higher, to cover the moments until it does.
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { keyedValue } from "./cgroup-layout.ts";
@@ -13,16 +13,16 @@ import type { LimitHits, Limits } from "./runtime.ts";
 const LIMITS = "guest-limits.json";
 const HITS = "limit-hits";
 const BYTES_PER_MB = 1024 * 1024;
-/** What programs can take between two looks of the kernel inside, a hundredth of a second each, on a busy host. */
+/** Memory that programs can allocate between two checks of the kernel inside, 10 ms apart, on a busy host. */
 const LEAST_HEADROOM_MB = 64;
 const HEADROOM_PART = 8;
 
-/** Where the host's kernel would end the sandbox. */
+/** Returns the limit at which the host's kernel kills the whole sandbox. */
 export function hardMemoryBytes({ memoryMB }: Pick<Limits, "memoryMB">): number {
   return (memoryMB + Math.max(LEAST_HEADROOM_MB, Math.ceil(memoryMB / HEADROOM_PART))) * BYTES_PER_MB;
 }
 
-/** `files`: what the host says of the control group's memory. */
+/** `files` are the host's accounting files of the control group's memory. */
 export async function writeGuestLimits(directory: string, limits: Limits, files: { readonly usage: string; readonly stat: string }): Promise<void> {
   const content = {
     memoryBytes: limits.memoryMB * BYTES_PER_MB,
@@ -35,7 +35,7 @@ export async function writeGuestLimits(directory: string, limits: Limits, files:
   await writeFile(join(directory, LIMITS), JSON.stringify(content));
 }
 
-/** None where the sandbox runs a kernel that keeps no limits. */
+/** Returns zeros where the sandbox's kernel enforces no limits. */
 export async function guestLimitHits(directory: string): Promise<LimitHits> {
   const text = await readFile(join(directory, HITS), "utf8").catch(() => "");
   const program = /^program (\S+)$/m.exec(text)?.[1];

@@ -1,24 +1,24 @@
-// Asks the kernel inside a gVisor sandbox itself, over its control socket: what runsc's verbs ask, without the start of a program.
+// Calls the kernel inside a gVisor sandbox over its control socket, like runsc's verbs but without the start of a program.
 import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { dialUnix } from "./dial.ts";
 import { eventually } from "./process.ts";
 
-/** Far beyond the stop of a thousand tasks; they answer in a millisecond. */
+/** Ample for the stop of a thousand tasks, which answers in a millisecond. */
 const CALL_TIMEOUT_MS = 15_000;
-/** How long a killed client's wish may go on before what is seen is believed. */
+/** How long a killed client's request may continue before the observed state is trusted. */
 const LOOK_BOUND_MS = 60_000;
 /** Stacks of a thousand tasks are 2 MB. */
 const ANSWER_MAX_BYTES = 256 * 1024 * 1024;
 
-/** All throw INTERNAL where the kernel does not answer; whether it did what was asked is unknown then. */
+/** Every method throws INTERNAL if the kernel does not answer; whether it did what was requested is then unknown. */
 export type Kernel = {
-  /** Stops every task inside. Counts: stopped twice, it must be let go twice. */
+  /** Stops every task inside. The kernel counts: a sandbox stopped twice must be resumed twice. */
   stop(runtimeID: string): Promise<void>;
-  /** One too many ends the sandbox. */
-  letGo(runtimeID: string): Promise<void>;
-  /** Whether every task inside is stopped, when all that was asked before has been done. */
-  standsStill(runtimeID: string): Promise<boolean>;
+  /** Undoes one stop; one call too many ends the sandbox. */
+  resume(runtimeID: string): Promise<void>;
+  /** Says whether every task inside is stopped, once all earlier requests are done. */
+  isStopped(runtimeID: string): Promise<boolean>;
 };
 
 export function openKernel(stateRoot: string): Kernel {
@@ -30,14 +30,14 @@ export function openKernel(stateRoot: string): Kernel {
     }
   }
 
-  async function standsStill(runtimeID: string): Promise<boolean> {
+  async function isStopped(runtimeID: string): Promise<boolean> {
     let all = false;
     await eventually(async () => {
       const stacks = String(await ask(runtimeID, "debug.Stacks"));
       const count = (text: string) => stacks.split(text).length - 1;
       const [tasks, stopped] = [count("kernel.(*Task).run("), count("kernel.(*Task).doStop(")];
       all = tasks > 0 && stopped === tasks;
-      // A killed client's wish may still be on its way in; connections are taken in their order, so ours shows all before it.
+      // A killed client's request may still be queued; connections are accepted in order, so our answer reflects all earlier ones.
       return count("created by gvisor.dev/gvisor/pkg/urpc.(*Server).StartHandling") <= 1;
     }, LOOK_BOUND_MS);
     return all;
@@ -45,14 +45,14 @@ export function openKernel(stateRoot: string): Kernel {
 
   return {
     stop: async (runtimeID) => void (await ask(runtimeID, "containerManager.Pause")),
-    letGo: async (runtimeID) => void (await ask(runtimeID, "containerManager.Resume")),
-    standsStill,
+    resume: async (runtimeID) => void (await ask(runtimeID, "containerManager.Resume")),
+    isStopped,
   };
 }
 
 type Answer = { readonly success: boolean; readonly err: string; readonly result: unknown };
 
-/** One request on a connection of its own: JSON without any frame around it, either way. */
+/** Sends one request on its own connection; both sides send unframed JSON. */
 function call(socketPath: string, method: string): Promise<unknown> {
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
   const socket = dialUnix(socketPath);
@@ -65,7 +65,7 @@ function call(socketPath: string, method: string): Promise<unknown> {
     parts.push(part);
     bytes += part.length;
     if (bytes > ANSWER_MAX_BYTES) socket.destroy(new Error(`an answer of over ${ANSWER_MAX_BYTES} bytes`));
-    // Its last character closes the object; one that does so in the middle is not yet JSON.
+    // The object's closing brace comes last; a brace in the middle does not yet make valid JSON.
     if (part.at(-1) !== CLOSING_BRACE && part.at(-1) !== NEWLINE) return;
     const answer = parsed(Buffer.concat(parts).toString());
     if (answer === undefined) return;

@@ -1,6 +1,7 @@
-// What a gVisor sandbox wrote, as files of its own: each checkpoint seals the newest, and the sandbox goes on in an empty one above.
+// The files that a gVisor sandbox wrote, as a stack of layers: each checkpoint seals the newest layer, and the sandbox
+// continues in an empty one above it.
 //
-// A sealed layer is never written again, by anyone: sandboxes and checkpoints share it, each by a name (a hard link) of its own.
+// A sealed layer is never written again: sandboxes and checkpoints share it, each by its own hard link.
 import { readdirSync, statSync } from "node:fs";
 import { link, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,13 +10,13 @@ import type { Spawner } from "@svc/kit/spawn.ts";
 import { SEALED } from "./checkpoint.ts";
 import { COPY_TIMEOUT_MS } from "./layer-archive.ts";
 
-// DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the newest is the one that it writes
-// DIRECTORY/upper/merged-NNNNNN            while a sandbox starts that copies them into the one that it will write
+// DIRECTORY/upper/runsc-filestore-NNNNNN   in a sandbox's directory, oldest first; the sandbox writes the newest
+// DIRECTORY/upper/merged-NNNNNN            during a start that copies these layers into the one that the sandbox will write
 // sealed-NNNNNN.img                        in a checkpoint
 
 const BLOCK_BYTES = 512;
 const DIGITS = 6;
-/** Copied in 10 ms. */
+/** Copying this size takes 10 ms. */
 const SMALL_BYTES = 16 * 2 ** 20;
 const MAX_LAYERS = 8;
 const UPPER = "upper";
@@ -24,7 +25,7 @@ const IN_SANDBOX = /^runsc-filestore-\d{6}$/;
 const IN_CHECKPOINT = new RegExp(`^${SEALED}\\d{6}\\.img$`);
 const numbered = (number: number) => String(number).padStart(DIGITS, "0");
 
-/** The file to go on in; undefined for a sandbox of an earlier version, whose checkpoints hold all that it wrote. */
+/** Returns the next file to write, or undefined for a sandbox of an earlier version, whose checkpoints hold everything that it wrote. */
 export async function nextLayer(directory: string): Promise<string | undefined> {
   const names = await layersIn(join(directory, UPPER), IN_SANDBOX);
   const newest = names.at(-1);
@@ -33,8 +34,8 @@ export async function nextLayer(directory: string): Promise<string | undefined> 
 }
 
 /**
- * Names what lies below `next` in a checkpoint, too. `end`: where the layers that the checkpoint lies on end.
- * @throws CHECKPOINT_FAILED when they end elsewhere.
+ * Links the layers below `next` into a checkpoint. `end` is the offset where the layers under the checkpoint end.
+ * @throws CHECKPOINT_FAILED if the layers end at another offset.
  */
 export async function keepLayers(spawner: Spawner, directory: string, next: string, end: number, into: string): Promise<void> {
   const folder = join(directory, UPPER);
@@ -44,7 +45,7 @@ export async function keepLayers(spawner: Spawner, directory: string, next: stri
     const path = join(folder, name);
     if (path >= next) break;
     const { size } = await stat(path);
-    // One that was never written, because its checkpoint failed or nothing came in.
+    // A layer without new bytes was never written: its checkpoint failed, or the sandbox wrote nothing since.
     if (size <= begin) continue;
     await linkOrCopy(spawner, path, join(into, `${SEALED}${numbered(number++)}.img`));
     begin = size;
@@ -52,47 +53,47 @@ export async function keepLayers(spawner: Spawner, directory: string, next: stri
   if (begin !== end) fail("CHECKPOINT_FAILED", `the checkpoint lies on layers up to ${end}, and there are some up to ${begin}`);
 }
 
-/** Below what the sandbox will write; which takes in the newest of them where that costs little, so that they stay few. */
+/** Links a checkpoint's layers below the one that the sandbox will write. Small new layers are merged into that one, so that the stack stays short. */
 export async function stackLayers(spawner: Spawner, checkpoint: string, directory: string): Promise<void> {
   const names = await layersIn(checkpoint, IN_CHECKPOINT);
-  const held = await Promise.all(names.map(async (name) => (await stat(join(checkpoint, name))).blocks * BLOCK_BYTES));
-  const kept = keptLayers(held);
-  // A precreated sandbox has the file that it will write already.
+  const sizes = await Promise.all(names.map(async (name) => (await stat(join(checkpoint, name))).blocks * BLOCK_BYTES));
+  const kept = keptLayers(sizes);
+  // A precreated sandbox already has the file that it will write.
   const [own] = await layersIn(join(directory, UPPER), IN_SANDBOX);
   if (own !== undefined) await rename(join(directory, UPPER, own), join(directory, UPPER, `runsc-filestore-${numbered(kept)}`));
-  const place = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);
-  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(checkpoint, name), join(directory, UPPER, place(number)))));
+  const nameOf = (number: number) => (number < kept ? `runsc-filestore-${numbered(number)}` : `${MERGED}${numbered(number)}`);
+  await Promise.all(names.map((name, number) => linkOrCopy(spawner, join(checkpoint, name), join(directory, UPPER, nameOf(number)))));
 }
 
-/** Once the sandbox runs. */
+/** Removes the merged layers; called once the sandbox runs. */
 export async function dropMerged(directory: string): Promise<void> {
   const names = await layersIn(join(directory, UPPER), /^merged-/);
   await Promise.all(names.map((name) => rm(join(directory, UPPER, name), { force: true })));
 }
 
 /**
- * How many of the layers, oldest first, stay as they are. The others are copied: small ones always, larger ones only with as much
- * above them, so that a byte is copied again only when what lies over it has doubled.
+ * Returns how many of the layers, oldest first, stay as they are. The others are copied: small ones always, and larger ones only if at least as
+ * much lies above them, so a byte is copied again only when the data above it has doubled.
  */
-export function keptLayers(held: readonly number[]): number {
-  let kept = held.length;
+export function keptLayers(sizes: readonly number[]): number {
+  let kept = sizes.length;
   let copied = 0;
-  const above = (number: number) => held.slice(number + 1).reduce((sum, bytes) => sum + bytes, 0);
-  for (let number = held.length - 1; number >= 0; number--) {
-    const bytes = held[number] as number;
+  const above = (number: number) => sizes.slice(number + 1).reduce((sum, bytes) => sum + bytes, 0);
+  for (let number = sizes.length - 1; number >= 0; number--) {
+    const bytes = sizes[number] as number;
     if (bytes > SMALL_BYTES && bytes > copied) break;
     copied += bytes;
     kept = number;
   }
   if (kept <= MAX_LAYERS) return kept;
-  // Where that leaves too many: from the one on that is least against what lies above it.
-  const share = (number: number) => (held[number] as number) / above(number);
-  let best = held.length - 2;
+  // If too many layers remain, the copy starts at the layer that is smallest relative to the data above it.
+  const share = (number: number) => (sizes[number] as number) / above(number);
+  let best = sizes.length - 2;
   for (let number = best; number >= 0; number--) if (share(number) < share(best)) best = number;
   return best;
 }
 
-/** What a sandbox's layers hold on disk; 0 where it has none that bear a name. Synchronous: it never waits, and costs microseconds. */
+/** Returns the bytes on disk of a sandbox's layers, or 0 if it has no named ones. It is synchronous since it never blocks and takes microseconds. */
 export function layerBytes(directory: string): number {
   const folder = join(directory, UPPER);
   try {
@@ -107,11 +108,11 @@ async function layersIn(folder: string, pattern: RegExp): Promise<string[]> {
   return (await readdir(folder).catch(() => [])).filter((name) => pattern.test(name)).sort();
 }
 
-/** Where a home's folders lie on several file systems, each has a copy. */
+/** Links a file, or copies it where a home's folders lie on several file systems. */
 export async function linkOrCopy(spawner: Spawner, path: string, as: string): Promise<void> {
   await link(path, as).catch(async (error: NodeJS.ErrnoException) => {
     if (error.code !== "EXDEV" && error.code !== "EMLINK") throw error;
-    // Most of a layer is holes.
+    // A layer is mostly holes.
     await spawner.check(["cp", "--reflink=auto", "--sparse=auto", "--", path, as], { timeoutMs: COPY_TIMEOUT_MS });
   });
 }

@@ -1,4 +1,4 @@
-// Whether the pages of a checkpoint are all there: what their file should hold is written in the metadata beside it.
+// Checks that a checkpoint's pages file is complete, against the size that its metadata declares.
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -6,7 +6,7 @@ import type { Checkpoint, CheckpointKind } from "./runtime.ts";
 
 const METADATA = "pages_meta.img";
 const PAGES = "pages.img";
-/** Between the sandbox's own memory and that of its file systems stands the list of these, in an encoding of gVisor's own. */
+/** Bound on the list of file systems, in gVisor's own encoding, between the metadata of the sandbox's memory and of its file systems. */
 const MAX_LIST_BYTES = 64 * 1024;
 const LENGTH_BYTES = 8;
 const CHUNK_BYTES = 2 ** 30;
@@ -17,22 +17,22 @@ const MAX_KEPT_FILES = 64;
 const KEPT_RUN_BYTES = 32;
 
 /**
- * `layersEnd`: where the files end that hold what was written to disk; 0 where the pages file holds that, too. `keptIn`: which of the
- * pages files that its sandbox has mapped hold pages of this checkpoint, in its order.
+ * `layersEnd` is the offset where the layers with the files' content end, or 0 if the pages file holds that content too. `keptIn` lists, in
+ * order, the pages files mapped by the sandbox that hold pages of this checkpoint.
  */
 export type Pages = { readonly bytes: number; readonly layersEnd: number; readonly keptIn: readonly number[] };
 
 // pages_meta.img   length u64 LE, MemoryFileMetadataProto   for the sandbox's memory
-//                  length u64 LE, what is kept              where it is in version 3 (setup/runsc/files/pkg/sentry/pgalloc/kept.go)
+//                  length u64 LE, references                pages in earlier files; version 3 only (setup/runsc/files/pkg/sentry/pgalloc/kept.go)
 //                  list of file systems                     checkpoints of memory only
 //                  length, MemoryFileMetadataProto          for each of them, to the end
-// what is kept     files u64 LE, for each its number, for each run: start, end, file, offset
+// references       files u64 LE, for each its number, for each run: start, end, file, offset
 // MemoryFileMetadataProto   1: version   2: chunk of 1 GiB, repeated   3: MemAcctRange, repeated
-// MemAcctRange              1: start   2: end   5: its pages are in the file; in version 2 all of them are in layers beside it
+// MemAcctRange              1: start   2: end   5: its pages are in the file; in version 2 all of them are in separate layers
 
 /**
- * A file system that ran full may cut the pages short; their checksum would agree with the short file.
- * @throws CHECKPOINT_FAILED when they are not what the metadata says, or that cannot be read.
+ * Detects pages that a full file system cut short; their checksum would match the short file.
+ * @throws CHECKPOINT_FAILED if the size differs from the metadata, or the metadata cannot be read.
  */
 export async function checkPages({ directory, kind }: Checkpoint): Promise<Pages> {
   const metadata = await readFile(join(directory, METADATA)).catch((cause: unknown) =>
@@ -46,11 +46,11 @@ export async function checkPages({ directory, kind }: Checkpoint): Promise<Pages
   return expected;
 }
 
-/** What all pages that the metadata names take; undefined where it is no whole metadata. */
+/** Returns the size of all pages that the metadata names, or undefined if the metadata is not complete. */
 export function pagesOf(metadata: Buffer, kind: CheckpointKind): Pages | undefined {
   const first = mainBlock(metadata);
   if (first === undefined) return undefined;
-  // A sandbox has a root that it writes: metadata of memory that ends before it was cut short.
+  // Every sandbox has a writable root file system, so metadata of memory that ends before that block was cut short.
   const end = kind === "memory" ? metadata.length - 1 : metadata.length;
   for (let at = first.end; at <= Math.min(end, first.end + MAX_LIST_BYTES); at++) {
     const rest = blocksFrom(metadata, at);
@@ -74,7 +74,7 @@ function mainBlock(metadata: Buffer): (Pages & { readonly end: number }) | undef
   return { bytes, layersEnd: 0, keptIn, end: block.end + LENGTH_BYTES + length };
 }
 
-/** Of blocks that follow each other to the end. */
+/** Sums consecutive blocks up to the end of the metadata. */
 function blocksFrom(metadata: Buffer, start: number): Omit<Pages, "keptIn"> | undefined {
   let bytes = 0;
   let layersEnd = 0;
@@ -88,7 +88,7 @@ function blocksFrom(metadata: Buffer, start: number): Omit<Pages, "keptIn"> | un
   return { bytes, layersEnd };
 }
 
-/** Undefined where so much does not follow. */
+/** Returns undefined if fewer bytes follow than the length says. */
 function lengthAt(metadata: Buffer, at: number): number | undefined {
   if (at + LENGTH_BYTES > metadata.length) return undefined;
   const length = metadata.readBigUInt64LE(at);
@@ -121,7 +121,7 @@ function blockAt(metadata: Buffer, at: number): Block | undefined {
   return isWhole && version === 2n ? { version, bytes: 0, layersEnd: chunks * CHUNK_BYTES, end } : undefined;
 }
 
-/** Calls `see` with each field's number and its value, or its length and where it begins. False where it is no message. */
+/** Calls `see` with each field's number and its value, or its length and offset. Returns false if the bytes are not a message. */
 function eachField(text: Buffer, start: number, end: number, see: (field: number, value: bigint, from: number) => void): boolean {
   let at = start;
   const varint = (): bigint | undefined => {

@@ -1,6 +1,6 @@
-// The runsc programs of a home: one per content, so that a sandbox is asked, and its memory restored, by the very one that ran it.
+// The runsc programs of a home, one per content hash, so that the program that started a sandbox also controls it and restores its memory.
 //
-// gVisor promises no format of memory across versions: after an upgrade a paused sandbox still needs the program of before.
+// gVisor guarantees no memory format across versions: after an upgrade a paused sandbox still needs the old program.
 import { access, copyFile, link, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { syncAll } from "@svc/kit/sync.ts";
@@ -14,16 +14,16 @@ const NOTE = "runsc";
 const PREFIX = "runsc-";
 
 export const programPath = (home: string, name: string): string => join(home, "bin", name);
-/** The name that a program has by its content. */
+/** The file name of a program, derived from its content. */
 export const PROGRAM_NAME = /^runsc-[0-9a-f]{16}$/;
 
 export type RunscPrograms = {
-  /** Of new sandboxes. */
+  /** Returns the program for new sandboxes. */
   current(): Promise<string>;
-  /** Of a sandbox's directory or a checkpoint of memory: what is noted there, else the current one. */
+  /** Returns the program noted in a sandbox's directory or a checkpoint of memory, or the current one if there is no note. */
   of(directory: string): Promise<string>;
   note(directory: string, program: string): Promise<void>;
-  /** Removes those that none of these directories names, but the current one. */
+  /** Removes the programs that none of these directories names, except the current one. */
   sweep(directories: readonly string[]): Promise<void>;
 };
 
@@ -39,9 +39,9 @@ export function openRunscPrograms(host: Host): RunscPrograms {
     await mkdir(folder, { recursive: true, mode: 0o711 });
     const half = `${path}.${process.pid}`;
     await rm(half, { force: true });
-    // Set-up puts a new version beside the old one; what is linked here stays as it is.
+    // Set-up installs a new version as a new file, so the linked file never changes.
     await link(program, half).catch(() => copyFile(program, half));
-    // Memory that is kept across a power cut needs the program that wrote it.
+    // A checkpoint that survives a power cut needs the program that wrote it.
     await syncAll([half]);
     await rename(half, path);
     await syncAll([folder]);

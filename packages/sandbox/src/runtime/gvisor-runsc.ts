@@ -1,22 +1,22 @@
-// runsc as a program: its verbs with a bound in time, and the files it keeps of sandboxes.
+// Runs runsc's verbs with a time limit, and finds the files that it keeps of sandboxes.
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { asFailure } from "@svc/contract/failures.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import { openRunscPrograms, type RunscPrograms } from "./gvisor-programs.ts";
 import type { Host } from "./host.ts";
 
-/** `code` is null for a program that was killed, also by its bound in time. `words` say what went wrong, for a message. */
-export type Ended = { readonly code: number | null; readonly words: string };
+/** `code` is null for a program that was killed, including by its time limit. `message` describes the failure. */
+export type Ended = { readonly code: number | null; readonly message: string };
 
 type Sandbox = { readonly runtimeID: string; readonly directory: string };
 
 export type Runsc = {
   readonly stateRoot: string;
   readonly programs: RunscPrograms;
-  /** Runs `runsc VERB ... ID` with the program that runs the sandbox. Never throws for what the program did. */
+  /** Runs `runsc VERB ... ID` with the sandbox's own program. A failure of that program is returned, not thrown. */
   verb(of: Sandbox, timeoutMs: number, verb: string, ...rest: readonly string[]): Promise<Ended>;
-  /** Names of the files in `stateRoot` that belong to sandboxes, or to one of them. */
+  /** Returns the names of the files in `stateRoot` that belong to sandboxes, or to the given one. */
   stateFiles(runtimeID?: string): Promise<string[]>;
   known(): Promise<string[]>;
 };
@@ -37,12 +37,12 @@ export function openRunsc(host: Host): Runsc {
       try {
         const argv = [await programs.of(directory), `--root=${stateRoot}`, verb, ...rest, runtimeID];
         const { code, signal, stderr, stdout } = await host.spawner.run(argv, { timeoutMs });
-        return { code, words: code === 0 ? "" : `runsc ${verb} ended with ${code ?? signal}: ${lastWords(stderr || stdout)}` };
+        return { code, message: code === 0 ? "" : `runsc ${verb} ended with ${code ?? signal}: ${endOfOutput(stderr || stdout)}` };
       } catch (error) {
         const failure = asFailure(error);
-        if (failure.name === "HOST_UNSUITABLE") return { code: null, words: `runsc ${verb}: ${failure.message}` };
+        if (failure.name === "HOST_UNSUITABLE") return { code: null, message: `runsc ${verb}: ${failure.message}` };
         if (failure.name !== "TIMED_OUT") throw failure;
-        return { code: null, words: `runsc ${verb}: not finished within ${timeoutMs} ms` };
+        return { code: null, message: `runsc ${verb}: not finished within ${timeoutMs} ms` };
       }
     },
     stateFiles,
@@ -50,7 +50,7 @@ export function openRunsc(host: Host): Runsc {
   };
 }
 
-/** runsc names its files ID_sandbox:ID.state and .lock, and runsc-ID.sock; ids have neither underscore, colon nor dash. */
+/** runsc names its files ID_sandbox:ID.state, ID_sandbox:ID.lock and runsc-ID.sock; ids have neither underscore, colon nor dash. */
 function idOf(stateFile: string): string | undefined {
   return (/^([a-z0-9]+)_sandbox:\1\./.exec(stateFile) ?? /^runsc-([a-z0-9]+)\.sock$/.exec(stateFile))?.[1];
 }

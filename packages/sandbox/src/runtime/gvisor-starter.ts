@@ -1,36 +1,40 @@
-// A runsc that waits beside each precreated sandbox for the rest of its command: a start that goes on in the precreated sandbox forks nothing, starts no program
-// of 80 MB, and enters no control group, for which the kernel waits for all its readers (some 10 ms in version 1).
+// Keeps a waiting runsc next to each precreated sandbox, which receives the rest of its command later. A start in the precreated sandbox then
+// forks nothing, does not exec a program of 80 MB, and enters no control group, where the kernel waits for all its RCU readers (about 10 ms in
+// version 1).
 import { constants } from "node:fs";
 import { open, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import type { RunResult, Spawner } from "@svc/kit/spawn.ts";
 
-// DIRECTORY/starter   a named pipe, while one waits: words, a line each, and END_OF_WORDS
+// DIRECTORY/starter   a named pipe while a runsc waits: one argument per line, then END_OF_ARGUMENTS
 
 const PIPE = "starter";
-const END_OF_WORDS = ".";
-/** As long as a timer may take: it is ended with its precreated sandbox. */
+const END_OF_ARGUMENTS = ".";
+/** The longest delay that a timer accepts, since the waiting runsc ends with its precreated sandbox. */
 const WAIT_MS = 2 ** 31 - 1;
-/** Each is one of the programs that the spawn helper may run at once. */
+/** Each waiting runsc counts as one of the programs that the spawn helper may run at once. */
 const MAX_WAITING = 128;
-/** runsc itself waits for the words: its start is over then. Without the last one, say because the node ended, it runs nothing. */
+/**
+ * runsc itself waits for the arguments, since its start-up is then over. If the end mark is missing, for example because the node ended, it runs
+ * nothing.
+ */
 const script = [
   'while [ "$1" != -- ]; do echo $$ >"$1" || exit 97; shift; done; shift',
   'pipe=$1; shift; mkfifo -m 600 -- "$pipe" && exec "$@" words-from "$pipe"',
 ].join("\n");
 
-type Of = { readonly runtimeID: string; readonly directory: string };
+type Owner = { readonly runtimeID: string; readonly directory: string };
 
 export type Starters = {
-  /** One waits for `goOn` from soon on, until it or its precreated sandbox ends. `argv`: what is known of its command. */
-  wait(of: Of, entrances: readonly string[], argv: readonly string[], outputFile: string): void;
-  /** Runs the command with further words to its end; undefined where none waits. @throws TIMED_OUT. */
-  goOn(of: Of, words: readonly string[], timeoutMs: number): Promise<RunResult | undefined>;
+  /** Starts a runsc that soon waits for `finish`, until it or its precreated sandbox ends. `argv` is the known part of its command. */
+  wait(owner: Owner, entrances: readonly string[], argv: readonly string[], outputFile: string): void;
+  /** Runs the command with the remaining arguments to its end; returns undefined if no runsc waits. @throws TIMED_OUT. */
+  finish(owner: Owner, args: readonly string[], timeoutMs: number): Promise<RunResult | undefined>;
 };
 
 export function openStarters(spawner: Spawner): Starters {
-  /** By the precreated sandbox's id. */
+  /** Keyed by the precreated sandbox's id. */
   const waiting = new Map<string, Promise<RunResult>>();
 
   return {
@@ -42,21 +46,21 @@ export function openStarters(spawner: Spawner): Starters {
       waiting.set(runtimeID, ended);
       ended.then(forget, forget);
     },
-    async goOn({ runtimeID, directory }, words, timeoutMs) {
+    async finish({ runtimeID, directory }, args, timeoutMs) {
       const ended = waiting.get(runtimeID);
-      if (ended === undefined || words.some((word) => word === END_OF_WORDS || word.includes("\n"))) return undefined;
+      if (ended === undefined || args.some((arg) => arg === END_OF_ARGUMENTS || arg.includes("\n"))) return undefined;
       waiting.delete(runtimeID);
       const path = join(directory, PIPE);
-      // Refused unless somebody reads already.
+      // The open is refused unless a reader has opened the pipe already.
       const pipe = await open(path, constants.O_WRONLY | constants.O_NONBLOCK).catch(() => undefined);
       if (pipe === undefined) {
         await dismiss(path);
         return undefined;
       }
       try {
-        await pipe.writeFile([...words, END_OF_WORDS, ""].join("\n"));
+        await pipe.writeFile([...args, END_OF_ARGUMENTS, ""].join("\n"));
       } catch {
-        // It ended meanwhile, without the last word.
+        // The runsc ended meanwhile, without having read the end mark.
         return undefined;
       } finally {
         await pipe.close();
@@ -67,19 +71,19 @@ export function openStarters(spawner: Spawner): Starters {
       });
       const result = await Promise.race([ended, late]).finally(() => clearTimeout(timer));
       await rm(path, { force: true });
-      return result ?? fail("TIMED_OUT", `runsc ${words[0]}: not finished within ${timeoutMs} ms`);
+      return result ?? fail("TIMED_OUT", `runsc ${args[0]}: not finished within ${timeoutMs} ms`);
     },
   };
 }
 
-/** One that has not begun to read will find nobody to wait for: it cannot make its pipe, or finds it gone, or ended. */
+/** Makes a runsc that has not opened its pipe yet end: it cannot create the pipe, finds it gone, or reads its end. */
 async function dismiss(path: string): Promise<void> {
   const isFirst = await writeFile(path, "", { flag: "wx" }).then(
     () => true,
     () => false,
   );
   if (isFirst) return;
-  // Open for both, so that whoever opens it before it is gone does not wait for a writer.
+  // Opening for reading and writing keeps a runsc that opens the pipe before its removal from waiting for a writer.
   const pipe = await open(path, constants.O_RDWR | constants.O_NONBLOCK).catch(() => undefined);
   await rm(path, { force: true });
   await pipe?.close();

@@ -5,8 +5,8 @@ import { basename, join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
-import { type Engine, type Place, pidFrom } from "./driver.ts";
-import { lastWords } from "./driver-failures.ts";
+import { type Engine, type Location, pidFrom } from "./driver.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import { checkpointedAnnotations, openCheckpoint } from "./gvisor-checkpoint.ts";
 import { openExport } from "./gvisor-export.ts";
 import { openFreezer } from "./gvisor-freeze.ts";
@@ -22,27 +22,27 @@ import { ociConfig } from "./oci.ts";
 import { gvisorReport } from "./reports.ts";
 import type { Limits, Precreated, PrecreatedKind, StartSpec } from "./runtime.ts";
 
-/** What programs inside may do to gVisor's own kernel: enough for sudo, su, ping, apt and servers on low ports, no mounts, no interfaces. */
+/** Capabilities towards gVisor's own kernel: enough for sudo, su, ping, apt and servers on low ports, but no mounts or interfaces. */
 // biome-ignore format: one list, read across
 export const gvisorCapabilities = [
   "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD", "CAP_NET_BIND_SERVICE",
   "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
 ];
 
-/** By its name alone, found in runsc's working directory: a restore must name it as the checkpointed sandbox did. */
+/** A bare name, found in runsc's working directory: a restore must name the archive exactly as the checkpointed sandbox did. */
 const identityArchive = "identity.tar";
 const firstAnnotations = { "dev.gvisor.tar.rootfs.upper": identityArchive };
 const bootIDFile = "boot_id";
 const PANIC_LOG = "panic.log";
 const LOG = "runsc.log";
 const START_TIMEOUT_MS = 30_000;
-/** Reads the whole memory back before it returns. */
+/** A restore reads the whole memory before it returns. */
 const RESTORE_TIMEOUT_MS = 5 * 60_000;
 /** Open files inside; gVisor counts them itself, so the host's own bound does not matter. */
 const OPEN_FILES = 1_048_576;
-/** A process inside is a stub process with threads on the host; gVisor's kernel keeps the guest's own bound. */
+/** A process inside is a stub process with threads on the host; gVisor's kernel enforces the guest's own bound. */
 const HOST_TASKS_PER_PROCESS = 5;
-/** Those of processes that have ended go a while later. A fork that the host refuses is the end of the kernel inside. */
+/** Host tasks of ended processes disappear with a delay, and a fork that the host refuses kills the kernel inside. */
 const HOST_TASKS_ENDING = 1024;
 
 type Started = { readonly pid: number; readonly endpoint: { readonly kind: "tcp"; readonly host: string } };
@@ -62,18 +62,21 @@ export function gvisorEngine(host: Host): Engine {
     const address = await bundle(spec, program);
     if (isMemory) await stackLayers(spawner, from.directory, directory);
     const pidFile = join(directory, "pid");
-    // runsc takes the address and the default route off the slot's interface at start and answers for them itself.
+    // runsc moves the address and the default route from the slot's interface into its own network stack at start.
     await start(spec, program, [...verbFor(from), "-bundle", directory, "-pid-file", pidFile, "-detach"]);
     if (isMemory) await dropMerged(directory);
     if (from?.kind === "filesystem") {
-      // The files' content is read in the background; only now is it known to be whole, and the checkpoint free to go.
-      const { code, words } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
-      if (code !== 0) fail("SANDBOX_START_FAILED", words);
+      // The files' content is read in the background; only after this wait is it known to be complete, and the checkpoint may be removed.
+      const { code, message } = await runsc.verb(spec, RESTORE_TIMEOUT_MS, "wait", "-fsrestore");
+      if (code !== 0) fail("SANDBOX_START_FAILED", message);
     }
     return started(pidFile, address);
   }
 
-  /** Of a checkpoint of before this runsc, or of a sandbox that began with files alone, the system must be made as that one's was. */
+  /**
+   * Returns undefined for a checkpoint of an earlier runsc, or of a sandbox that started from files alone: such a sandbox must be created as the
+   * checkpointed one was.
+   */
   async function kindOf({ image, limits, envd, from }: Pick<StartSpec, "image" | "limits" | "envd" | "from">): Promise<PrecreatedKind | undefined> {
     const program = await runsc.programs.current();
     if (from?.kind === "filesystem") return undefined;
@@ -84,44 +87,44 @@ export function gvisorEngine(host: Host): Engine {
     return { image, limits, envd, program };
   }
 
-  async function makePrecreated({ program, ...kind }: PrecreatedKind, place: Place): Promise<Started> {
-    const spec = { ...kind, ...place, hostname: place.runtimeID, bootID: randomUUID() };
+  async function makePrecreated({ program, ...kind }: PrecreatedKind, location: Location): Promise<Started> {
+    const spec = { ...kind, ...location, hostname: location.runtimeID, bootID: randomUUID() };
     const address = await bundle(spec, program);
-    const pidFile = join(place.directory, "pid");
-    await start(spec, program, ["create", "-bundle", place.directory, "-pid-file", pidFile]);
-    const { runtimeID, directory } = place;
-    starters.wait(place, cgroups.starterEntrances(runtimeID), [program, ...runscFlags(stateRoot, directory, kind.limits)], join(directory, LOG));
+    const pidFile = join(location.directory, "pid");
+    await start(spec, program, ["create", "-bundle", location.directory, "-pid-file", pidFile]);
+    const { runtimeID, directory } = location;
+    starters.wait(location, cgroups.starterEntrances(runtimeID), [program, ...runscFlags(stateRoot, directory, kind.limits)], join(directory, LOG));
     return started(pidFile, address);
   }
 
   async function fill({ from, limits, bootID, hostname }: StartSpec, { kind, handle }: Precreated): Promise<void> {
     const { runtimeID, directory } = handle;
     if (from === undefined && hostname !== runtimeID) fail("INTERNAL", `precreated sandbox ${runtimeID} was made with its hostname and cannot be ${hostname}`);
-    // In place: the sandbox has the file already.
+    // The boot id is overwritten in place, since the sandbox has the file mounted already.
     await Promise.all([writeFile(join(directory, bootIDFile), `${bootID}\n`), from && stackLayers(spawner, from.directory, directory)]);
     await start({ runtimeID, directory, limits, from }, kind.program, from === undefined ? ["start"] : [...verbFor(from), "-hostname", hostname, "-detach"]);
     if (from !== undefined) await dropMerged(directory);
   }
 
-  /** Runs a verb that makes a sandbox, or has it run. */
+  /** Runs a verb that creates a sandbox or starts it. */
   async function start(spec: Pick<StartSpec, "runtimeID" | "directory" | "limits" | "from">, program: string, verb: readonly string[]): Promise<void> {
     const { runtimeID, directory, limits, from } = spec;
     const logFile = join(directory, LOG);
     const argv = [program, ...runscFlags(stateRoot, directory, limits), ...verb, runtimeID];
     const timeoutMs = from === undefined ? START_TIMEOUT_MS : RESTORE_TIMEOUT_MS;
     const result =
-      (await starters.goOn(spec, [...verb, runtimeID], timeoutMs)) ??
+      (await starters.finish(spec, [...verb, runtimeID], timeoutMs)) ??
       (await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs, cwd: directory }));
     if (result.code === 0) return;
     const last = await readFile(logFile, "utf8").catch(() => "");
-    fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${lastWords(last)}`);
+    fail("SANDBOX_START_FAILED", `runsc ${verb[0]} ended with ${result.code ?? result.signal}: ${endOfOutput(last)}`);
   }
 
   async function started(pidFile: string, host: string): Promise<Started> {
     return { pid: await pidFrom(() => readFile(pidFile, "utf8")), endpoint: { kind: "tcp", host } };
   }
 
-  /** All that runsc finds in the directory; returns the guest's address. */
+  /** Writes all files that runsc reads from the directory; returns the guest's address. */
   async function bundle(spec: StartSpec, program: string): Promise<string> {
     const { directory, network } = spec;
     if (network === undefined) fail("SANDBOX_START_FAILED", "the gvisor driver needs a network slot");
@@ -130,7 +133,7 @@ export function gvisorEngine(host: Host): Engine {
     return network.guestAddress;
   }
 
-  /** The bundle: config.json and the files that it names. */
+  /** Writes the bundle: config.json and the files that it names. */
   async function prepare(spec: StartSpec, nameserver: string): Promise<void> {
     const { directory, limits, from } = spec;
     const bootID = join(directory, bootIDFile);
@@ -143,11 +146,11 @@ export function gvisorEngine(host: Host): Engine {
         { type: "RLIMIT_NOFILE", hard: OPEN_FILES, soft: OPEN_FILES },
         { type: "RLIMIT_NPROC", hard: limits.pids, soft: limits.pids },
       ],
-      // gVisor makes up a boot id of its own, which a checkpoint carries along into every copy.
+      // gVisor generates its own boot id, which a checkpoint would copy into every restored sandbox.
       extraMounts: [{ destination: "/proc/sys/kernel/random/boot_id", type: "bind", source: bootID, options: ["bind", "ro", "nosuid", "noexec", "nodev"] }],
       annotations: await annotationsFor(from),
     });
-    // A restored sandbox has these files in its upper layer, where envd's /init renews them; runsc opens the archive and leaves it.
+    // A restored sandbox has these files in its upper layer, where envd's /init renews them; runsc only opens the archive.
     const archive = from === undefined ? tarOf(identityFiles(spec.hostname, nameserver), Date.now()) : "";
     await Promise.all([
       writeFile(join(directory, "config.json"), JSON.stringify(config)),
@@ -158,8 +161,8 @@ export function gvisorEngine(host: Host): Engine {
   }
 
   /**
-   * What `runsc delete` would do beside killing processes by the ids that it noted: these have ended, and an id may be a stranger's by now.
-   * The start of that program is a twentieth of what a sandbox's whole life costs.
+   * Removes the same files as `runsc delete`, which would also kill processes by the ids that it noted: those processes have ended, and another
+   * process may have such an id by now. Starting that program would cost a twentieth of a sandbox's whole life.
    */
   async function forget(runtimeID: string): Promise<void> {
     for (const name of await runsc.stateFiles(runtimeID)) await rm(join(stateRoot, name), { force: true });
@@ -184,14 +187,14 @@ export function gvisorEngine(host: Host): Engine {
     diskBytes: async ({ directory }) => layerBytes(directory),
     async panicOf(directory) {
       const text = await readFile(join(directory, PANIC_LOG), "utf8").catch(() => "");
-      return text === "" ? undefined : lastWords(text);
+      return text === "" ? undefined : endOfOutput(text);
     },
     report: async (proof) => gvisorReport(proof, cgroups),
-    close: () => unmountUnder(spawner, stateRoot), // the empty network namespace that its gofers share is pinned there
+    close: () => unmountUnder(spawner, stateRoot), // The empty network namespace that the gofers share is pinned in this folder.
   };
 }
 
-/** runsc takes the archive only for a first start, and asks a restore for the annotations of the checkpointed sandbox. */
+/** runsc accepts the archive only for a first start, and requires a restore to name the annotations of the checkpointed sandbox. */
 async function annotationsFor(from: StartSpec["from"]): Promise<Record<string, string>> {
   if (from === undefined) return firstAnnotations;
   return from.kind === "memory" ? checkpointedAnnotations(from) : {};
@@ -202,7 +205,7 @@ function verbFor(from: StartSpec["from"]): [string, ...string[]] {
   return from.kind === "memory" ? ["restore", "-image-path", from.directory] : ["run", "-fs-restore-image-path", from.directory];
 }
 
-/** The flags before the verb; the same for every verb that starts a sandbox. */
+/** Returns the flags before the verb; they are the same for every verb that starts a sandbox. */
 export function runscFlags(stateRoot: string, directory: string, limits: Limits): string[] {
   return [
     `--root=${stateRoot}`,
@@ -211,10 +214,10 @@ export function runscFlags(stateRoot: string, directory: string, limits: Limits)
     "--network=sandbox",
     "--host-settings=ignore",
     "--allow-suid", // sudo
-    "--net-raw", // ping; an anti-spoof rule on the slot bounds what root inside can send
-    "--allow-live-tcp-migration=false", // connections to elsewhere are ended in a restored sandbox, and nowhere else
-    "--allow-rootfs-tar-annotation", // /etc/hosts and its like go into the upper layer, where they can be edited
-    // runsc counts what the upper layer holds and answers ENOSPC at `size`.
+    "--net-raw", // ping; an anti-spoof rule on the slot limits what root inside can send
+    "--allow-live-tcp-migration=false", // ends connections to other hosts in a restored sandbox, but not those within it
+    "--allow-rootfs-tar-annotation", // puts /etc/hosts and the other identity files into the upper layer, where they can be edited
+    // runsc counts the bytes in the upper layer and answers ENOSPC at `size`.
     `--overlay2=root:dir=${join(directory, "upper")},size=${limits.diskSizeMB}m`,
   ];
 }

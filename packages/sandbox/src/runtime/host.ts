@@ -1,4 +1,4 @@
-// What every driver needs of the host and of the home: programs, control groups, marks, folders.
+// The parts of the host and of the home that every driver needs: programs, control groups, marks, folders.
 import { mkdir, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
@@ -12,19 +12,19 @@ export type RuntimeOptions = {
   readonly home: string;
   readonly spawner: Spawner;
   readonly log: Log;
-  /** Absolute paths; what is not named is looked for on PATH. */
-  /** envd's binary, for probes to measure with; without it they run `sleep`. */
+  /** envd's binary for probes; without it they run `sleep`. */
   readonly envd?: string | undefined;
+  /** Absolute paths; a program without one is searched on PATH. */
   readonly programs?: { readonly runsc?: string | undefined; readonly runc?: string | undefined; readonly bwrap?: string | undefined };
 };
 
 export type Host = RuntimeOptions & {
   readonly home: string;
-  /** The driver's own folder below the home; holds a runtime's state. */
+  /** The driver's own folder below the home, with the runtime's state. */
   readonly folder: string;
   readonly cgroups: Cgroups;
   readonly marks: Marks;
-  /** Ids that any driver of this home has marked. */
+  /** Returns the ids that any driver of this home has marked. */
   allMarked(): Promise<Set<string>>;
   removeFolder(path: string): Promise<void>;
 };
@@ -51,7 +51,7 @@ export async function openHost(name: RuntimeName, options: RuntimeOptions): Prom
   };
 }
 
-/** What a copied home knows of running sandboxes is the other home's: a driver asked to end them would end them there. */
+/** Removes the runtime state from a copied home: it describes the original home's sandboxes, and a driver that destroys them would end them there. */
 async function forgetOtherHome(home: string): Promise<void> {
   const run = join(home, "run");
   const file = join(run, "home");
@@ -59,6 +59,6 @@ async function forgetOtherHome(home: string): Promise<void> {
   if (owner === home) return;
   if (owner !== undefined) await rm(run, { recursive: true, force: true });
   await mkdir(run, { recursive: true, mode: 0o711 });
-  // On a full disk the name is missing until the next start.
+  // If the disk is full, the name is missing until the next start.
   await writeFile(file, home).catch(() => undefined);
 }

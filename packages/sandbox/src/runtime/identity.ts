@@ -1,11 +1,11 @@
-// The few files in /etc that tell one sandbox from another: made as a small tree and as a tar archive of it.
+// The few files in /etc that differ between sandboxes, as a small directory tree and as a tar archive of it.
 import { randomBytes } from "node:crypto";
 import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 export type IdentityFiles = ReadonlyMap<string, string>;
 
-/** `nameserver` absent: the sandbox has no network of its own, and no resolver. */
+/** Without `nameserver` the sandbox has no network of its own and no resolver. */
 export function identityFiles(hostname: string, nameserver: string | undefined): IdentityFiles {
   return new Map([
     ["etc/hostname", `${hostname}\n`],
@@ -16,7 +16,7 @@ export function identityFiles(hostname: string, nameserver: string | undefined):
   ]);
 }
 
-/** Directories of the archive and the tree; /tmp is among them since runsc lays a memory-backed /tmp over an empty one. */
+/** Directories of the archive and the tree; /tmp is included because runsc mounts a tmpfs over an empty one. */
 const directories = [
   { path: "etc", mode: 0o755 },
   { path: "tmp", mode: 0o1777 },
@@ -36,7 +36,7 @@ export async function writeTree(root: string, files: IdentityFiles): Promise<voi
   }
 }
 
-/** A ustar archive; runsc unpacks it into the sandbox's upper layer, and wants an entry for every parent, the root too. */
+/** Returns a ustar archive; runsc unpacks it into the sandbox's upper layer and requires an entry for every parent, including the root. */
 export function tarOf(files: IdentityFiles, now: number): Buffer {
   const mtime = Math.floor(now / 1000);
   const blocks: Buffer[] = [entry("./", 0o755, "5", "", mtime)];
@@ -45,7 +45,7 @@ export function tarOf(files: IdentityFiles, now: number): Buffer {
   return Buffer.concat([...blocks, Buffer.alloc(1024)]);
 }
 
-/** The entry of one directory, 512 bytes. */
+/** Returns the entry of one directory, 512 bytes. */
 export function directoryEntry(path: string, mode: number, now: number): Buffer {
   return entry(`./${path}/`, mode, "5", "", Math.floor(now / 1000));
 }

@@ -1,27 +1,27 @@
-// One small file per sandbox and driver, written before anything else is made and removed last: so that a killed starter's leavings are found.
+// One small file per sandbox and driver, written before anything else and removed last, so that the remains of a killed start are found.
 import { mkdir, readdir, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 export type Marks = {
+  /** `directory` is absolute. */
   set(runtimeID: string, directory: string): Promise<void>;
-  /** What bears this id is in another's place: in a precreated sandbox that it took. */
+  /** Records that the sandbox runs in a precreated sandbox, under that one's id. */
   setPrecreated(runtimeID: string, precreatedID: string): Promise<void>;
-  /** The id of the precreated sandbox that this one took, or undefined. */
+  /** Returns the id of the precreated sandbox that this one took, or undefined. */
   precreatedOf(runtimeID: string): Promise<string | undefined>;
-  /** The directory that was given at `set`, or undefined. */
+  /** Returns the directory given to `set`, or undefined. */
   directoryOf(runtimeID: string): Promise<string | undefined>;
   clear(runtimeID: string): Promise<void>;
   list(): Promise<string[]>;
 };
 
-/** Directories are absolute. */
 const PRECREATED = "precreated ";
 
-/** `home`: the real path of the home whose sandboxes they are. A mark in a copy of a home may still name the directory in the home it was taken from. */
+/** `home` is the real path of the home that owns the sandboxes. A mark in a copied home may still name a directory in the original home. */
 export async function openMarks(folder: string, home: string): Promise<Marks> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   return {
-    // Not synced to disk: it must outlive this process, and after a power cut there is nothing left to find but directories.
+    // The mark is not synced to disk: it must outlive this process, but after a power cut only directories are left.
     set: (runtimeID, directory) => writeFile(join(folder, runtimeID), directory, { mode: 0o600 }),
     setPrecreated: (runtimeID, precreatedID) => writeFile(join(folder, runtimeID), PRECREATED + precreatedID, { mode: 0o600 }),
     async precreatedOf(runtimeID) {

@@ -1,4 +1,4 @@
-// The mount table as this process sees it, and taking down what lies under a directory.
+// Reads the mount table as this process sees it, and unmounts everything under a directory.
 import { readFileSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
@@ -20,7 +20,7 @@ export function readMounts(): Mount[] {
   });
 }
 
-/** Mount points at or below a directory, the ones mounted last first. */
+/** Returns the mount points at or below a directory, the most recent mount first. */
 export function mountsUnder(directory: string): string[] {
   return readMounts()
     .map(({ point }) => point)
@@ -30,7 +30,7 @@ export function mountsUnder(directory: string): string[] {
 
 const UNMOUNT_TIMEOUT_MS = 10_000;
 
-/** Unmounts everything at or below a directory; what is still in use is detached and goes when its last user does. */
+/** Unmounts everything at or below a directory; a mount in use is detached and disappears with its last user. */
 export async function unmountUnder(spawner: Spawner, directory: string): Promise<void> {
   const real = await resolveExisting(directory);
   for (const lazily of [false, true]) {
@@ -42,7 +42,7 @@ export async function unmountUnder(spawner: Spawner, directory: string): Promise
   if (left.length > 0) fail("INTERNAL", `${left.join(", ")}: cannot be unmounted`);
 }
 
-/** The mount table speaks of real paths; a directory that is gone may still be looked for by its parent's. */
+/** The mount table has real paths; a missing directory is resolved through its nearest existing parent. */
 async function resolveExisting(path: string): Promise<string> {
   try {
     return await realpath(path);
@@ -52,7 +52,7 @@ async function resolveExisting(path: string): Promise<string> {
   }
 }
 
-/** The kernel writes space, tab, newline and backslash as octal. */
+/** The kernel writes space, tab, newline and backslash in octal. */
 function octalDecoded(field: string): string {
   return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

@@ -1,4 +1,4 @@
-// The OCI config.json that gVisor and runc share; what differs between them comes in as arguments.
+// The OCI config.json that gVisor and runc share; the differences between them are arguments.
 
 import { bindMounts, defaultEnvironment, envdPathInside, tmpfsMounts } from "./rootfs.ts";
 import type { StartSpec } from "./runtime.ts";
@@ -6,7 +6,7 @@ import type { SeccompProfile } from "./seccomp.ts";
 
 export type OciParts = {
   readonly spec: StartSpec;
-  /** The root file system: the template for gVisor (runsc lays its own upper layer), the stacked one for runc. */
+  /** The root file system: the template for gVisor (runsc adds its own upper layer), the stacked one for runc. */
   readonly rootPath: string;
   readonly cgroupsPath: string;
   readonly capabilities: readonly string[];
@@ -21,7 +21,7 @@ export type OciMount = { readonly destination: string; readonly type: string; re
 
 export type OciConfig = Readonly<Record<string, unknown>>;
 
-/** Kernel interfaces that tell of the host or reach into it; gVisor has its own kernel and shows none of them. */
+/** Kernel interfaces that reveal the host's state or change it; gVisor has its own kernel and exposes none of them. */
 // biome-ignore format: one list, read across
 const maskedPaths = [
   "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
@@ -42,7 +42,7 @@ export function ociConfig(parts: OciParts): OciConfig {
       cwd: "/",
       capabilities: { bounding: parts.capabilities, effective: parts.capabilities, permitted: parts.capabilities, inheritable: [], ambient: [] },
       rlimits: parts.rlimits,
-      // sudo inside must work; what root inside may do is bounded by capabilities, seccomp and the sandbox itself.
+      // sudo inside must work; capabilities, seccomp and the sandbox itself bound the rights of root inside.
       noNewPrivileges: false,
     },
     root: { path: parts.rootPath, readonly: false },
@@ -55,7 +55,7 @@ export function ociConfig(parts: OciParts): OciConfig {
         ...["pid", "ipc", "uts", "mount", "cgroup"].map((type) => ({ type })),
         spec.network === undefined ? { type: "network" } : { type: "network", path: spec.network.netnsPath },
       ],
-      // Limits stand in the group already; a runtime that finds it made joins it as it is.
+      // The group exists with its limits already; a runtime joins an existing group unchanged.
       cgroupsPath: parts.cgroupsPath,
       resources: {},
       maskedPaths,

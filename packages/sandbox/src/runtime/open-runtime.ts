@@ -1,4 +1,4 @@
-// Opens a runtime driver by its name; the one place that knows all of them.
+// Opens a runtime driver by its name; only this file knows all drivers.
 import { fail } from "@svc/contract/failures.ts";
 import { bubblewrapEngine } from "./bubblewrap.ts";
 import { rootlessEngine } from "./bubblewrap-rootless.ts";
@@ -12,7 +12,7 @@ import type { RuntimeName } from "./runtime.ts";
 export type { OpenRuntime } from "./driver.ts";
 export type { RuntimeOptions } from "./host.ts";
 
-/** @throws HOST_UNSUITABLE at once where this driver cannot work; `probe` says more. */
+/** @throws HOST_UNSUITABLE if this driver cannot work here; `probe` gives details. */
 export async function openRuntime(name: RuntimeName, options: RuntimeOptions): Promise<OpenRuntime> {
   const root = process.getuid?.() === 0;
   if (!root && name !== "bubblewrap") fail("HOST_UNSUITABLE", `the ${name} driver needs root; without root use the bubblewrap driver`);
@@ -22,7 +22,7 @@ export async function openRuntime(name: RuntimeName, options: RuntimeOptions): P
   return openToEnd(name, options);
 }
 
-/** Without a look at its program: whoever has no use for the driver can still destroy what it started. */
+/** Opens a driver without its program, so that a node that no longer uses the driver can still destroy the sandboxes that it started. */
 export async function openToEnd(name: RuntimeName, options: RuntimeOptions): Promise<OpenRuntime> {
   const host = await openHost(name, options);
   return openDriver(host, await engineOf(name, host, process.getuid?.() === 0));

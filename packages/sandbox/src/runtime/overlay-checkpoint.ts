@@ -1,4 +1,4 @@
-// Freezing and checkpoints where programs run on the host's own kernel: the group is frozen, the files are kept, the memory is not.
+// Freezing and checkpoints where programs run on the host's own kernel: the group is frozen, and only the files are kept.
 import type { Cgroups } from "./cgroup.ts";
 import type { Disk } from "./disk.ts";
 import type { Engine } from "./driver.ts";
@@ -6,7 +6,7 @@ import type { Engine } from "./driver.ts";
 type Part = Pick<Engine, "checkpoints" | "freeze" | "thaw" | "checkpoint" | "exportLayer">;
 
 export function overlayCheckpoints(cgroups: Cgroups, disk: Disk): Part {
-  /** At one moment: nothing inside writes meanwhile. */
+  /** Runs `work` while nothing inside writes, so that it sees the files at one moment. */
   async function whileFrozen(runtimeID: string, work: () => Promise<void>): Promise<void> {
     if (await cgroups.isFrozen(runtimeID)) return work();
     await cgroups.setFrozen(runtimeID, true);

@@ -1,7 +1,7 @@
-// Whether a precreated sandbox may be used for a start: only where both agree in all that is fixed when it is made.
+// Decides whether a precreated sandbox fits a start: both must agree in everything that is fixed at creation.
 import type { PrecreatedKind } from "./runtime.ts";
 
-/** The same for two kinds that agree in all, whatever made them. */
+/** Returns the same key for two kinds exactly if they agree in everything. */
 export function keyOfKind({ image, limits, envd, program }: PrecreatedKind): string {
   const { cpuCount, memoryMB, diskSizeMB, pids } = limits;
   const env = Object.entries(envd.env).sort(([one], [other]) => (one < other ? -1 : 1));

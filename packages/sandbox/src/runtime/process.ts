@@ -1,11 +1,14 @@
-// What the kernel says of one process: whether it still is the one that was started, and how it ends.
+// Reads a process's state from the kernel: whether it is still the one that was started, and how it ends.
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number };
 
-/** Start time in clock ticks since boot, or undefined for a process that is gone or only waits to be reaped. @throws where nothing can be read, as with no descriptor left. */
+/**
+ * Returns the start time in clock ticks since boot, or undefined for a process that is gone or a zombie.
+ * @throws if the state cannot be read, for example without a free descriptor.
+ */
 export function startTicksOf(pid: number): number | undefined {
   let stat: string;
   try {
@@ -15,7 +18,7 @@ export function startTicksOf(pid: number): number | undefined {
     if (code === "ENOENT" || code === "ESRCH") return undefined;
     throw error;
   }
-  // The name in parentheses may itself hold spaces and parentheses; fields are counted from the last one.
+  // The name in parentheses may itself contain spaces and parentheses, so fields are counted from the last one.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   if (fields[0] === "Z" || fields[0] === "X") return undefined;
   const ticks = Number(fields[19]);
@@ -35,7 +38,7 @@ export function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-/** Asks `done` with growing pauses until it says true or the time is over; says which. */
+/** Polls `done` with growing pauses until it returns true or the time is over; returns the last answer. */
 export async function eventually(done: () => boolean | Promise<boolean>, boundMs: number): Promise<boolean> {
   const deadline = performance.now() + boundMs;
   for (let pauseMs = 1; ; pauseMs = Math.min(pauseMs * 2, 50)) {
@@ -45,7 +48,7 @@ export async function eventually(done: () => boolean | Promise<boolean>, boundMs
   }
 }
 
-/** Waits until a process that is about to run `program` runs it, or is gone; says whether it does. */
+/** Waits until a process that is about to exec `program` does so or ends; returns whether it runs the program. */
 export async function runs(pid: number, program: string, boundMs: number): Promise<boolean> {
   let began = false;
   await eventually(async () => {
@@ -55,7 +58,7 @@ export async function runs(pid: number, program: string, boundMs: number): Promi
   return began;
 }
 
-/** How many files a process here may have open at most; raising it further needs a capability that a container may lack. */
+/** Returns how many files a process here may have open; raising the limit further needs a capability that a container may lack. */
 export function hardOpenFiles(): number {
   const line = readFileSync("/proc/self/limits", "utf8")
     .split("\n")

@@ -1,10 +1,10 @@
-// Where a program lies: at the path that was given, else the first on PATH.
+// Finds a program at the given path, or as the first match on PATH.
 import { constants } from "node:fs";
 import { access } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 
-/** Directories that a plain user's PATH may lack although administration programs lie there. */
+/** Directories with administration programs that a plain user's PATH may lack. */
 const furtherPaths = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 export async function lookForProgram(name: string, given?: string): Promise<string | undefined> {

@@ -1,4 +1,4 @@
-// Proves that a driver works here: starts a real sandbox on the host's own /usr, measures it idle, ends it.
+// Proves that a driver works here: starts a real sandbox on the host's own /usr, measures it idle, and ends it.
 import { randomUUID } from "node:crypto";
 import { existsSync, lstatSync, readlinkSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
@@ -52,13 +52,13 @@ export async function prove(host: Host, runtime: Pick<Runtime, "name" | "start" 
   }
 }
 
-/** A namespace with nothing in it: no address, no way out. */
+/** A namespace without any address or route. */
 function emptySlot(name: string): NetworkSlot {
   const netns = `svc-${name}`;
   return { index: 0, netns, netnsPath: `/run/netns/${netns}`, veth: "", guestAddress: "127.0.0.1", prefixLength: 32, gatewayAddress: "127.0.0.1" };
 }
 
-/** Empty directories around the host's own /usr. */
+/** Creates empty directories around the host's own /usr. */
 async function skeleton(rootfs: string): Promise<RootImage> {
   for (const name of ["dev", "etc", "home/user", "proc", "root", "run", "sys", "tmp", "usr", "var/tmp", ".svc"])
     await mkdir(join(rootfs, name), { recursive: true });

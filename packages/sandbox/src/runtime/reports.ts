@@ -1,4 +1,4 @@
-// What each driver gives where it works; the words of `svc doctor`.
+// Describes the abilities of each driver, in the texts that `svc doctor` prints.
 import type { Cgroups } from "./cgroup.ts";
 import { controllerNames } from "./cgroup-layout.ts";
 import type { DiskKind } from "./disk.ts";
@@ -44,7 +44,7 @@ export function bubblewrapReport(proof: Proof, cgroups: Cgroups, disk: DiskKind)
   };
 }
 
-/** `mapped`: the host grants this user a range of ids (subuid), so that `user` inside is another than root. */
+/** `mapped` says that the host grants this user a range of ids (subuid), so that `user` and root inside are different users. */
 export function rootlessReport(proof: Proof, mapped: boolean): RuntimeReport {
   return {
     runtime: "bubblewrap",

@@ -10,17 +10,17 @@ import { eventually } from "./process.ts";
 import type { RuntimeHandle } from "./runtime.ts";
 
 const FREEZE_BOUND_MS = 10_000;
-/** One look at /proc may miss the last child of a process that stopped during the look. */
+/** One scan of /proc may miss the last child of a process that stopped during the scan. */
 const STILL_LOOKS = 2;
 
 type Part = Pick<Engine, "checkpoints" | "freeze" | "thaw" | "checkpoint" | "exportLayer">;
 type Process = { readonly pid: number; readonly state: string };
 
 export function rootlessCheckpoints(spawner: Spawner): Part {
-  /** Present while frozen; names the processes that somebody inside had stopped before, which stay so. */
+  /** This file exists while frozen; it names the processes that somebody inside had stopped before, which stay stopped. */
   const markOf = ({ directory }: RuntimeHandle) => join(directory, "frozen");
 
-  /** As root of the sandbox's user namespace, where its layer is mounted; bubblewrap's own process stays behind there. */
+  /** Runs a script as root of the sandbox's user namespace, where its layer is mounted and bubblewrap's own process remains. */
   async function inside(handle: RuntimeHandle, script: string, ...rest: string[]): Promise<void> {
     const argv = [
       "nsenter",
@@ -40,7 +40,7 @@ export function rootlessCheckpoints(spawner: Spawner): Part {
 
   async function signalAll(handle: RuntimeHandle, name: "STOP" | "CONT", pids: readonly number[]): Promise<void> {
     if (pids.length === 0) return;
-    // One that has ended meanwhile is no failure.
+    // A process that has ended meanwhile is not a failure.
     await inside(handle, `kill -${name} "$@" 2>/dev/null || true`, ...pids.map(String));
   }
 
@@ -94,7 +94,7 @@ async function stoppedBefore(mark: string): Promise<number[] | undefined> {
   try {
     return JSON.parse(text) as number[];
   } catch {
-    return []; // cut off while it was written
+    return []; // the mark was cut off while it was written
   }
 }
 
@@ -105,7 +105,7 @@ async function statOf(pid: number | string): Promise<string[]> {
 
 const STANDING = "TtZX";
 
-/** That of a thread that moves, where one does: a stop signal reaches them one by one. */
+/** Returns the state of a thread that still runs, if there is one, since a stop signal reaches threads one by one. */
 async function stateOf(pid: string): Promise<string> {
   const tasks = await readdir(`/proc/${pid}/task`).catch(() => []);
   const states = await Promise.all(tasks.map(async (task) => (await statOf(`${pid}/task/${task}`))[0] || "X"));
@@ -117,7 +117,7 @@ async function parentOf(pid: number): Promise<number> {
   return parent > 1 ? parent : fail("CHECKPOINT_FAILED", `process ${pid} is not a bubblewrap sandbox that still has its starter`);
 }
 
-/** Every process of the sandbox's pid namespace. */
+/** Returns every process of the sandbox's pid namespace. */
 async function membersOf(first: number): Promise<Process[]> {
   const namespaceOf = (pid: number | string) => readlink(`/proc/${pid}/ns/pid`).catch(() => undefined);
   const own = await namespaceOf(first);

@@ -6,7 +6,7 @@ import { inGroup } from "./cgroup.ts";
 import { PIDS_HEADROOM } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, pidFrom } from "./driver.ts";
-import { lastWords } from "./driver-failures.ts";
+import { endOfOutput } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
 import { unmountUnder } from "./mounts.ts";
@@ -19,7 +19,7 @@ import { envdPathInside } from "./rootfs.ts";
 import type { StartSpec } from "./runtime.ts";
 import { ociSeccomp } from "./seccomp.ts";
 
-/** Root's powers that stay: enough for sudo, su, ping, apt and servers on low ports. No user namespace stands behind them. */
+/** The capabilities that root keeps: enough for sudo, su, ping, apt and servers on low ports. No user namespace confines them. */
 // biome-ignore format: one list, read across
 export const hostKernelCapabilities = [
   "CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
@@ -55,7 +55,8 @@ export async function runcEngine(host: Host): Promise<Engine> {
       seccomp: ociSeccomp(),
       // Programs size their heaps and thread pools by the limits they find here.
       extraMounts: [{ destination: "/sys/fs/cgroup", type: "cgroup", source: "cgroup", options: ["nosuid", "noexec", "nodev", "relatime", "ro"] }],
-      // Every sandbox would show the host's: clients tell by it whether a sandbox was started anew. runc itself mounts nothing there.
+      // Without this mount every sandbox would show the host's boot id, by which clients detect a restarted sandbox; runc itself mounts nothing
+      // there.
       hooks: { createContainer: [{ path: "/bin/mount", args: ["mount", "-o", "bind,ro", bootID, join(rootPath, "proc/sys/kernel/random/boot_id")] }] },
     });
     await Promise.all([writeFile(join(directory, "config.json"), JSON.stringify(config)), writeFile(bootID, `${spec.bootID}\n`, { mode: 0o444 })]);
@@ -63,10 +64,10 @@ export async function runcEngine(host: Host): Promise<Engine> {
     const logFile = join(directory, "runc.log");
     const argv = [program, "--root", stateRoot, "run", "--bundle", directory, "--pid-file", pidFile, "--detach", runtimeID];
     const result = await spawner.run(inGroup(cgroups.starterEntrances(runtimeID), argv), { outputFile: logFile, timeoutMs: START_TIMEOUT_MS });
-    const says = async () => lastWords(await readFile(logFile, "utf8").catch(() => ""));
+    const says = async () => endOfOutput(await readFile(logFile, "utf8").catch(() => ""));
     if (result.code !== 0) fail("SANDBOX_START_FAILED", `runc run ended with ${result.code ?? result.signal}: ${await says()}`);
     const pid = await pidFrom(() => readFile(pidFile, "utf8"));
-    // runc ends when its first process is about to become envd, and not after it has.
+    // runc exits when its first process is about to exec envd, which may still fail.
     if (!(await runs(pid, envdPathInside, START_TIMEOUT_MS))) fail("SANDBOX_START_FAILED", `runc could not start envd, which ended at once: ${await says()}`);
     return { pid, endpoint: { kind: "tcp", host: network.guestAddress } };
   }
@@ -75,7 +76,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
     if ((await known()).includes(runtimeID)) {
       const says = await deleted(runtimeID);
       if (says !== undefined) log.warn({ runtimeID, says }, "runc cannot delete a sandbox; its record is removed");
-      // A start that was cut off leaves a record without state, which runc may take for none, and in it runc's program, mounted.
+      // A start that was cut off leaves a record without state, which runc may treat as missing, and in it runc's own program, mounted.
       const record = join(stateRoot, runtimeID);
       await unmountUnder(spawner, record);
       await host.removeFolder(record);
@@ -83,12 +84,12 @@ export async function runcEngine(host: Host): Promise<Engine> {
     await disk.unstack(directory);
   }
 
-  /** What runc said where it did not, or is gone. */
+  /** Returns runc's error message if it did not delete the sandbox, or says that runc is gone. */
   async function deleted(runtimeID: string): Promise<string | undefined> {
     const program = await lookForProgram("runc", host.programs?.runc);
     if (program === undefined) return "runc is gone";
     const { code, stderr } = await spawner.run([program, "--root", stateRoot, "delete", "--force", runtimeID], { timeoutMs: DELETE_TIMEOUT_MS });
-    return code === 0 ? undefined : lastWords(stderr);
+    return code === 0 ? undefined : endOfOutput(stderr);
   }
 
   async function known(): Promise<string[]> {

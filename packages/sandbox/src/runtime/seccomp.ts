@@ -1,6 +1,6 @@
-// System calls that a sandbox on the host's own kernel may not make: one list, as OCI profile for runc and as BPF program for bubblewrap.
+// Denies system calls to sandboxes on the host's own kernel: one list, as an OCI profile for runc and a BPF program for bubblewrap.
 
-/** x86_64 and aarch64 numbers; a call that one of them lacks has -1. Answered with EPERM. */
+/** x86_64 and aarch64 numbers; -1 means that the architecture lacks the call. A denied call returns EPERM. */
 // biome-ignore format: a table
 const denied: Readonly<Record<string, readonly [number, number]>> = {
   // Kernel and machine
@@ -8,7 +8,7 @@ const denied: Readonly<Record<string, readonly [number, number]>> = {
   finit_module: [313, 273], init_module: [175, 105], ioperm: [173, -1], iopl: [172, -1], kexec_file_load: [320, 294], kexec_load: [246, 104],
   keyctl: [250, 219], lookup_dcookie: [212, 18], perf_event_open: [298, 241], quotactl: [179, 60], quotactl_fd: [443, 443], reboot: [169, 142],
   request_key: [249, 218], settimeofday: [164, 170], swapoff: [168, 225], swapon: [167, 224], adjtimex: [159, 171], vhangup: [153, 58],
-  // System calls that have let sandboxes out, or widen the kernel's surface without need
+  // System calls that have allowed sandbox escapes, or widen the kernel's attack surface without need
   io_uring_enter: [426, 426], io_uring_register: [427, 427], io_uring_setup: [425, 425], open_by_handle_at: [304, 265], name_to_handle_at: [303, 264],
   userfaultfd: [323, 282], kcmp: [312, 272], process_vm_readv: [310, 270], process_vm_writev: [311, 271], pidfd_getfd: [438, 438],
   // Mounts and namespaces
@@ -16,18 +16,18 @@ const denied: Readonly<Record<string, readonly [number, number]>> = {
   move_pages: [279, 239], open_tree: [428, 428], pivot_root: [155, 41], setns: [308, 268], umount2: [166, 39], unshare: [272, 97],
 };
 
-/** Answered with ENOSYS: its flags lie behind a pointer, so a filter cannot read them; the C library falls back to clone. */
+/** Answered with ENOSYS: clone3 passes its flags by pointer, so a filter cannot read them, and the C library falls back to clone. */
 const clone3 = 435;
 const clone = { x64: 56, arm64: 220 };
 /** CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
 const namespaceFlags = 0x7e020000;
 
 /**
- * Kinds of sockets that a sandbox may open: unspecified, unix, IPv4, IPv6, netlink, packet. The others do not belong to a network
- * namespace (vsock reaches the machine's host, and the ports that others on this one listen on), or are kernel code without need.
+ * Socket families that a sandbox may open: unspecified, unix, IPv4, IPv6, netlink, packet. The others ignore network namespaces (vsock reaches
+ * the machine's host, and ports on which others on this machine listen) or expose kernel code without need.
  */
 const socketFamilies = [0, 1, 2, 10, 16, 17];
-/** No family that a kernel knows is above. */
+/** No family known to a kernel has a higher number. */
 const maxFamily = 63;
 const socketCalls = { socket: [41, 198], socketpair: [53, 199] } as const;
 
@@ -44,14 +44,14 @@ export function ociSeccomp(): SeccompProfile {
     syscalls: [
       { names: Object.keys(denied), action: "SCMP_ACT_ERRNO", errnoRet: EPERM },
       { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
-      // One rule per bit: a rule that masks all of them could only ask for equality.
+      // There is one rule per bit, since a rule that masks all bits could only test for equality.
       ...bitsOf(namespaceFlags).map((bit) => ({
         names: ["clone"],
         action: "SCMP_ACT_ERRNO",
         errnoRet: EPERM,
         args: [{ index: 0, value: bit, valueTwo: bit, op: "SCMP_CMP_MASKED_EQ" }],
       })),
-      // The kernel looks at the low half of the argument only, and so must the rule.
+      // The kernel reads the low half of the argument only, and so must the rule.
       ...closedFamilies().map((family) => ({
         names: Object.keys(socketCalls),
         action: "SCMP_ACT_ERRNO",
@@ -83,7 +83,7 @@ const X32_BIT = 0x40000000;
 
 type Instruction = readonly [code: number, jumpTrue: number, jumpFalse: number, value: number];
 
-/** The program that bubblewrap reads from a file descriptor. */
+/** Returns the program that bubblewrap reads from a file descriptor. */
 export function bpfSeccomp(): Buffer {
   const arm = process.arch === "arm64";
   const numbers = Object.values(denied)
@@ -92,7 +92,7 @@ export function bpfSeccomp(): Buffer {
   const program: Instruction[] = [
     [LOAD, 0, 0, 4],
     [EQUAL, 1, 0, arm ? 0xc00000b7 : 0xc000003e],
-    [RETURN, 0, 0, KILL_PROCESS], // another instruction set has other numbers
+    [RETURN, 0, 0, KILL_PROCESS], // another instruction set numbers its system calls differently
     [LOAD, 0, 0, 0],
     ...(arm
       ? []
@@ -112,7 +112,7 @@ export function bpfSeccomp(): Buffer {
     [RETURN, 0, 0, ERRNO | EPERM],
     [RETURN, 0, 0, ALLOW],
     ...Object.values(socketCalls).flatMap((pair): Instruction[] => [
-      // The argument is loaded for one of the calls only, and each way on from there ends.
+      // The argument is loaded for this call only, and every branch from here on returns.
       [EQUAL, 0, socketFamilies.length + 3, pair[arm ? 1 : 0]],
       [LOAD, 0, 0, 16],
       ...socketFamilies.map((family, index): Instruction => [EQUAL, socketFamilies.length - index, 0, family]),

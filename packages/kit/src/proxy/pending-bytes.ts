@@ -1,13 +1,13 @@
-// Bytes of a connection that wait for more of them, or for their turn; a head among them is read again only when that may help.
+// Pending bytes of a connection, which wait for more bytes or their tick; an incomplete head is only parsed again when that may help.
 
 const HEAD_END = Buffer.from("\r\n\r\n");
 const FIRST_BYTES = 1024;
 
-export class HeldBytes {
+export class PendingBytes {
   #buffer: Buffer;
   #start = 0;
   #length = 0;
-  /** How long it was when its head was read last. */
+  /** The length when the head was last parsed. */
   #readLength = 0;
 
   constructor(bytes: Buffer, start: number, end: number) {
@@ -19,7 +19,7 @@ export class HeldBytes {
     return this.#length;
   }
 
-  /** What was read of it stays as it is: bytes that are added come after it. */
+  /** The pending bytes; later appends do not overwrite a returned buffer. */
   get bytes(): Buffer {
     return this.#buffer.subarray(this.#start, this.#start + this.#length);
   }
@@ -36,7 +36,7 @@ export class HeldBytes {
     this.#length = length;
   }
 
-  /** Only its last `bytes` still wait. A long row of requests is so copied once, not once for each of them. */
+  /** Drops all but the last `bytes`, so that a long pipeline is copied once instead of once per request. */
   keepLast(bytes: number): this {
     this.#start += this.#length - bytes;
     this.#length = bytes;
@@ -44,15 +44,15 @@ export class HeldBytes {
     return this;
   }
 
-  /** Its head was read and is not whole. */
+  /** Notes that the head was parsed and is incomplete. */
   headIncomplete(): void {
     this.#readLength = this.#length;
   }
 
   /**
-   * Adds to a head that is not whole, and says whether to read it again: when its end came, when it reached `maxBytes`, or, so that
-   * a malformed one is refused before its end, when it is twice as long as the last time. So each byte is read a few times at
-   * most, however many reads it came in.
+   * Appends to an incomplete head, and says whether to parse it again: when its end arrived, when it reached `maxBytes`, or when it has doubled
+   * since the last parse, so that a malformed head is refused before its end. So each byte is parsed only a few times, however many reads
+   * deliver the head.
    */
   appendToHead(bytes: Buffer, start: number, end: number, maxBytes: number): boolean {
     const searchFrom = Math.max(0, this.#length - (HEAD_END.length - 1));
