@@ -1,4 +1,4 @@
-// The cache indexer's HTTP API: registrations, queries, and what it says of itself.
+// The cache indexer's HTTP API: registrations, queries, and its status.
 import { z } from "zod";
 import { operation } from "./operation.ts";
 
@@ -12,7 +12,7 @@ const count = z.number().int().min(0).max(MAX_U32);
 const size = z.number().int().min(1).max(MAX_U32);
 const optionalText = text.nullish().transform((value) => value ?? "");
 
-/** One publisher of KV events; members keep the wire's spelling. */
+/** One publisher of KV events; the members have the names of the wire format. */
 export const registration = z.strictObject({
   endpoint: name,
   replay_endpoint: optionalText,
@@ -28,10 +28,10 @@ export const registration = z.strictObject({
 export type Registration = z.output<typeof registration>;
 export type RegistrationInput = z.input<typeof registration>;
 
-/** What identifies a registration; the other members of the record may come along and are not looked at. */
+/** The members that identify a registration; the other members of the record are accepted and ignored. */
 export const unregistration = z.looseObject({ instance_id: name, tenant_id: text.nullish(), dp_rank: count });
 
-/** A token id, or a hash as an exact number or a decimal string. */
+/** A token id or a hash, as an exact number or a decimal string. */
 export const u64 = z.union([
   z.bigint().min(0n).max(MAX_U64),
   z
@@ -62,23 +62,23 @@ export const hashQuery = z.object({ ...scope, seq_hashes: z.array(u64).optional(
 export type QueryInput = z.input<typeof query>;
 export type HashQueryInput = z.input<typeof hashQuery>;
 
-/** How much of what an instance's answer rests on is current. */
+/** How current the data behind an instance's answer is. */
 export type Freshness = {
-  /** Of the last batch taken in; null before the first. */
+  /** The sequence number of the last batch that was applied; null before the first. */
   last_sequence: number | null;
-  /** From the publisher's clock to our taking the batch in. */
+  /** The time from the publisher's timestamp until we applied the batch. */
   lag_ms: number | null;
-  /** Since the last batch came. */
+  /** The time since the last batch. */
   age_ms: number | null;
-  /** Events were lost and could not be replayed: the blocks that they can have touched were dropped, what is there now is true but not all. */
+  /** Events were lost and could not be replayed: the blocks that they may have affected were dropped, so the state is correct but incomplete. */
   gap: boolean;
-  /** Everything since the publisher's start, or since it cleared all, was taken in. */
+  /** Everything since the publisher's start, or since it last cleared all blocks, was applied. */
   complete: boolean;
   source: "none" | "event" | "replay" | "snapshot";
   connected: boolean;
 };
 
-/** One instance's share of a prompt, in tokens. Media other than the three appear where an instance has them. */
+/** The part of a prompt that an instance has, in tokens. Media other than the three appear if an instance has them. */
 export type Match = {
   longest_matched: number;
   GPU: number;
@@ -87,7 +87,7 @@ export type Match = {
   DP: Record<string, number>;
   freshness?: Record<string, Freshness>;
 };
-/** By tenant, then by instance. */
+/** Matches by tenant, then by instance. */
 export type QueryAnswer = Record<string, Record<string, Match>>;
 
 const anyAnswer = z.custom<QueryAnswer>((value) => typeof value === "object" && value !== null);

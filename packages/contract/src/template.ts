@@ -26,7 +26,7 @@ export const listedTemplate = z.object({
 });
 export type ListedTemplate = z.output<typeof listedTemplate>;
 
-/** The first SDKs with `Template.build` call it (2.1 to 2.5, JavaScript and Python) and demand the whole template in its answer. */
+/** The first SDKs with `Template.build` (2.1 to 2.5, JavaScript and Python) call this operation and expect the whole template in its answer. */
 export const requestTemplateV2 = operation({
   ...requestTemplate,
   name: "requestTemplateV2",
