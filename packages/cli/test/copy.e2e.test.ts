@@ -86,7 +86,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.match(stderr, /none is a directory there, \/tmp\/kinds\/sub is a file there/);
   });
 
-  void test("symbolic links go in as they are, or are left out when asked", async () => {
+  void test("symbolic links are uploaded as they are, or left out on request", async () => {
     mkdirSync(join(here, "linked"));
     writeFileSync(join(here, "linked/file"), "x");
     symlinkSync("/etc/passwd", join(here, "linked/link"));
@@ -98,7 +98,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.ok(!existsSync(join(here, "from-inside")));
   });
 
-  void test("a link that stands where a file shall go is neither followed nor replaced", async () => {
+  void test("a link at the path of a file is neither followed nor replaced", async () => {
     mkdirSync(join(here, "trap"));
     writeFileSync(join(here, "victim"), "mine");
     symlinkSync(join(here, "victim"), join(here, "trap/none"));
@@ -127,7 +127,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(await sh("stat -c %F /tmp/pipe"), "fifo\n");
   });
 
-  void test("a download makes no directory but the one that its target names, and follows a link that the target names", async () => {
+  void test("a download creates only the directory that its target names, and follows a link that the target names", async () => {
     const refused = await download("/etc/hostname", "no/such/place");
     assert.equal(refused.code, 1);
     assert.match(refused.stderr, /^svc: nothing copied: there is no directory .*\/no\/such here/);
@@ -141,7 +141,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(readdirSync(join(here, "elsewhere")).sort(), ["empty", "hostname", "none", "other", "run.sh", "sub"]);
   });
 
-  void test("stdin goes up and a file comes out on stdout", async () => {
+  void test("stdin can be uploaded and a file downloaded to stdout", async () => {
     assert.equal((await live.svc(["upload", live.sandboxID, "-", "piped"], { input: content })).code, 0);
     assert.equal(await sh("stat -c '%U %s' piped"), `user ${content.length}\n`);
     assert.equal((await download("/etc/hostname", "-")).stdout, await sh("cat /etc/hostname"));
@@ -160,12 +160,12 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/none"])).stdout, "root\n");
   });
 
-  void test("what is not there is said by name", async () => {
+  void test("a missing file is reported by name", async () => {
     assert.match((await upload("no-such-file")).stderr, /^svc: there is no no-such-file here/);
     assert.match((await download("/no/such")).stderr, /^svc: there is no \/no\/such in the sandbox/);
   });
 
-  void test("an upload that is broken off leaves neither half a file nor a temporary one", async () => {
+  void test("an interrupted upload leaves neither half a file nor a temporary one", async () => {
     const child = live.spawn(["upload", live.sandboxID, "-", "/tmp/broken/file"]);
     child.stdin.write(content);
     await until("the temporary file", async () => ((await sh("ls -A /tmp/broken 2>/dev/null")) !== "" ? true : undefined));

@@ -1,4 +1,4 @@
-// What `svc nodes list` warns of: nodes of one deployment that do not run the same.
+// The warnings of `svc nodes list` about nodes of one deployment that run different versions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ShownNode } from "@svc/contract/nodes.ts";
@@ -17,6 +17,6 @@ void test("nodes of another commit, runsc or schema are named, and those that ru
   ]);
 });
 
-void test("a node that never answered is no difference", () => {
+void test("a node that never answered does not count as a difference", () => {
   assert.deepEqual(differences([node("one"), node("two", { version: "", commit: "", runsc: "", schema: "" })]), []);
 });

@@ -5,7 +5,7 @@ import { byteSize, duration } from "@svc/contract/table.ts";
 import { UsageError } from "../src/complain.ts";
 import { detachByteOf } from "../src/terminal.ts";
 
-void test("a detach key is ctrl- with a letter or a sign, or none", () => {
+void test("a detach key is ctrl- with a letter or a symbol, or none", () => {
   assert.equal(detachByteOf("ctrl-]"), 0x1d);
   assert.equal(detachByteOf("ctrl-a"), 1);
   assert.equal(detachByteOf("^Z"), 26);

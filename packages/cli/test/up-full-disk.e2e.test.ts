@@ -1,4 +1,4 @@
-// The supervisor of `svc up` on a full disk: it goes on, starts again what ends, and its file says who runs.
+// The supervisor of `svc up` on a full disk: it keeps running, restarts servers, and its file lists the running ones.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-// The client's verbs against a control plane: what they print, to whom, and with which exit code.
+// The client's verbs against a control plane: what they print, on which stream, and with which exit code.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
@@ -29,7 +29,7 @@ void test("start -d prints the id alone, and with --output json the whole answer
   assert.equal(answer["envdAccessToken"], "token");
 });
 
-void test("start passes on what it was asked", async () => {
+void test("start sends its options", async () => {
   await using it = await open();
   const result = await it.place.svc(
     ["start", "py", "-d", "--timeout", "60", "-m", "a=1", "-m", "b=x=y", "-e", "A=", "-e", "FROM_HERE", "--no-internet", "--private"],
@@ -111,7 +111,7 @@ void test("timeout sets the seconds that a sandbox has left", async () => {
   assert.equal(it.server.sandboxes.get("i1")?.timeout, 3600);
 });
 
-void test("what is not understood gets exit code 2 and changes nothing", async () => {
+void test("a wrong command line ends with exit code 2 and changes nothing", async () => {
   await using it = await open();
   const wrong = [
     [],

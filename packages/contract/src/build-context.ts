@@ -84,9 +84,9 @@ export async function openContext(folder: string): Promise<BuildContext> {
       return hash.digest("hex");
     },
     async upload(source, url, headers, { signal, onBytes } = {}) {
-      const place = await mkdtemp(join(tmpdir(), "svc-context-"));
+      const temporary = await mkdtemp(join(tmpdir(), "svc-context-"));
       try {
-        const archive = join(place, "context.tar.gz");
+        const archive = join(temporary, "context.tar.gz");
         await pipeline(Readable.from(tarOf(folder, entries(source))), createGzip({ level: 1 }), createWriteStream(archive));
         const { size } = await stat(archive);
         const bound = AbortSignal.timeout(UPLOAD_MS);
@@ -101,7 +101,7 @@ export async function openContext(folder: string): Promise<BuildContext> {
         if (!response.ok) throw new Failure("INVALID_REQUEST", `the files of COPY ${source} were refused: HTTP ${response.status} ${text.slice(0, 300)}`);
         return size;
       } finally {
-        await rm(place, { recursive: true, force: true });
+        await rm(temporary, { recursive: true, force: true });
       }
     },
   };

@@ -154,8 +154,8 @@ export function isDiskFull(error: unknown): boolean {
 /** Names the disk and says what to do, for people. The system's own message becomes the cause, for the log. */
 export function diskFull(error: unknown): Failure {
   const { path, dest } = error as { path?: unknown; dest?: unknown };
-  const place = [dest, path].find((each) => typeof each === "string");
-  return new Failure("DISK_FULL", `the disk${place === undefined ? "" : ` that holds ${place}`} is full: make room there and try again`, { cause: error });
+  const named = [dest, path].find((each) => typeof each === "string");
+  return new Failure("DISK_FULL", `the disk${named === undefined ? "" : ` that holds ${named}`} is full: make room there and try again`, { cause: error });
 }
 
 /** Returns a Failure as it is, and wraps any other thrown value in `DISK_FULL` or `INTERNAL`. */
