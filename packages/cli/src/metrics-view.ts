@@ -17,7 +17,7 @@ export type Watched = {
 
 export type Size = { readonly columns: number; readonly rows: number };
 
-/** Whether the terminal can show Unicode characters. */
+/** true if the terminal can show Unicode characters. */
 const isUnicode = /utf-?8/i.test(process.env["LC_ALL"] || process.env["LC_CTYPE"] || process.env["LANG"] || "");
 const STEPS = isUnicode ? "▁▂▃▄▅▆▇█" : "_.-:=+*#";
 const [FULL, EMPTY] = isUnicode ? ["█", "░"] : ["#", "-"];

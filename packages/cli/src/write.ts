@@ -8,7 +8,7 @@ const broken = new WeakSet<object>();
 
 /** Resolves when the stream accepts more; throws UnwrittenError once its reader is gone. */
 export function write(stream: WriteStream, data: Buffer): Promise<void> {
-  // By default the process ends quietly on a broken pipe (run.ts); a caller of this function handles it instead.
+  // run.ts ends the process quietly on a broken pipe; a caller of this function handles it instead.
   if (!broken.has(stream)) {
     broken.add(stream);
     stream.removeAllListeners("error");

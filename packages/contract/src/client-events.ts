@@ -59,7 +59,7 @@ export async function* followEvents(calls: Calls, options: EventOptions): AsyncG
       signal?.throwIfAborted();
       failure = asFailure(error);
       if (!mayPass(failure)) throw error;
-      // Without `follow` the caller wants the current state, so we do not wait for a server that is away.
+      // Without `follow` the current state was requested, so we do not wait for a server that is away.
       if (newest !== undefined) throw error;
     }
     const delayMs = Math.max(retryMs, (failure.retryAfterSeconds ?? 0) * 1000);
