@@ -29,7 +29,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
   const upload = (...words: string[]) => live.svc(["upload", live.sandboxID, ...words]);
   const download = (...words: string[]) => live.svc(["download", live.sandboxID, ...words]);
 
-  void test("a directory arrives whole: content, empty files and directories, executable bits, owner", async () => {
+  void test("a directory arrives complete: content, empty files and directories, executable bits, owner", async () => {
     const { code, stderr } = await upload("project");
     assert.equal(code, 0, stderr);
     assert.match(stderr, /4 files, 2\.9 MiB/);
@@ -41,7 +41,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     );
   });
 
-  void test("and comes back the same", async () => {
+  void test("a directory comes back unchanged", async () => {
     await upload("project", "/tmp/back", "-q");
     const { code, stdout, stderr } = await download("/tmp/back", "copy", "-q");
     assert.deepEqual([code, stdout, stderr], [0, "", ""]);
@@ -51,7 +51,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(readdirSync(join(here, "copy/sub")).sort(), ["empty", "run.sh"]);
   });
 
-  void test("targets are decided as cp does", async () => {
+  void test("targets are chosen as cp does", async () => {
     await sh("mkdir -p /tmp/into");
     await upload("project/none", "/tmp/into");
     await upload("project/none", "/tmp/into/other");
@@ -108,7 +108,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(readFileSync(join(here, "victim"), "utf8"), "mine");
   });
 
-  void test("only a regular file is ever replaced: a pipe, a socket, a device stay what they are, here and in the sandbox", async () => {
+  void test("only a regular file is ever replaced: a pipe, a socket, a device are never changed, here and in the sandbox", async () => {
     execFileSync("mkfifo", [join(here, "pipe")]);
     execFileSync("mknod", [join(here, "full"), "c", "1", "7"]);
     const server = createServer().listen(join(here, "socket"));
@@ -148,7 +148,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await upload("-", "/tmp/x/")).code, 2);
   });
 
-  void test("a file goes where only root may write and is the user's; in a strict sandbox the user's rights count", async () => {
+  void test("an upload can go where only root may write and belongs to the user; in a strict sandbox only the user's rights apply", async () => {
     assert.equal((await upload("project/none", "/root/theirs")).code, 0);
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/theirs"])).stdout, "user\n");
     const strict = (await live.svc(["start", "base", "-d", "--strict-files"])).stdout.trim();

@@ -9,7 +9,7 @@ import { openPlace } from "./svc.ts";
 
 const OTHER_KEY = "sdk_ffffffffffffffffffffffffffffffff";
 
-void test("auth without a terminal reads URL and key as two lines and saves them for their owner alone", async () => {
+void test("auth without a terminal reads URL and key as two lines and saves them readable by their owner only", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   const result = await place.svc(["auth"], { input: `${server.url}/\n${KEY}\n` });
@@ -21,7 +21,7 @@ void test("auth without a terminal reads URL and key as two lines and saves them
   assert.equal((await place.svc(["list", "-q"])).code, 0);
 });
 
-void test("auth saves over a file that others could read, and then they cannot", async () => {
+void test("auth replaces a file that others can read by one that they cannot", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   mkdirSync(dirname(place.credentials), { recursive: true });
@@ -31,7 +31,7 @@ void test("auth saves over a file that others could read, and then they cannot",
   assert.equal(statSync(place.credentials).mode & 0o777, 0o600);
 });
 
-void test("auth says that a server refuses the key and saves nothing", async () => {
+void test("auth reports that a server rejects the key, and saves nothing", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   const result = await place.svc(["auth"], { input: `${server.url}\n${OTHER_KEY}\n` });
@@ -48,7 +48,7 @@ void test("auth with --no-check saves credentials of a server that is not there"
   assert.match(readFileSync(place.credentials, "utf8"), /127\.0\.0\.1:9/);
 });
 
-void test("auth takes an empty URL for the local default", async () => {
+void test("auth treats an empty URL as the local default", async () => {
   await using place = openPlace();
   assert.equal((await place.svc(["auth", "--no-check"], { input: `\n${KEY}\n` })).code, 0);
   assert.match(readFileSync(place.credentials, "utf8"), /url = "http:\/\/localhost:8000"/);
@@ -140,7 +140,7 @@ function layHome(home: string, self: object): void {
   writeFileSync(join(home, "node.json"), JSON.stringify(self));
 }
 
-void test("a machine's own key is sent to its own node alone: not to another port, another process, another machine", async () => {
+void test("a machine's own key is sent only to its own node: not to another port, another process, another machine", async () => {
   await using own = await openControlPlane();
   await using stranger = await openControlPlane();
   await using place = openPlace();
@@ -164,7 +164,7 @@ void test("a machine's own key is sent to its own node alone: not to another por
   for (const { keys } of [own, stranger]) assert.deepEqual([...keys].sort(), keys === own.keys ? [KEY] : []);
 });
 
-void test("without a key the client says so, and without a server it says that first", async () => {
+void test("a missing key is reported, but a missing server is reported first", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   assert.match((await place.svc(["list"], { env: { SVC_URL: server.url } })).stderr, /^svc: no API key for http:\/\/127.*svc auth.*SDK_API_KEY/);
@@ -173,7 +173,7 @@ void test("without a key the client says so, and without a server it says that f
   assert.match(gone.stderr, /^svc: no server answers at http:\/\/127\.0\.0\.1:9 .*\.\/svc up/);
 });
 
-void test("saved credentials that are damaged are named, not skipped", async () => {
+void test("saved credentials that are damaged are reported, not skipped", async () => {
   await using place = openPlace();
   mkdirSync(dirname(place.credentials), { recursive: true });
   for (const text of ["url = ", "url = 5", 'url = "http://x"']) {

@@ -18,7 +18,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(await exec("python3", "-c", "print(6*7)"), { code: 0, signal: null, stdout: "42\n", stderr: "" });
   });
 
-  void test("stdout, stderr and the exit code arrive apart", async () => {
+  void test("stdout, stderr and the exit code arrive separately", async () => {
     assert.deepEqual(await exec("sh", "-c", "echo out; echo err >&2; exit 7"), { code: 7, signal: null, stdout: "out\n", stderr: "err\n" });
   });
 
@@ -32,7 +32,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "sh", "-c", "id -un"])).stdout, "root\n");
   });
 
-  void test("stdin goes in to its last byte, and its end is the command's end of input", async () => {
+  void test("stdin is sent to its last byte, and its end is the command's end of input", async () => {
     const input = randomBytes(5_000_000);
     const { code, stdout } = await live.svc(["exec", live.sandboxID, "--", "sha256sum"], { input });
     assert.equal(code, 0);
@@ -43,7 +43,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "--", "true"], { input: randomBytes(3_000_000) })).code, 0);
   });
 
-  void test("stdout comes out to its last byte", async () => {
+  void test("stdout is received to its last byte", async () => {
     const { stdout } = await exec("seq", "1", "300000");
     assert.equal(stdout, Array.from({ length: 300_000 }, (_, index) => `${index + 1}\n`).join(""));
   });
@@ -73,7 +73,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     }
   });
 
-  void test("a command past its --timeout is ended with exit code 124", async () => {
+  void test("a command that exceeds its --timeout is ended with exit code 124", async () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "--timeout", "1", "--", "sleep", "987"])).code, 124);
     assert.doesNotMatch((await exec("ps", "ax")).stdout, /sleep 987/);
   });

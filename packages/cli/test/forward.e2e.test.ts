@@ -136,7 +136,7 @@ for (const entry of entries) {
       assert.equal(answer.toString(), String(total));
     });
 
-    void test("a port where nothing listens is refused in a sentence, and with --no-check each connection is, until a server is there", async () => {
+    void test("a port where nothing listens is refused with a message, and with --no-check each connection is refused until a server listens", async () => {
       const refused = await svc("forward", id, "7999");
       assert.deepEqual(
         [refused.code, refused.stdout, refused.stderr],
@@ -151,7 +151,7 @@ for (const entry of entries) {
       assert.equal((await exchange(ports[0] ?? 0, Buffer.from("late"))).toString(), "LATE");
     });
 
-    void test("--stdio is one connection, as ssh's ProxyCommand takes it", async () => {
+    void test("--stdio is one connection, as ssh's ProxyCommand expects it", async () => {
       const { code, stdout, stderr } = await place.svc(["forward", id, "7000", "--stdio"], { env: env(), input: "over a pipe" });
       assert.deepEqual([code, stdout, stderr], [0, "OVER A PIPE", ""]);
     });
@@ -183,7 +183,7 @@ for (const entry of entries) {
       }
     });
 
-    void test("a forward ends with its sandbox, and says so", async () => {
+    void test("a forward ends with its sandbox, and reports it", async () => {
       const own = (await server.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
       const [before, sandbox] = [id, own];
       id = sandbox;

@@ -21,13 +21,13 @@ function textsTwice(help: string): readonly string[] {
 
 const below = (verb: Command): Command[] => [verb, ...verb.commands.flatMap(below)];
 
-void test("no verb's help names a flag twice", () => {
+void test("no verb's help lists a flag twice", () => {
   const all = below(verbs());
   assert.ok(all.length > 40, `${all.length}`);
   for (const verb of all) assert.deepEqual(flagsTwice(verb.helpInformation()), [], verb.name());
 });
 
-void test("every verb, server and program ends with 2 where its command line is wrong, says what is wrong, and shows its usage with an example", async () => {
+void test("every verb, server and program ends with 2 on a wrong command line, reports the error, and shows its usage with an example", async () => {
   const path = (verb: Command): string[] => (verb.parent === null ? [] : [...path(verb.parent), verb.name()]);
   for (const verb of below(verbs())) assert.equal(await runVerb([...path(verb), "--no-such-flag"]), 2, path(verb).join(" "));
   // Groups of verbs have no example of their own.
@@ -46,7 +46,7 @@ void test("every verb, server and program ends with 2 where its command line is 
   assert.equal((await place.svc(["indexer"], { env: { SVC_INDEXER_LISTEN: "nowhere" } })).code, 1);
 });
 
-void test("every server's and program's help has one form, names no flag twice, and says of no two settings what was meant for one", async () => {
+void test("every server's and program's help has one form, lists no flag twice, and repeats no setting's text", async () => {
   await using place = openPlace();
   for (const { name } of programsHere()) {
     const { code, stdout } = await place.svc([...name.split(" "), "--help"]);

@@ -7,7 +7,7 @@ import { differences } from "../src/nodes.ts";
 const node = (id: string, more: Partial<ShownNode> = {}) =>
   ({ id, version: "0.1.0", commit: "a".repeat(40), runsc: "runsc-1", schema: "3.2", ...more }) as ShownNode;
 
-void test("nodes of another commit, runsc or schema are named, and those that run the same are not", () => {
+void test("nodes with another commit, runsc or schema are listed, and equal ones are not", () => {
   assert.deepEqual(differences([]), []);
   assert.deepEqual(differences([node("one"), node("two")]), []);
   assert.deepEqual(differences([node("one"), node("two", { commit: "" }), node("three", { runsc: "runsc-2", schema: "4.2" })]), [

@@ -124,7 +124,7 @@ void test("template build sends the Dockerfile's plan and the files it names, an
   assert.equal((seen.requests.at(-1) as Record<string, unknown>)["force"], true);
 });
 
-void test("--image and --from replace the FROM of a Dockerfile that was named, and need none", async () => {
+void test("--image and --from replace the FROM of a given Dockerfile, and need no Dockerfile", async () => {
   const { seen, routes } = builder();
   await using it = await open(routes);
   await it.svc(["template", "build", "-n", "py", "--image", "python:3.13"]);
@@ -186,7 +186,7 @@ void test("Ctrl-C cancels the build", async () => {
   assert.equal(seen.requests.at(-1), `DELETE /templates/t1/builds/${BUILD}`);
 });
 
-void test("template cancel ends the newest build, or the one that is named", async () => {
+void test("template cancel ends the newest build, or the given one", async () => {
   const OVER = "11111111-52f0-4c7a-9a53-0d7a1f6e4c21";
   const asked: string[] = [];
   const shared = { cpuCount: 1, memoryMB: 512, diskSizeMB: 4096, envdVersion: "0.6.13" };

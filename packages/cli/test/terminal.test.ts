@@ -1,4 +1,4 @@
-// The small rules of terminals and tables.
+// Detach keys, and how tables show times and sizes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { byteSize, duration } from "@svc/contract/table.ts";

@@ -119,7 +119,7 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
     }
   });
 
-  void test("a file with a hole takes no more space here than its data", async () => {
+  void test("a file with a hole uses no more space here than its data", async () => {
     await sh("mkdir /tmp/sparse; truncate -s 200M /tmp/sparse/image; printf end >> /tmp/sparse/image");
     assert.equal((await svc("download", live.sandboxID, "/tmp/sparse", "sparse")).code, 0);
     const { size, blocks } = statSync(join(here, "sparse/image"));

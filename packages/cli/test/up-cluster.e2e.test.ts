@@ -1,4 +1,4 @@
-// `svc up --nodes N`: a gateway, nodes and etcd on this machine, found by the client like a node that stands alone.
+// `svc up --nodes N`: a gateway, nodes and etcd on this machine, which the client finds as it finds a single node.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
@@ -84,7 +84,7 @@ void test("uninstall --home of a cluster that is down ends the sandboxes of its 
   }
 });
 
-void test("up --nodes says what it cannot do", async () => {
+void test("up --nodes reports what it cannot do", async () => {
   await using it = openHome();
   assert.match((await it.svc("up", "--nodes", "10")).stderr, /Expected a whole number from 1 to 9/);
   const misspelt = await it.svc("up", "-d", "--nodes", "2", ...ALONE, "--bogus");

@@ -76,7 +76,7 @@ void test("svc list | cat is a table as on a terminal, JSON comes by --output js
   assert.match(table[1] ?? "", /^i1 +base +running +2 +1024 MiB +2048 MiB +2026-01-3\d \d\d:\d\d:\d\d +(4 min( \d+ s)?)$/);
 });
 
-void test("names that a stranger gave cannot steer the terminal", async () => {
+void test("names that strangers chose cannot control the terminal", async () => {
   await using it = await open();
   await it.svc("start", "-d", "x\u001b[2Jy");
   assert.match((await it.svc("list")).stdout, /x\?\[2Jy/);
@@ -137,7 +137,7 @@ void test("a wrong command line ends with exit code 2 and changes nothing", asyn
   assert.deepEqual(it.server.requests, []);
 });
 
-void test("a variable that is named alone and is not set here is refused, and nothing starts without it", async () => {
+void test("a variable that is given by name only and is not set here is refused, and nothing starts without it", async () => {
   await using it = await open();
   for (const args of [
     ["start", "-d", "-e", "SVC_TEST_ABSENT"],
@@ -175,7 +175,7 @@ void test("every verb explains itself", async () => {
   }
 });
 
-void test("a reader that has seen enough ends a command without complaint", async () => {
+void test("a reader that closes its end ends a command without an error message", async () => {
   await using it = await open();
   for (let count = 0; count < 300; count++)
     await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });

@@ -43,7 +43,7 @@ function logsOf(asked: URLSearchParams[]): MoreRoutes {
   };
 }
 
-void test("logs prints text, one JSON object a line with --output json, and nothing in it steers the terminal", async () => {
+void test("logs prints text, one JSON object a line with --output json, and nothing in it controls the terminal", async () => {
   const asked: URLSearchParams[] = [];
   await using it = await open(logsOf(asked));
   const json = (await it.svc("logs", "i1", "-o", "json")).stdout.trim().split("\n");
@@ -179,7 +179,7 @@ void test("svc metrics ID prints the newest sample and ends, the last hour with 
 });
 
 void describe("the live view of metrics", needs("python3"), () => {
-  void test("shows bars and history of one sandbox, follows the terminal's size, and q gives the terminal back", async () => {
+  void test("shows bars and history of one sandbox, follows the terminal's size, and q restores the terminal", async () => {
     await using it = await open(metricsRoute());
     await it.svc("start", "-d");
     using terminal = it.terminal("metrics", "i1", "-w");

@@ -1,4 +1,4 @@
-// The client's templates: listed, built and watched, tagged, published, deleted.
+// The client's template operations: list, build and follow, tag, publish, delete.
 import { type Calls, mayPass, pause } from "./client-calls.ts";
 import { asFailure } from "./failures.ts";
 import type { Input, Output } from "./operation.ts";

@@ -18,8 +18,8 @@ const turn = z
 export const keyTurnForm = z.coerce.number().pipe(turn);
 
 /**
- * The maximum number of turns a registrar grants for a key. A new registrar starts this far above the highest known turn, so that it cannot collide with an
- * unknown one.
+ * Each registrar grants fewer turns of a key than this. A new one continues at the next multiple above the highest known turn, so that its
+ * turns cannot collide with those that an unreachable registrar grants.
  */
 export const TURNS_OF_A_REGISTRAR = 100_000;
 

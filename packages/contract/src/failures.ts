@@ -65,7 +65,7 @@ export const failures = {
   // A record that `svc doctor` lists as quarantined: it is kept, but cannot be used at present.
   QUARANTINED: { http: 503, connect: "unavailable", retry: false },
   SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
-  // Several nodes. These requests are never retried automatically: a lost node may have executed them.
+  // Several nodes. NODE_LOST is never retried automatically, since the lost node may have executed the request.
   NODE_NOT_FOUND: { http: 404, connect: "not_found" },
   // A gateway finds the sandbox on its new node; `details.node` names it.
   SANDBOX_MOVED: { http: 421, connect: "unavailable" },

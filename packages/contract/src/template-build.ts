@@ -1,4 +1,4 @@
-// Building templates as the public API shows it: request, upload, build, poll.
+// The public API for building templates: request, upload, build, poll.
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { logEntry, logLevels } from "./observe.ts";

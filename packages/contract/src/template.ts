@@ -1,4 +1,4 @@
-// Templates as the public API shows them: what sandboxes start from, listed, tagged, deleted; builds are in template-build.ts.
+// The public API for templates, from which sandboxes start: list, tag, delete; builds are in template-build.ts.
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";

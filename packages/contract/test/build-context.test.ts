@@ -43,7 +43,7 @@ void describe("a build's context", () => {
     assert.throws(() => context.entries("nope*"), /nothing in .* matches/);
   });
 
-  void test("hashes contents, modes, names and links, but no times", async () => {
+  void test("hashes contents, modes, names and links, but not times", async () => {
     using root = folder({ "d/a": "1", "d/b": "2" });
     const hash = async () => (await openContext(root.path)).hash("d");
     const first = await hash();

@@ -37,7 +37,7 @@ async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
   return all;
 }
 
-void test("a log of several pages comes whole, each entry once, also those of one millisecond that read the same", async () => {
+void test("a log of several pages is complete, with each entry once, also identical ones of one millisecond", async () => {
   const log = Array.from({ length: 2500 }, (_, index) => entry(1000 + Math.floor(index / 7), `line ${Math.floor(index / 2)}`));
   await using server = await serve((_request, response, url) => json(response, { logs: page(log, url) }));
   assert.deepEqual(await collect(server.client.logs("i1")), log);

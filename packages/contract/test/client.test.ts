@@ -88,7 +88,7 @@ void test("the key comes from the argument, else from SDK_API_KEY, and without e
   );
 });
 
-void test("an id cannot lead to another route", async () => {
+void test("an id cannot change the route of a request", async () => {
   await using server = await serve((_, response) => response.writeHead(204).end());
   await new SvcClient({ baseURL: server.baseURL, apiKey: "k" }).delete("../templates/base?x=");
   assert.equal(server.seen[0]?.url, "/sandboxes/..%2Ftemplates%2Fbase%3Fx%3D");
@@ -112,7 +112,7 @@ void test("an answer that is not this API's is a failure that shows its status",
   );
 });
 
-void test("a server that is not there is named in the failure", async () => {
+void test("an unreachable server is named in the failure", async () => {
   const { baseURL, ...server } = await serve((_, response) => response.end());
   await server[Symbol.asyncDispose]();
   await assert.rejects(new SvcClient({ baseURL, apiKey: "k" }).health(), isFailure("SERVER_UNREACHABLE", /127\.0\.0\.1:\d+ \(ECONNREFUSED\)/));

@@ -1,4 +1,4 @@
-// Dockerfiles as plans of a template build.
+// Conversion of Dockerfiles to plans of a template build.
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: variables of a Dockerfile are spelled so
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -44,7 +44,7 @@ void describe("a Dockerfile", () => {
     ]);
   });
 
-  void test("starts what ENTRYPOINT and CMD say together", () => {
+  void test("combines ENTRYPOINT and CMD into one start command", () => {
     const start = (rest: string) => planFromDockerfile(`FROM a\n${rest}`).startCmd;
     assert.equal(start("CMD python app.py"), "python app.py");
     assert.equal(start('CMD ["python", "my app.py"]'), "python 'my app.py'");

@@ -1,4 +1,4 @@
-// The OpenAPI document says what the operations say.
+// The OpenAPI document matches the operations.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { streamEvents } from "../src/observe.ts";
