@@ -46,7 +46,7 @@ export function undrainNode(id: string, access: AccessOptions): Promise<number> 
     await client.setNodeStatus(id, "ready");
     const ids = drained?.pausedByDrain ?? [];
     for (const sandboxID of ids) process.stdout.write(`${sandboxID}\n`);
-    if (ids.length > 0) process.stderr.write(`${sandboxes(ids.length)} paused by the drain; svc resume ID... goes on with them\n`);
+    if (ids.length > 0) process.stderr.write(`${sandboxes(ids.length)} paused by the drain; svc resume ID... resumes them\n`);
     return 0;
   });
 }

@@ -97,7 +97,7 @@ async function watch(client: SvcClient, build: BuildName, name: string, quiet: b
     // A second Ctrl-C exits without waiting for the cancellation.
     process.once("SIGINT", () => process.exit(EXIT_INTERRUPTED));
     const said = client.templates.cancel(build).then(
-      () => `svc: the build was canceled; with -d it goes on without you`,
+      () => `svc: the build was canceled; with -d it continues in the background`,
       (error: unknown) => `svc: the build could not be canceled: ${(error as Error).message}`,
     );
     void said.then((message) => {

@@ -27,7 +27,7 @@ export function templateLogs(reference: string, build: string | undefined, { fol
         remark(`svc: build ${buildID} failed${end.reason === undefined ? "" : `: ${end.reason.message}`}`);
         return EXIT_FAILURE;
       }
-      if (end === undefined) remark(`build ${buildID} goes on; svc template logs -f ${reference} follows it`);
+      if (end === undefined) remark(`build ${buildID} is still running; svc template logs -f ${reference} follows it`);
       return 0;
     }
   });

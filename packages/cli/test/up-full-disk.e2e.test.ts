@@ -36,7 +36,7 @@ void test(
 );
 
 void test(
-  "up on a disk that was full before it is found and stopped by down, runs what can run, and starts the rest once there is room",
+  "up on a disk that was already full is found and stopped by down, runs the servers that can run, and starts the rest once there is space",
   needs(...boundedDiskNeeds),
   async () => {
     using disk = openBoundedDisk(64);
