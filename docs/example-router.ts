@@ -9,11 +9,11 @@ import { parseArgs } from "node:util";
 import { IndexClient, type QueryScope } from "@svc/contract/index-client.ts";
 import type { Match } from "@svc/contract/indexer.ts";
 
-/** What a matched token saves, in tokens waiting before one's turn: below 1, since waiting work may itself be cached. */
+/** The value of a matched token, in tokens of waiting work: below 1, since waiting work may itself be cached. */
 const MATCHED_TOKEN_WORTH = 0.5;
-/** What a token counts that lost events may have taken. */
+/** The share of a token that lost events may have removed. */
 const UNCERTAIN_SHARE = 0.5;
-/** A late answer is worth less than none: the router then goes by load alone. */
+/** After this time the router decides by load only, since waiting longer would cost more than a match saves. */
 const INDEXER_TIMEOUT_MS = 50;
 
 export type Choice = { instance: string; matchedTokens: number; finish(): void };
@@ -31,7 +31,7 @@ export class Router {
 
   async pick(prompt: Uint32Array): Promise<Choice> {
     const rows = await this.#matches(prompt);
-    // Equal scores go to whoever comes first after a random start, lest all prompts without a match go to one instance.
+    // Equal scores go to the first instance after a random start, so that prompts without a match do not all go to one instance.
     const instances = [...this.waitingTokens.keys()];
     const start = Math.floor(Math.random() * instances.length);
     let best: { instance: string; matchedTokens: number; score: number } | undefined;

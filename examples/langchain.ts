@@ -1,4 +1,4 @@
-// LangChain: an agent that works in a sandbox of its own. Run: svc run examples/langchain.ts "what is the 100th prime?"
+// LangChain: an agent that works in its own sandbox. Run: svc run examples/langchain.ts "what is the 100th prime?"
 // Needs `npm install langchain @langchain/core @langchain/openai @langchain/mcp-adapters` and OPENAI_API_KEY; without the key it shows
 // the tools and uses one.
 import { fileURLToPath } from "node:url";

@@ -1,4 +1,4 @@
-// OpenAI Agents SDK: an agent that works in a sandbox of its own. Run: svc run examples/openai-agents.ts "what is the 100th prime?"
+// OpenAI Agents SDK: an agent that works in its own sandbox. Run: svc run examples/openai-agents.ts "what is the 100th prime?"
 // Needs `npm install @openai/agents` and OPENAI_API_KEY; without the key it shows the tools and uses one.
 import { fileURLToPath } from "node:url";
 import { Agent, MCPServerStdio, run } from "@openai/agents";

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: an agent that works in a sandbox of its own. Run: python3 examples/openai_agents.py "what is the 100th prime?"
+"""OpenAI Agents SDK: an agent that works in its own sandbox. Run: python3 examples/openai_agents.py "what is the 100th prime?"
 
 Needs `pip install openai-agents` and OPENAI_API_KEY; without the key it shows the tools and uses one.
 """

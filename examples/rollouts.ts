@@ -1,12 +1,12 @@
-// Rollouts that fork: one prepared sandbox, many attempts from the very same state, memory included, each judged by a test.
-// Run: svc run examples/rollouts.ts [ATTEMPTS]. The policy here draws at random; put your model in its place.
+// Rollouts by forks: one prepared sandbox, many attempts from exactly the same state, including memory, each evaluated by a test.
+// Run: svc run examples/rollouts.ts [ATTEMPTS]. The policy here is a fixed list of guesses; replace it by your model.
 import { SvcClient } from "@svc/contract/client.ts";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 
 const client = new SvcClient({ baseURL: process.env["SVC_URL"] });
 const attempts = Number(process.argv[2] ?? 4);
 
-/** What a command printed; its failure is an answer, too. */
+/** Returns a command's output; a failing command is a valid result, too. */
 async function run(envd: EnvdClient, command: string): Promise<{ output: string; exitCode: number }> {
   let output = "";
   for await (const event of envd.start({ cmd: "/bin/bash", args: ["-c", command], stdin: false, timeoutMs: 60_000 })) {
@@ -16,10 +16,10 @@ async function run(envd: EnvdClient, command: string): Promise<{ output: string;
   throw new Error("the command's stream ended before the command did");
 }
 
-/** An action from a state: here a guess, in earnest a model's answer to the task. */
+/** Returns an action for a state: a guess in this example, a model's answer to the task in practice. */
 const policy = (attempt: number) => `def double(x):\n    return x ${["*", "+", "**", "//"][attempt % 4]} 2\n`;
 
-// The state that every attempt begins in is made once: repository, packages, warm processes.
+// The initial state of all attempts is created once: repository, packages, warm processes.
 const source = await client.create({ templateID: "base", timeout: 600 });
 const children: string[] = [];
 try {

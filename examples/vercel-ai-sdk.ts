@@ -1,4 +1,4 @@
-// Vercel AI SDK: a model that works in a sandbox of its own. Run: svc run examples/vercel-ai-sdk.ts "what is the 100th prime?"
+// Vercel AI SDK: a model that works in its own sandbox. Run: svc run examples/vercel-ai-sdk.ts "what is the 100th prime?"
 // Needs `npm install ai@7 @ai-sdk/mcp@2 @ai-sdk/openai@4` and OPENAI_API_KEY; without the key it shows the tools and uses one.
 import { fileURLToPath } from "node:url";
 import { createMCPClient } from "@ai-sdk/mcp";

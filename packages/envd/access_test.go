@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// node signs as the node does.
+// node signs requests as a node does.
 type node struct {
 	key   ed25519.PrivateKey
 	nonce uint64

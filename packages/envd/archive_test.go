@@ -1,6 +1,6 @@
 package main
 
-// Trees as archives: GNU tar on the other side, random trees there and back.
+// Trees as archives: GNU tar is the peer, and random trees are sent in both directions.
 
 import (
 	"bytes"
@@ -93,7 +93,7 @@ func TestAnUploadThatBreaksOffLeavesNothing(t *testing.T) {
 	}
 	archive := tarOf(t, source)
 	for _, more := range []string{"&content=true", ""} {
-		// The archive is whole, its request is not: the sender found that a file had changed.
+		// The archive is complete but the request is not: this is how a sender reports that a file changed.
 		reader, writer := io.Pipe()
 		go func() {
 			_, _ = writer.Write(archive)

@@ -1,6 +1,6 @@
 package main
 
-// Trees for the tests of archives: planted at random, packed and unpacked by GNU tar, described as text.
+// Trees for the tests of archives: created at random, packed and unpacked by GNU tar, described as text.
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tarOf gives the archive as the command line makes it.
+// tarOf returns the archive that the command line would send.
 func tarOf(t *testing.T, dir string) []byte {
 	t.Helper()
 	made := exec.Command("tar", "-c", "--format=pax", "--sparse", "--xattrs", "--xattrs-include=user.*", "-C", dir, "--", ".")
@@ -45,7 +45,7 @@ func untar(t *testing.T, archive []byte) string {
 	return dir
 }
 
-// described is a tree as text: all that a copy must keep. A file counts as sparse when it takes less than half of its size.
+// described returns a tree as text, with everything that a copy must preserve. A file counts as sparse when it uses less than half of its size.
 func described(t *testing.T, root string, withRoot bool) map[string]string {
 	t.Helper()
 	found, numbers := map[string]string{}, map[uint64]string{}
@@ -113,7 +113,7 @@ func hashOf(content []byte) uint64 {
 	return sum
 }
 
-// plant grows a random tree below dir.
+// plant creates a random tree below dir.
 func plant(t *testing.T, random *rand.Rand, dir string, takesAttributes bool) {
 	t.Helper()
 	must := func(err error) {

@@ -4,8 +4,8 @@ set -eu
 out=${1:?usage: build.sh OUT}
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 cd "$(dirname "$0")"
-# net/http's HTTP/2 is left out: every client speaks HTTP/1.1.
+# net/http's HTTP/2 is excluded, since every client speaks HTTP/1.1.
 CGO_ENABLED=0 GOWORK=off go build -trimpath -tags nethttpomithttp2 -ldflags "-s -w" -o "$out.new" .
-# In one step: a sandbox may be starting from the old one.
+# The rename is atomic, since a sandbox may be starting from the old file.
 mv -f "$out.new" "$out"
 echo "envd $("$out" -version): $out, $(wc -c <"$out") bytes"

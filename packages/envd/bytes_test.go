@@ -1,6 +1,6 @@
 package main
 
-// Commands, arguments and variables are bytes, and text that is none is never changed in silence.
+// Commands, arguments and variables are bytes, and text that is not valid is never changed silently.
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 package main
 
-// The connections that clients have open here, so that a copy of this machine can end those it inherited.
+// The open connections of clients, so that a copy of this machine can close those it inherited.
 
 import (
 	"context"
@@ -29,12 +29,12 @@ func (c *connections) remove(connection net.Conn) {
 
 type connectionKey struct{}
 
-// carry notes in a request's context which connection it came over.
+// carry stores in a request's context the connection it arrived on.
 func (c *connections) carry(ctx context.Context, connection net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, connection)
 }
 
-// endOthers closes every connection but the one that a request came over; also those that relays have taken over.
+// endOthers closes every connection except the one that a request arrived on, including those that relays have taken over.
 func (c *connections) endOthers(ctx context.Context) {
 	mine, _ := ctx.Value(connectionKey{}).(net.Conn)
 	c.mu.Lock()

@@ -1,6 +1,6 @@
 package main
 
-// A copy learns that it is one: the generation it can watch, and the hooks that its template carries.
+// A copy learns that it is a copy: by the generation file, which programs can watch, and by the hooks of its template.
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copied is an envd whose hooks and generation lie in a folder of the test's own.
+// copied starts an envd whose hooks and generation are in a temporary folder.
 func copied(t *testing.T) (*envd, *node, string) {
 	t.Helper()
 	n, key := newNode(t)

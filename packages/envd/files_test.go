@@ -1,6 +1,6 @@
 package main
 
-// Files over HTTP and RPC: what goes up comes down, whose it is, and what is refused.
+// Files over HTTP and RPC: contents survive both directions, owners are right, and bad requests are refused.
 
 import (
 	"bytes"
@@ -179,7 +179,7 @@ func TestMetadataIsReplacedByEveryUploadAndSharedWithProgramsInside(t *testing.T
 	if e.put(path, "x", nil); metadata() != nil {
 		t.Fatal(metadata())
 	}
-	// A program inside and an envd of earlier days.
+	// A program inside has set one attribute, and an earlier version of envd the others.
 	if err := errors.Join(unix.Setxattr(path, "user.e2b.stage", []byte("done"), 0), unix.Setxattr(path, "user.svc.old", []byte("1"), 0), unix.Setxattr(path, "user.svc.stage", []byte("0"), 0)); err != nil {
 		t.Fatal(err)
 	}

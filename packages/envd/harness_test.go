@@ -1,6 +1,6 @@
 package main
 
-// What the tests stand on: a real envd, built once, started on a port of its own, spoken to over sockets.
+// The base of the tests: a real envd, built once, started on its own port, used over sockets.
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// patience is far more than anything here takes; it only ends a test that would hang.
+// The time limit of every wait in the tests; it is far longer than any wait needs and only ends a test that would hang.
 const patience = 20 * time.Second
 
 var program string
@@ -46,7 +46,7 @@ type envd struct {
 	auth http.Header
 }
 
-// start runs an envd that acts for whoever runs the tests and dies with the test.
+// start runs an envd that acts for the user who runs the tests and ends with the test.
 func start(t *testing.T, flags ...string) *envd {
 	t.Helper()
 	return startIn(t, &syscall.SysProcAttr{}, flags...)
@@ -123,12 +123,12 @@ func (e *envd) ask(method, path string, body io.Reader, header http.Header) answ
 	return answer{response.StatusCode, response.Header, read}
 }
 
-// as is the header that names a user.
+// as returns the header that names a user.
 func as(name string) http.Header {
 	return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"))}}
 }
 
-// call makes a unary call and gives back the status and the JSON.
+// call makes a unary call and returns the status and the JSON.
 func (e *envd) call(method string, request any, header http.Header) (int, map[string]any) {
 	e.t.Helper()
 	body, _ := json.Marshal(request)
@@ -183,7 +183,7 @@ func envelope(message []byte) []byte {
 
 func (s *stream) close() { _ = s.body.Close() }
 
-// next gives the next message; last is true for the closing one.
+// next returns the next message; last is true for the closing one.
 func (s *stream) next() (message m, last bool) {
 	s.t.Helper()
 	timer := time.AfterFunc(patience, s.close)
@@ -202,7 +202,7 @@ func (s *stream) next() (message m, last bool) {
 	return message, head[0] == 2
 }
 
-// dig walks into nested maps; nil where nothing is.
+// dig follows keys into nested maps; it returns nil if one is missing.
 func dig(value any, path ...string) any {
 	for _, key := range path {
 		inner, _ := value.(m)
@@ -266,7 +266,7 @@ func (e *envd) run(script string) finished {
 	return e.open("process.Process/Start", shell(script), nil).rest()
 }
 
-// eventually waits for what must become true.
+// eventually waits until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

@@ -1,6 +1,6 @@
 package main
 
-// What envd was started with, and whoever is root inside could reach through /proc/1/fd: nothing of it stays open.
+// Descriptors that envd inherited, which root inside could reach through /proc/1/fd; all of them are closed.
 
 import (
 	"os"
@@ -12,8 +12,8 @@ import (
 
 const firstBeyondStandard = 3
 
-// closeInherited closes descriptors that whoever started envd left open by mistake, be it a pipe or a directory of the host.
-// Go's own are of the anonymous kind, or files of the control group that it learns its processors from.
+// closeInherited closes descriptors that the parent process left open by mistake, such as a pipe or a directory of the host. It keeps Go's own, which are
+// anonymous or belong to the control-group files from which Go reads its CPU limit.
 func closeInherited() {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -32,7 +32,7 @@ func closeInherited() {
 	}
 }
 
-// leaveOutput lets go of the file on the host that took envd's first words: it has no bound, and root inside could fill it.
+// leaveOutput closes the start-up log file on the host, which is unbounded and which root in the sandbox could fill.
 func leaveOutput() {
 	nothing, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestAsTheFirstProcessEnvdReapsOrphansAndLosesNoExitOfItsOwn(t *testing.T) {
 	needRoot(t)
 	e := startIn(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID})
 	for i := range 40 {
-		// Each leaves an orphan that ends by itself, often at the same moment as the command.
+		// Each command leaves an orphan that ends by itself, often at the same moment as the command.
 		done := e.run(fmt.Sprintf("(sleep 0.0%d & ) >/dev/null 2>&1; exit %d", i%5, i))
 		if code, _ := done.end["exitCode"].(float64); int(code) != i {
 			t.Fatalf("command %d ended with %v", i, done.end)
@@ -32,7 +32,7 @@ func TestAsTheFirstProcessEnvdReapsOrphansAndLosesNoExitOfItsOwn(t *testing.T) {
 	}
 }
 
-// childrenOf includes the ended ones that nobody waited for.
+// childrenOf includes zombies.
 func childrenOf(pid int) (children []string) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {

@@ -1,6 +1,6 @@
 package main
 
-// GET /svc/log: which processes were started, and how they ended.
+// GET /svc/log: the processes that were started, and how they ended.
 
 import (
 	"encoding/json"

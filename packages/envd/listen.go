@@ -1,6 +1,6 @@
 package main
 
-// Listening sockets, with a bound on the connections they hold together.
+// Listening sockets, with a limit on their total number of connections.
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func open(address string) (net.Listener, error) {
 	if !isUnix {
 		return net.Listen("tcp", address)
 	}
-	// A socket left by an envd that was killed; anything else at that path is not ours to remove.
+	// A killed envd may have left its socket; any other file at that path must not be removed.
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
 		_ = os.Remove(path)
 	}
@@ -89,7 +89,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	return bounded, nil
 }
 
-// Both embed the concrete connection: net/http and the relay keep sendfile, splice and half-close.
+// Both types embed the concrete connection, so that net/http and the relay can use sendfile, splice and half-close.
 type boundedTCP struct {
 	*net.TCPConn
 	free func()

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// The clients switch features on by it.
+	// Clients enable features by this version.
 	version = "0.6.13"
 
 	gcPercent      = 50
-	memoryGoal     = 48 << 20 // soft: the collector works harder above it
+	memoryGoal     = 48 << 20 // a soft limit: the collector works harder above it
 	headerBound    = 30 * time.Second
 	idleBound      = 10 * time.Minute
 	maxHeaderBytes = 64 << 10
@@ -105,7 +105,7 @@ func main() {
 	case <-stop:
 	}
 	reaper.Stop(stopBound)
-	// The streams of the ended processes say so; what is still open then (watches, relays) is cut.
+	// The streams of the ended processes report their end; other open ones (watches, relays) are cut.
 	ctx, cancel := context.WithTimeout(context.Background(), farewellBound)
 	defer cancel()
 	_ = server.Shutdown(ctx)

@@ -82,7 +82,7 @@ func TestRootsCommandsAndFilesBeginInOnePlaceUnlessTheTemplateHasAWorkdir(t *tes
 			t.Fatalf("init: %d %s", got.status, got.body)
 		}
 	}
-	settle("/usr/sbin") // daemon's home, as a template without WORKDIR has it
+	settle("/usr/sbin") // daemon's home, which is what a template without WORKDIR has
 	if root, daemon := where("root"), where("daemon"); root != "/root\n" || daemon != "/usr/sbin\n" {
 		t.Errorf("root's command ran in %q, daemon's in %q", root, daemon)
 	}

@@ -1,6 +1,6 @@
 package main
 
-// Files as the agent of the field reaches them: envd lends its rights, what it makes is the user's, and links do not borrow them.
+// Files are reached as by E2B's agent: envd lends its rights, new files belong to the user, and links are not followed with lent rights.
 
 import (
 	"encoding/json"
@@ -146,7 +146,7 @@ func TestALinkOfAUserBorrowsNoRightsAndOneOfRootsDoes(t *testing.T) {
 			t.Errorf("%s: %d %v", method, status, body)
 		}
 	}
-	// The link itself is theirs: what it leads to is not shown.
+	// The link itself is the user's, so its target is not shown.
 	if _, body := e.asNobody("Stat", m{"path": open + "/theirfile"}); dig(body, "entry", "type") != "FILE_TYPE_SYMLINK" {
 		t.Error(body)
 	}
@@ -191,7 +191,7 @@ func TestARemoveThatCannotEndWellRemovesNothing(t *testing.T) {
 			}
 		}
 		if what == "strict" {
-			// The directory is nobody's, the one above it root's: emptied it would still be there.
+			// The directory belongs to nobody and its parent to root, so it could be emptied but not removed.
 			if status, body := e.asNobody("Remove", m{"path": open}); status != 403 {
 				t.Errorf("%d %v", status, body)
 			}

@@ -35,7 +35,7 @@ func (e *envd) tunnel(port int, header http.Header, early string) (*net.TCPConn,
 	return connection.(*net.TCPConn), reader, response
 }
 
-// echo answers everything in upper case once the client has said its last word.
+// echo returns everything in upper case once the client has ended its half.
 func echo(t *testing.T, network, address string) int {
 	t.Helper()
 	listener, err := net.Listen(network, address)

@@ -1,6 +1,6 @@
 package main
 
-// A copy of a machine, and one that wakes: what was connected is no more, what ran goes on.
+// In a copy of a machine, and after a resume, connections are closed and processes keep running.
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dial opens a connection that nothing is asked over yet.
+// dial opens a connection on which no request has been sent.
 func (e *envd) dial() net.Conn {
 	e.t.Helper()
 	connection, err := net.Dial("tcp", strings.TrimPrefix(e.base, "http://"))
@@ -20,7 +20,7 @@ func (e *envd) dial() net.Conn {
 	return connection
 }
 
-// ended waits until the other side has closed.
+// ended waits until the peer has closed the connection.
 func ended(t *testing.T, connection net.Conn) bool {
 	t.Helper()
 	_ = connection.SetReadDeadline(time.Now().Add(patience))
@@ -59,7 +59,7 @@ func TestANewSandboxIDEndsEveryConnectionAndNoProcess(t *testing.T) {
 	}
 }
 
-// streamEnds reads until the stream is at an end, which it must not tell of itself.
+// streamEnds reads until the connection ends, which must happen without an end message.
 func streamEnds(s *stream) bool {
 	over := make(chan bool, 1)
 	go func() {

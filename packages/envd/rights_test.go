@@ -1,6 +1,6 @@
 package main
 
-// Whoever owns a directory may swap anything in it at any moment; envd must not be led past the user's rights.
+// The owner of a directory may replace anything in it at any moment; envd must never exceed the user's rights because of that.
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 
 const racing = 3 * time.Second
 
-// arena: a directory of nobody's beside one that only root may enter.
+// arena creates a directory of nobody's next to one that only root may enter.
 func arena(t *testing.T) (open, closed string) {
 	t.Helper()
 	needRoot(t)
@@ -97,7 +97,7 @@ func race(t *testing.T, e *envd) {
 	open, closed := arena(t)
 	var over atomic.Bool
 	var everyone sync.WaitGroup
-	// The swap: one moment the user's own directory, the next a link to root's.
+	// The name alternates between the user's own directory and a link to root's.
 	swapped := open + "/swapped"
 	everyone.Go(func() {
 		for i := 0; !over.Load(); i++ {
@@ -133,7 +133,7 @@ func race(t *testing.T, e *envd) {
 		}
 	}
 	attack(func() answer {
-		// Not ask: a file that is overwritten meanwhile may end before its announced length.
+		// ask is not used, since a file that is overwritten meanwhile may end before its announced length.
 		response, err := http.Get(e.base + asNobody(swapped+"/f"))
 		if err != nil {
 			return answer{}

@@ -1,17 +1,17 @@
 package main
 
-// Threads kept in reserve: where the sandbox may have no further ones, Go would end the program for want of a thread.
+// Reserves threads: if the sandbox has reached its limit, Go would end the program when it cannot create a thread.
 
 import (
 	"runtime"
 	"sync"
 )
 
-// reservedThreads is more than the system calls of envd that block at one time; file operations of many clients may add some.
+// reservedThreads is more than the number of envd's system calls that block at the same time; file operations of many clients may need more.
 const reservedThreads = 16
 
-// reserveThreads makes the threads now; the runtime keeps idle ones for good. It goes before the first program of a stranger, which
-// may use up a sandbox's threads within milliseconds; a sandbox that runs none needs no reserve, which is a megabyte.
+// reserveThreads creates the threads now; the runtime keeps idle ones. It must run before the first program of a client, which may use up a sandbox's threads
+// within milliseconds; a sandbox that runs no programs does not need the reserve, which costs a megabyte.
 func reserveThreads() {
 	var held, left sync.WaitGroup
 	held.Add(reservedThreads)

@@ -1,6 +1,6 @@
 package main
 
-// Directories: listing, making, moving and removing, and links on the way.
+// Directories: listing, making, moving and removing, and links in paths.
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 package main
 
-// Watches, streamed and polled, below new and moved directories as well.
+// Watches, streamed and polled, also below new and moved directories.
 
 import (
 	"fmt"
@@ -124,7 +124,7 @@ func TestEndedWatchesGiveTheirPlaceBack(t *testing.T) {
 		message, last := s.next()
 		s.close()
 		if last {
-			// The places of closed streams come back a moment later.
+			// The slots of closed streams are released a moment later.
 			if dig(message, "error", "code") != "resource_exhausted" {
 				t.Fatal(message)
 			}

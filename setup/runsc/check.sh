@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says which of our changes fit a release of runsc: check.sh [VERSION]; without one the pinned release. Then formats and vets what they touch.
+# Reports which of our patches apply to a release of runsc: check.sh [VERSION]; default: the pinned release. Then formats and vets the touched files.
 set -euo pipefail
 SVC_ROOT=$(cd -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 source "$SVC_ROOT/setup/paths.sh"
@@ -15,7 +15,7 @@ unformatted() { (cd "$work/source" && gofmt -l $(find . -path ./vendor -prune -o
 unformatted >"$work/before"
 failed=0 touched=()
 for each in "$SVC_ROOT"/setup/runsc/patches/*.patch; do
-  # The rest of a series may fit without a part that does not: all that need work are named at once.
+  # The later patches may apply without one that does not, so that one run names all that need work.
   if apply_patch "$each" "$work/source" >"$work/says"; then echo "${each##*/}: applies"; else cat "$work/says"; failed=1; fi
   while read -r _ path; do touched+=("${path#b/}"); done < <(grep '^+++ ' "$each")
 done
@@ -23,10 +23,10 @@ done
 
 tune_files "$work/source"
 while read -r path; do touched+=("${path#./}"); done < <(cd "$SVC_ROOT/setup/runsc/files" && find . -name '*.go')
-# Some of the release's own files are not formatted either.
+# Some of the release's own files are not formatted, either.
 ours=$(unformatted | comm -13 "$work/before" -)
 [[ -z $ours ]] || { echo "gofmt would change: "$ours; exit 1; }
 cd "$work/source"
-# The first is how runsc itself is written, the second how it meets the host's memory.
+# runsc's own code uses unkeyed composite literals, and its access to the host's memory needs unsafe pointers.
 go vet -composites=false -unsafeptr=false $(printf './%s\n' "${touched[@]%/*}" | sort -u)
 echo "all apply, and gofmt and go vet find nothing"

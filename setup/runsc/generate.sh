@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the seccomp programs anew: generate.sh [ARCHITECTURE…] [--into FOLDER]; needed when runsc's version or a filter in patches/ changes.
+# Regenerates the seccomp programs: generate.sh [ARCHITECTURE…] [--into FOLDER]; needed when runsc's version or a filter in patches/ changes.
 set -euo pipefail
 SVC_ROOT=$(cd -- "${BASH_SOURCE[0]%/*}/../.." && pwd -P)
 source "$SVC_ROOT/setup/paths.sh"

@@ -1,4 +1,4 @@
-// Which server a command talks to, and with which key: saved credentials, then variables, then this machine's own node.
+// Decides which server a command uses, and with which key: saved credentials, then variables, then this machine's own node.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { DEFAULT_BASE_URL, SvcClient } from "@svc/contract/client.ts";
@@ -10,7 +10,7 @@ import { isLoopback, isNodeAt, runningNode } from "./own-node.ts";
 import { readUpState } from "./up-state.ts";
 
 const WITHHELD_ADVICE = "start the node with ./svc up, or name a server and its key with svc auth, or in SVC_URL and SDK_API_KEY";
-/** The client's own name, and that of the servers, which a shell often has already. */
+/** The client's own variable, and that of the servers, which is often set in a shell already. */
 export const KEY_VARIABLES = ["SDK_API_KEY", "SVC_API_KEY"] as const;
 
 export type AccessOptions = { readonly url?: string };
@@ -18,11 +18,11 @@ export type Access = {
   readonly url: string;
   readonly apiKey: string | undefined;
   readonly keyFrom: string;
-  /** Why this machine's own key is not sent there. */
+  /** The reason why this machine's own key is not sent to that server. */
   readonly withheld?: string;
 };
 
-/** Runs `use` with a client; refusals then say which server and which key they speak of. */
+/** Runs `use` with a client; authentication errors then name the server and the key that were used. */
 export async function withClient<T>(options: AccessOptions, use: (client: SvcClient) => Promise<T>): Promise<T> {
   const access = await findAccess(options);
   const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey, onMissingNodes: warnOnce() });
@@ -37,7 +37,7 @@ export async function withClient<T>(options: AccessOptions, use: (client: SvcCli
   }
 }
 
-/** One line on stderr, however many pages a list has. */
+/** Warns once on stderr, even if a list has many pages. */
 function warnOnce(): (nodes: readonly string[]) => void {
   let named = "";
   return (nodes) => {
@@ -51,11 +51,11 @@ function warnOnce(): (nodes: readonly string[]) => void {
 export async function findAccess({ url }: AccessOptions, env: NodeJS.ProcessEnv = process.env): Promise<Access> {
   const wanted = url === undefined ? undefined : validURL(url, "--url");
   const saved = await readCredentials();
-  // A key goes only to the server it was saved with.
+  // A saved key is sent only to the server it was saved with.
   if (saved !== undefined && (wanted === undefined || wanted === saved.url)) return { url: saved.url, apiKey: saved.apiKey, keyFrom: credentialsPath(env) };
   const fromEnv = env["SVC_URL"] ? validURL(env["SVC_URL"], "SVC_URL") : undefined;
   const variable = KEY_VARIABLES.find((name) => env[name]);
-  // The key of the E2B SDKs may be that of a hosted service: it goes to the server that its own variable names, and to no other.
+  // The key of the E2B SDKs may belong to a hosted service, so it is sent only to the server that E2B_API_URL names.
   const sdkKey = env["E2B_API_KEY"] || undefined;
   const ofSDKs = sdkKey !== undefined && env["E2B_API_URL"] ? validURL(env["E2B_API_URL"], "E2B_API_URL") : undefined;
   const home = homeDirectory(env);
@@ -69,7 +69,7 @@ export async function findAccess({ url }: AccessOptions, env: NodeJS.ProcessEnv 
   return { ...own, withheld: `${own.withheld === undefined ? "" : `${own.withheld}; `}E2B_API_KEY is sent to the server in E2B_API_URL alone: ${where}` };
 }
 
-/** This machine's own key goes to its own node alone, never to whoever else holds the port. */
+/** This machine's own key is sent only to its own node, never to another process that listens on the port. */
 function ownAccess(server: string, home: string, env: NodeJS.ProcessEnv): Access {
   const none = { url: server, apiKey: undefined, keyFrom: "" };
   const key = localKey(env, home);
@@ -86,26 +86,26 @@ function validURL(text: string, where: string): string {
   return checked.url;
 }
 
-/** Where the node of this machine is, else where `svc up` had it, else the default. */
+/** The URL of this machine's running node, else the one that `svc up` recorded, else the default. */
 function localURL(home: string): string {
   return runningNode(home)?.url ?? readUpState(home)?.servers.find(({ name }) => name === "node" || name === "gateway")?.url ?? DEFAULT_BASE_URL;
 }
 
-/** The key as a node of this machine finds it: same sources, same order; undefined where none may be read. */
+/** Finds the key as a node of this machine does, from the same sources in the same order; undefined if none is readable. */
 export function localKey(env: NodeJS.ProcessEnv = process.env, home = homeDirectory(env)): { apiKey: string; from: string } | undefined {
   if (env["SVC_API_KEY"]) return { apiKey: env["SVC_API_KEY"], from: "SVC_API_KEY" };
   for (const path of ["/run/secrets/api-key", join(home, "secrets", "api-key")]) {
     try {
       return { apiKey: readFileSync(path, "utf8").trim(), from: path };
     } catch {
-      // absent, or not ours to read
+      // The file is absent or not readable by this user.
     }
   }
   return undefined;
 }
 
 function explain(error: unknown, { url, keyFrom, withheld }: Access): unknown {
-  // Those with a sandboxID come from inside a sandbox and speak for themselves.
+  // Failures with a sandboxID come from inside a sandbox, so the server and the key are not their cause.
   if (!(error instanceof Failure) || error.details["sandboxID"] !== undefined) return error;
   if (error.name === "SERVER_UNREACHABLE" && error.details["outcome"] === undefined) {
     const reason = /\(([^()]*)\)/.exec(error.message)?.[1] ?? error.message;

@@ -1,9 +1,9 @@
-// The archive of a tree out of a sandbox, checked entry by entry on its way to tar: the sandbox may be hostile.
+// Checks the archive of a tree from a sandbox, entry by entry, before tar reads it: the sandbox may be hostile.
 //
-//	source ──▶ records and header of an entry: checked, shown to `keep` ──▶ passed on as they are, with the content, or dropped
+//	source ──▶ records and header of an entry: checked, passed to `keep` ──▶ forwarded unchanged, with the content, or dropped
 //
-// What passes has a name below the root, in a directory that came before; no name comes twice, so nothing is written
-// through a link. Links themselves are judged by `keep`.
+// An accepted entry has a name below the root, in a directory that came before it, and no name occurs twice, so nothing is written through a link. `keep`
+// decides about the links themselves.
 import { posix } from "node:path";
 import { textOfBytes } from "@svc/contract/byte-text.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -14,24 +14,24 @@ export type ArchiveEntry = {
   readonly path: string;
   readonly target: string;
   readonly mode: number;
-  /** A plan has the size without the content. */
+  /** A plan has the sizes without the contents. */
   readonly sizeBytes: number;
 };
 
 const BLOCK = 512;
-/** Names, a target and attributes of one entry. */
+/** The limit for the names, the target and the attributes of one entry. */
 const MAX_RECORDS_BYTES = 16 * 1024 * 1024;
 const kinds: Readonly<Record<string, ArchiveEntry["kind"]>> = { "0": "file", "1": "hard link", "2": "link", "5": "directory", "6": "special" };
 const KNOWN_RECORD = /^(path|linkpath|mtime|size|SVC\.size|GNU\.sparse\.(major|minor|name|realsize)|SCHILY\.xattr\.user\..*)$/s;
 
-/** The archive's bytes without the entries that `keep` refuses. */
+/** Yields the archive's bytes without the entries that `keep` refuses. */
 export async function* checkedArchive(source: AsyncIterable<Buffer>, keep: (entry: ArchiveEntry) => boolean): AsyncGenerator<Buffer> {
   const blocks = new Blocks(source);
   try {
     yield* checkedEntries(blocks, keep);
     yield Buffer.alloc(2 * BLOCK);
   } finally {
-    // An answer that nobody reads to its end keeps its connection open.
+    // A response that is not read to its end keeps its connection open.
     await blocks.close();
   }
 }
@@ -88,7 +88,7 @@ function pathOf(name: string, kind: ArchiveEntry["kind"], seen: ReadonlyMap<stri
   return path;
 }
 
-/** "LENGTH key=value\n" */
+/** Parses records of the form "LENGTH key=value\n". */
 function recordsOf(body: Buffer): Map<string, Buffer> {
   const records = new Map<string, Buffer>();
   for (let at = 0; at < body.length; ) {
@@ -123,7 +123,7 @@ function padded(size: number): number {
   return Math.ceil(size / BLOCK) * BLOCK;
 }
 
-/** A stream read in pieces of a known size, or passed on without a copy. */
+/** Reads a stream in pieces of a known size, or forwards it without a copy. */
 class Blocks {
   readonly #source: AsyncIterator<Buffer>;
   #rest: Buffer = Buffer.alloc(0);

@@ -8,8 +8,8 @@ import { type Credentials, checkKey, checkURL, credentialsPath, saveCredentials 
 
 type Options = { check: boolean; show?: true; export?: true };
 
-export async function auth(words: readonly string[], { check, show, export: isExport }: Options): Promise<number> {
-  if (words.length > 0)
+export async function auth(args: readonly string[], { check, show, export: isExport }: Options): Promise<number> {
+  if (args.length > 0)
     throw new UsageError(
       "auth takes no URL and no key as words, since other users of this machine see command lines: run svc auth and enter them, or pipe two lines: printf '%s\\n' URL \"$KEY\" | svc auth",
     );
@@ -27,7 +27,7 @@ export async function auth(words: readonly string[], { check, show, export: isEx
   return 0;
 }
 
-/** Undefined when the user broke off. The specification: Enter accepts the local URL; the key's input is hidden. */
+/** Returns undefined when the user cancelled. The specification: Enter accepts the local URL; the key's input is hidden. */
 async function ask(): Promise<Credentials | undefined> {
   const { isCancel, password, text } = await import("@clack/prompts");
   const url = await text({
@@ -81,7 +81,7 @@ async function tryCredentials({ url, apiKey }: Credentials): Promise<void> {
   }
 }
 
-/** For `eval` in a shell: where the E2B SDKs, and curl, find the server. */
+/** Prints variables for `eval` in a shell, with which the E2B SDKs and curl find the server. */
 async function exportAccess(): Promise<number> {
   const { url, apiKey, withheld } = await findAccess({});
   if (apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${url}: ${withheld ?? "run svc auth, or set SDK_API_KEY"}`);

@@ -1,4 +1,4 @@
-// What a build's log says about its steps: which there are, how long each took, which came from the cache.
+// Extracts a build's steps from its log: their names, how long each took, and which came from the cache.
 
 import { duration, plain } from "@svc/contract/table.ts";
 import type { BuildLogEntry } from "@svc/contract/template-build.ts";
@@ -7,9 +7,9 @@ export type Step = {
   readonly title: string;
   readonly isCached: boolean;
   readonly startedAtMs: number;
-  /** Undefined: under way. */
+  /** Undefined while the step is running. */
   endedAtMs: number | undefined;
-  /** The newest of what it said. */
+  /** The newest lines of its output. */
   readonly output: string[];
 };
 
@@ -18,7 +18,7 @@ const CACHED = / \(cached\)$/;
 const TITLE = /^\[\d+\/\d+\] /;
 const NAMES: Readonly<Record<string, string>> = { base: "base image", finalize: "start and ready commands" };
 
-/** Steps in the order they came; each entry of the log goes in once. */
+/** Collects the steps in the order of the log; each entry must be added once. */
 export class Steps {
   readonly all: Step[] = [];
   #name: string | undefined;
@@ -44,7 +44,7 @@ export class Steps {
   }
 }
 
-/** One entry where no terminal is: what a step says is set in below its title. */
+/** Formats one entry for a non-terminal: a step's output is indented below its title. */
 export function lineOf({ message }: BuildLogEntry): string {
   return TITLE.test(message) ? plain(message) : `  ${plain(message.replaceAll("\t", "    ").trimEnd())}`;
 }

@@ -7,7 +7,7 @@ import { LiveLines } from "./live-lines.ts";
 
 export type BuildView = {
   add(entry: BuildLogEntry): void;
-  /** The build has ended; what a failed step said stays. */
+  /** The build has ended; the output of a failed step stays on the screen. */
   close(isReady: boolean): void;
 };
 
@@ -24,7 +24,7 @@ export function openBuildView(quiet: boolean): BuildView {
   let settled = 0;
   const draw = () => {
     const nowMs = Date.now();
-    // Steps that are over scroll away for good; only what still changes is redrawn.
+    // Finished steps scroll up and are not drawn again; only running steps are redrawn.
     while (settled < steps.all.length && steps.all[settled]?.endedAtMs !== undefined) {
       const step = steps.all[settled++];
       if (step !== undefined) lines.settle([titleOf(step, nowMs, "done")]);

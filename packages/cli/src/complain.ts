@@ -1,4 +1,4 @@
-// How a command ends badly: one line on stderr, and an exit code.
+// Reports a command's failure: one line on stderr, and an exit code.
 import { writeSync } from "node:fs";
 import { styleText } from "node:util";
 import { shownText } from "@svc/contract/byte-text.ts";
@@ -7,15 +7,15 @@ import { Failure } from "@svc/contract/failures.ts";
 export const EXIT_FAILURE = 1;
 export const EXIT_USAGE = 2;
 
-/** A command line that cannot be carried out as written. */
+/** A command line that cannot be executed as written. */
 export class UsageError extends Error {}
 
-/** A failure that a command foresees: its message says all, and needs no stack. */
+/** An expected failure of a command: its message is complete, so no stack is printed. */
 export class ForeseenError extends Error {
   readonly code = "FORESEEN";
 }
 
-/** Writes the line and gives the exit code. SVC_DEBUG=1 adds the stack. */
+/** Prints the error and returns the exit code. SVC_DEBUG=1 adds the stack. */
 export function complain(error: unknown): number {
   if (error instanceof UsageError) return say(error.message, EXIT_USAGE);
   if (error instanceof Failure) {
@@ -26,7 +26,7 @@ export function complain(error: unknown): number {
   }
   const message = error instanceof Error ? error.message : String(error);
   const code = say(message, EXIT_FAILURE);
-  // Not foreseen: the stack is what a report needs.
+  // An unexpected error prints its stack, which a bug report needs.
   const isPlain = error instanceof Error && "code" in error;
   if (process.env["SVC_DEBUG"] === "1" || (!isPlain && error instanceof Error)) process.stderr.write(`${(error as Error).stack}\n`);
   return code;
@@ -37,17 +37,17 @@ function say(message: string, code: number): number {
   return code;
 }
 
-/** Bytes of a damaged file that a message quotes must not command the terminal. */
+/** A message may quote bytes of a damaged file, which must not send control characters to the terminal. */
 function printable(text: string): string {
   return shownText(text.replace(/[^\P{Cc}\n\t]/gu, "?"));
 }
 
-/** A remark for people: on stderr, so that stdout holds only what was asked for. */
+/** Prints a remark on stderr, so that stdout contains only the command's output. */
 export function remark(text: string): void {
   try {
     writeSync(process.stderr.fd, `${printable(text)}\n`);
   } catch (error) {
-    // A log on a full disk: what was being done matters more than that it is told. Through the stream it would end the process.
+    // stderr may be a log on a full disk. The command is more important than the remark; writing to the stream instead would end the process.
     if ((error as NodeJS.ErrnoException).code === "EAGAIN") process.stderr.write(`${printable(text)}\n`);
   }
 }

@@ -1,9 +1,9 @@
-// The kinds of ids that a shell completes, and which argument of which verb takes which.
+// The kinds of ids that shells complete, and which arguments of which verbs take them.
 
 export const idKinds = ["sandboxes", "templates", "snapshots", "nodes"] as const;
 export type IDKind = (typeof idKinds)[number];
 
-/** By the verb's words and the name of its argument. */
+/** Returns the kinds for a verb, given by its words, and the name of its argument. */
 export function idKindsOf(words: string, argument: string): readonly IDKind[] {
   if (words.startsWith("nodes ")) return argument === "id" ? ["nodes"] : [];
   if (words.startsWith("snapshot ") && (argument === "name" || argument === "names") && words !== "snapshot create") return ["snapshots"];

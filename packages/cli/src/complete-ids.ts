@@ -1,10 +1,10 @@
-// What a shell offers where a verb takes an id: those that the server knows now; nothing where it does not answer soon.
+// Completes ids in a shell: those that the server knows now, or none if it does not answer in time.
 import { SvcClient } from "@svc/contract/client.ts";
 import { findAccess } from "./access.ts";
 import type { IDKind } from "./complete-ids-kinds.ts";
 import { collect } from "./for-each.ts";
 
-/** A person waits with a finger on the key. */
+/** Completion must be fast, since a person is waiting for it. */
 const BOUND_MS = 3000;
 const MAX_OFFERED = 200;
 
@@ -16,9 +16,9 @@ const idsOf: Readonly<Record<IDKind, (client: SvcClient) => Promise<string[]>>> 
 };
 
 export async function completeIDs(kinds: readonly IDKind[]): Promise<number> {
-  // A shell that completes has no place for an error; the command itself says it.
+  // A shell has no way to show an error during completion; running the command will report it.
   const ids = await Promise.race([found(kinds).catch(() => []), new Promise<string[]>((resolve) => setTimeout(() => resolve([]), BOUND_MS).unref())]);
-  // A name that a stranger gave must not be read as anything else by the shell.
+  // Names are chosen by others, so only those without special characters are given to the shell.
   for (const id of ids.filter((each) => /^[\w.:-]+$/.test(each)).slice(0, MAX_OFFERED)) process.stdout.write(`${id}\n`);
   return 0;
 }

@@ -1,4 +1,4 @@
-// `svc completion` and `svc man`: what a shell completes and a manual says, from the verbs themselves.
+// `svc completion` and `svc man`: completion scripts and the manual, generated from the verbs themselves.
 import { inCapitals } from "@svc/contract/help.ts";
 import type { Command, Option } from "commander";
 import { type IDKind, idKindsOf } from "./complete-ids-kinds.ts";
@@ -7,12 +7,12 @@ import { programsHere } from "./programs.ts";
 export const shells = ["bash", "zsh", "fish"] as const;
 export type Shell = (typeof shells)[number];
 
-/** Every line of words that names a verb, with what may follow it. */
+/** A verb, named by its words, with the words that may follow it. */
 type Entry = {
   readonly words: string;
   readonly verbs: readonly (readonly [name: string, summary: string])[];
   readonly options: readonly Option[];
-  /** What its arguments name, in order; one that is repeated stands for all that follow. */
+  /** The kinds of ids that its arguments take, in order; a repeated one applies to all that follow. */
   readonly ids: readonly (readonly [kinds: readonly IDKind[], isRepeated: boolean])[];
 };
 
@@ -40,7 +40,7 @@ function entriesOf(program: Command): Entry[] {
   return entries;
 }
 
-/** commander keeps it without a name of its own. */
+/** commander has no public name for this member. */
 const shownOf = (command: Command) => command.commands.filter((each) => !(each as { _hidden?: boolean })._hidden);
 
 const namesOf = (option: Option) => [option.short, option.long].filter((name) => name !== undefined && name !== null);
@@ -114,7 +114,7 @@ function fishScript(entries: readonly Entry[]): string {
   return `# svc completion for fish: svc completion fish | source\n${lines.join("\n")}\n`;
 }
 
-/** A page for man(1), section 1. */
+/** Renders a page of section 1 for man(1). */
 export function manPage(program: Command, version: string): string {
   const roff = (text: string) =>
     text

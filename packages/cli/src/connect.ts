@@ -1,4 +1,4 @@
-// `svc connect`: a terminal in a sandbox, new or the one that was left open.
+// `svc connect`: a terminal in a sandbox, new or detached earlier.
 import type { SandboxAccess, SvcClient } from "@svc/contract/client.ts";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -22,7 +22,7 @@ export function connect(sandboxID: string, { url, new: isNew, session, user, det
 
 type Session = { session: string; detachKey: string; user?: string | undefined; isNew?: boolean };
 
-/** Opens the named shell, or returns to it, and stays until it ends or is left. */
+/** Opens the named shell, or attaches to it, until it ends or the user detaches. */
 export async function openSession(client: SvcClient, sandbox: SandboxAccess, options: Session): Promise<TerminalEnd> {
   const { user, detachKey } = options;
   if (!/^[A-Za-z0-9._-]{1,64}$/.test(options.session))
@@ -51,7 +51,7 @@ export async function openSession(client: SvcClient, sandbox: SandboxAccess, opt
   }
 }
 
-/** bash as a login shell; where the image has none, sh. */
+/** Starts bash as a login shell, or sh if the image has no bash. */
 async function* startShell(envd: EnvdClient, tag: string, user: string | undefined): AsyncGenerator<ProcessEvent> {
   const terminal = { envs: terminalEnvironment(), pty: terminalSize(), tag, user };
   let hasStarted = false;

@@ -13,7 +13,7 @@ export function credentialsPath(env: NodeJS.ProcessEnv = process.env): string {
   return join(base?.startsWith("/") ? base : join(homedir(), ".config"), "svc", "credentials");
 }
 
-/** Undefined where nothing was saved. */
+/** Returns undefined if no credentials are saved. */
 export async function readCredentials(path = credentialsPath()): Promise<Credentials | undefined> {
   let text: string;
   try {
@@ -34,7 +34,7 @@ export async function readCredentials(path = credentialsPath()): Promise<Credent
   return { url, apiKey: api_key };
 }
 
-/** Atomically: a reader, or a crash, sees the old file or the new one. */
+/** Saves atomically: a reader, or a crash, sees the old file or the new one. */
 export async function saveCredentials(credentials: Credentials, path = credentialsPath()): Promise<void> {
   const { stringify } = await import("smol-toml");
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
@@ -47,7 +47,7 @@ export async function saveCredentials(credentials: Credentials, path = credentia
   }
 }
 
-/** The URL without trailing slashes; `undefined` with what is wrong about it. */
+/** Returns the URL without trailing slashes, or the reason why it is not valid. */
 export function checkURL(text: string): { url: string } | { wrong: string } {
   let url: URL;
   try {

@@ -23,7 +23,7 @@ export async function allSandboxes(client: SvcClient): Promise<string[]> {
   return (await collect(client.list())).map(({ sandboxID }) => sandboxID);
 }
 
-/** Deletes them; how many are gone. */
+/** Deletes the sandboxes and returns how many are gone. */
 export function removeAll(client: SvcClient, ids: readonly string[], removed: (id: string) => void): Promise<number> {
   return forEach(ids, async (id) => {
     await client.delete(id);

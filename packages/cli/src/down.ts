@@ -1,4 +1,4 @@
-// `svc down`: stops what `svc up` runs; sandboxes go on and are taken over by the next `svc up`.
+// `svc down`: stops the servers of `svc up`; sandboxes keep running, and the next `svc up` takes them over.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { SvcClient } from "@svc/contract/client.ts";
@@ -15,16 +15,16 @@ import { endProcess, isAlive, type ProcessName, readUpState, removeUpState } fro
 
 type Options = { home?: string; sandboxes?: true };
 
-/** Above the servers' own ten seconds. */
+/** Longer than the ten seconds in which the servers stop by themselves. */
 const STOP_BOUND_MS = 14_000;
-/** A server that does not answer is stopped all the same. */
+/** A server that does not answer in this time is stopped without a count of its sandboxes. */
 const COUNT_TIMEOUT_MS = 10_000;
 
 export async function down(options: Options): Promise<number> {
   const home = chosenHome(options.home);
   const state = readUpState(home);
   const holder = await lockHolder(home);
-  // Where `up` itself was killed, its servers may live on without it.
+  // If `up` itself was killed, its servers may still be running.
   const left = [...(state?.servers ?? []), ...(state?.starting ?? [])].filter(isAlive);
   const targets: ProcessName[] = holder !== undefined ? [holder] : state !== undefined && isAlive(state) ? [state] : left;
   if (targets.length === 0) {
@@ -58,7 +58,7 @@ export async function down(options: Options): Promise<number> {
   return options.sandboxes === true ? EXIT_FAILURE : 0;
 }
 
-/** Sandboxes whose records the node could not read: no list of it names them. */
+/** Returns the sandboxes whose records the node could not read, since they are missing from its list. */
 function quarantined(home: string): string[] {
   try {
     const entries = JSON.parse(readFileSync(join(home, "quarantine.json"), "utf8")) as { kind: string; name: string }[];
@@ -87,7 +87,7 @@ function clientOf(home: string, timeoutMs?: number): SvcClient | undefined {
     : new SvcClient({ baseURL: node.address, apiKey: key.apiKey, ...(timeoutMs === undefined ? {} : { timeoutMs }) });
 }
 
-/** Undefined where they cannot be listed: that must not keep a server from being stopped. */
+/** Returns undefined if they cannot be listed, since that must not prevent a server from being stopped. */
 async function sandboxesOf(client: SvcClient | undefined): Promise<ListedSandbox[] | undefined> {
   try {
     return client === undefined ? undefined : await collect(client.list());

@@ -1,4 +1,4 @@
-// `svc download`: a file or a directory out of a sandbox; it arrives in a folder of its own here, then takes its place whole.
+// `svc download`: copies a file or a directory from a sandbox into a staging folder here, then renames it into place as a whole.
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -49,13 +49,13 @@ async function downloadPath(envd: EnvdClient, remote: string, local: string | un
     fail("FILE_NOT_FOUND", `nothing copied: there is no directory ${shownText(parent)} here; create it first (mkdir -p), or check the path`);
   const { files, bytes } = sizesOf(plan);
   const progress = openProgress(`download to ${shownText(target)}`, bytes, files, options.quiet === true);
-  // Beside the target, or in it where it is a directory: renames must stay on one file system.
+  // The staging folder is next to the target, or in it if that is a directory: renames must stay on one file system.
   const stage = join(standingLocal(target) === "directory" ? target : parent, `.svc-copy-${randomBytes(6).toString("hex")}`);
   mkdirSync(bytesOfText(stage), { mode: 0o700 });
   const arrived = openPlan();
   try {
     await receive(envd, path, stage, arrived, options, request, progress, bytes);
-    // Looked at again: the copy may have taken an hour.
+    // Conflicts are checked again, since the download may have taken an hour.
     settleConflicts(conflictsWith(arrived, target, force), force);
     placeTree(arrived, stage, target, force);
     progress.close(true);
@@ -80,7 +80,7 @@ async function receive(
   let counted = 0;
   const archive = checkedArchive(body as AsyncIterable<Buffer>, (entry) => {
     const isKept = adds(arrived, entry, path, options);
-    // The sandbox goes on while it is copied: what was fit when the copy was planned may not be so now.
+    // The sandbox keeps running during the copy, so an entry that was acceptable in the plan may no longer be.
     if (arrived.refused.length > 0) settleRefused(arrived);
     return isKept;
   });
@@ -95,7 +95,7 @@ async function receive(
   try {
     await pipeline(Readable.from(passing(), { objectMode: false, highWaterMark: 1024 * 1024 }), tar.stdin, { signal: request.signal });
   } catch (error) {
-    // A full disk ends tar, which then reads no more: its own words say so.
+    // On a full disk tar ends and stops reading; its own message says why.
     if ((error as NodeJS.ErrnoException).code === "EPIPE") await tar.ended();
     tar.stdin.destroy();
     await tar.ended().catch(() => {});
@@ -124,18 +124,18 @@ async function downloadToStdout(envd: EnvdClient, remote: string, request: Reque
   for await (const chunk of body as AsyncIterable<Buffer>) await write(process.stdout, chunk);
 }
 
-/** One level: a path that was mistyped must not become a tree of directories. */
+/** Creates one level only: a mistyped path must not become a tree of directories. */
 function makeDirectory(path: string): void {
   try {
     mkdirSync(bytesOfText(path));
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    // ENOENT: the caller names the missing parent.
+    // ENOENT: the caller reports the missing parent.
     if (code !== "ENOENT" && code !== "EEXIST") throw error;
   }
 }
 
-/** As cp decides: into a directory (also through a link to one) under the source's name, else to the path itself. */
+/** Follows the rules of cp: into a directory (also through a link to one) under the source's name, else to the path itself. */
 function targetOf(remote: string, path: string, local: string | undefined): string {
   const name = basename(path);
   if (/(^|\/)\.$/.test(remote)) return local === undefined ? "." : isDirectory(local) ? realPath(local) : local;

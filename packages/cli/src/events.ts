@@ -1,4 +1,4 @@
-// `svc events`: what happened to sandboxes, snapshots and templates, and what happens now.
+// `svc events`: past and current events of sandboxes, snapshots and templates.
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
 import { type OutputFormat, outputFormat, plain, printJSONLine } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
@@ -14,12 +14,12 @@ export function events({ follow, since, type, sandbox, output, ...access }: Opti
     const line = oneRemark();
     const stream = client.events({
       follow: follow === true,
-      // Without -f all that is kept; with it what comes, unless told where to begin.
+      // Without -f the default is all stored events; with it only new ones.
       ...(since === undefined ? (follow === true ? {} : { since: "0" }) : { since }),
       ...(types === undefined ? {} : { types }),
       ...(sandbox === undefined ? {} : { sandboxID: sandbox }),
       onReconnect: line.broken,
-      // Who asks for all that is kept knows that there was more before.
+      // With --since 0 the caller expects that older events are missing.
       onGap: ({ asked, oldest }) => asked > 0 && remark(`svc: events after ${asked} and before ${oldest} are not kept any more`),
     });
     const isText = outputFormat(output) === "table";
@@ -32,7 +32,7 @@ export function events({ follow, since, type, sandbox, output, ...access }: Opti
   });
 }
 
-/** `sandbox` stands for all that begin with `sandbox.`, `ended` for sandbox.ended. */
+/** `sandbox` matches all types that begin with `sandbox.`, `ended` matches sandbox.ended. */
 async function known(asked: readonly string[]): Promise<LifecycleEvent["type"][]> {
   const { lifecycleEvents } = await import("@svc/contract/observe.ts");
   return asked.flatMap((word) => {

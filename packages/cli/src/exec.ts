@@ -1,4 +1,4 @@
-// `svc exec`: runs one command in a sandbox: its streams, signals and exit code are this process's.
+// `svc exec`: runs one command in a sandbox and connects its streams, signals and exit code to this process.
 import { PassThrough } from "node:stream";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { Failure } from "@svc/contract/failures.ts";
@@ -20,7 +20,7 @@ type Options = AccessOptions & {
   timeout?: number;
 };
 
-/** Of stdin waiting here, and of one request. */
+/** The limit for stdin that is buffered here, and for one request. */
 const MAX_INPUT_BYTES = 512 * 1024;
 const EXIT_TIMED_OUT = 124;
 const EXIT_NOT_EXECUTABLE = 126;
@@ -65,7 +65,7 @@ async function runPiped(envd: EnvdClient, events: AsyncGenerator<ProcessEvent>, 
     throw new Failure("SERVER_UNREACHABLE", "the command's stream ended before the command did");
   } catch (error) {
     if (!(error instanceof UnwrittenError)) throw error;
-    // As in a pipe of one machine: who writes where nobody reads is ended.
+    // As with a local pipe, a command that writes after its reader is gone is ended.
     if (pid !== undefined) await envd.sendSignal({ pid }, "SIGTERM", { user }).catch(() => {});
     return EXIT_BROKEN_PIPE;
   } finally {
@@ -75,22 +75,22 @@ async function runPiped(envd: EnvdClient, events: AsyncGenerator<ProcessEvent>, 
   }
 }
 
-/** Sends stdin piece by piece, each answered before the next, so that nothing piles up here when the command does not read. */
+/** Sends stdin in chunks and waits for each answer before the next, so that nothing accumulates here if the command does not read. */
 async function pumpInput(envd: EnvdClient, pid: number, user: string | undefined, signal: AbortSignal): Promise<void> {
   try {
-    // What gathers while one request is under way goes with the next: reads of this stream take all it holds.
+    // The input that arrives during one request goes into the next one: a read of this stream returns all that is buffered.
     const gathered = process.stdin.pipe(new PassThrough({ highWaterMark: MAX_INPUT_BYTES }));
     for await (const chunk of gathered as AsyncIterable<Buffer>) await envd.sendInput({ pid }, "stdin", chunk, { user, signal });
     await envd.closeStdin({ pid }, { user, signal });
   } catch (error) {
     if (signal.aborted) return;
-    // The command has ended or has closed its stdin: as with a local pipe, the rest of the input is for nobody.
+    // The command has ended or closed its stdin: as with a local pipe, the rest of the input is discarded.
     if (error instanceof Failure && (error.name === "PROCESS_NOT_FOUND" || error.name === "INVALID_REQUEST")) return;
     remark(`svc: stdin was not sent to its end: ${(error as Error).message}`);
   }
 }
 
-/** The codes that shells and timeout(1) use; anything else goes up. */
+/** Returns the codes that shells and timeout(1) use; rethrows other errors. */
 function exitCodeOf(error: unknown, cmd: string, sandboxID: string): number {
   if (!(error instanceof Failure)) throw error;
   if (error.name === "TIMED_OUT") {

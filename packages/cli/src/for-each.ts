@@ -1,10 +1,10 @@
-// Several at once: one thing done to several ids, each that fails with a line of its own; a list that comes page by page.
+// Does one action for several ids, where each failure is reported on its own line; and collects a list that arrives page by page.
 import { asFailure } from "@svc/contract/failures.ts";
 import { complain } from "./complain.ts";
 
 const CONCURRENCY = 8;
 
-/** How many of `ids` it was done to; one named twice is done once and counts twice. */
+/** Returns the number of `ids` for which the action succeeded; an id that is given twice is processed once and counted twice. */
 export async function forEach(ids: readonly string[], act: (id: string) => Promise<void>): Promise<number> {
   const queue = [...new Set(ids)];
   let count = ids.length - queue.length;
@@ -14,7 +14,7 @@ export async function forEach(ids: readonly string[], act: (id: string) => Promi
         await act(id);
         count++;
       } catch (error) {
-        // What holds for one id does not hold for the others, unless the server or the key is the matter.
+        // A failure concerns one id only, unless the server is unreachable or rejects the key.
         const { name } = asFailure(error);
         if (name === "SERVER_UNREACHABLE" || name === "UNAUTHENTICATED") throw error;
         complain(error);

@@ -1,4 +1,4 @@
-// `svc forward`: ports of this machine that lead to TCP ports inside a sandbox, or one connection over stdin and stdout.
+// `svc forward`: connects ports of this machine to TCP ports inside a sandbox, or stdin and stdout to one connection.
 import { createServer, type Server, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { EnvdClient } from "@svc/contract/envd.ts";
@@ -9,10 +9,10 @@ import { keepAlive } from "./keep-alive.ts";
 import { awakeSandbox } from "./open-envd.ts";
 
 type Options = AccessOptions & { address: string; check: boolean; stdio?: true };
-/** `local` 0: a free port. */
+/** `local` 0 means any free port. */
 export type PortPair = { readonly local: number; readonly remote: number };
 
-/** After these no connection can succeed any more. */
+/** After one of these failures no further connection can succeed. */
 const FINAL = ["SANDBOX_NOT_FOUND", "SANDBOX_NOT_RUNNING", "UNAUTHENTICATED"];
 
 export function forward(sandboxID: string, ports: readonly string[], { address, check, stdio, ...access }: Options): Promise<number> {
@@ -49,7 +49,7 @@ export function forward(sandboxID: string, ports: readonly string[], { address, 
     } finally {
       for (const signal of SIGNALS) process.off(signal, onSignal);
       for (const server of servers) server.close();
-      // What is open ends with the command, on both sides.
+      // Open connections end with the command, on both sides.
       stopped.abort();
       envd.close();
     }
@@ -58,7 +58,7 @@ export function forward(sandboxID: string, ports: readonly string[], { address, 
 
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-/** `5432`, `15432:5432`, or `:5432` for a free port here. */
+/** Parses `5432`, `15432:5432`, or `:5432` for a free port here. */
 export function portPair(text: string): PortPair {
   const [, given, remote] = /^(?:(\d*):)?(\d+)$/.exec(text) ?? [];
   const pair = { local: Number(given === undefined ? remote : given), remote: Number(remote) };
@@ -68,7 +68,7 @@ export function portPair(text: string): PortPair {
 }
 
 async function listen(host: string, { local, remote }: PortPair, onConnection: (socket: Socket) => void): Promise<Server> {
-  // Paused, so that nothing is read before the other side is there; each half ends by itself.
+  // Connections are accepted paused, so that nothing is read before the remote side is connected; each half ends separately.
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, onConnection);
   await new Promise<void>((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => {
@@ -81,7 +81,7 @@ async function listen(host: string, { local, remote }: PortPair, onConnection: (
   return server;
 }
 
-/** A port to suggest. */
+/** Returns a port to suggest in an error message. */
 const freeLocal = (port: number) => (port + 10_000 <= 65_535 ? port + 10_000 : "");
 
 function addressOf(server: Server): string {
@@ -90,7 +90,7 @@ function addressOf(server: Server): string {
   return bound.family === "IPv6" ? `[${bound.address}]:${bound.port}` : `${bound.address}:${bound.port}`;
 }
 
-/** Joins an accepted connection with one inside the sandbox; each side's pace and end pass on to the other. */
+/** Joins an accepted connection with one inside the sandbox; backpressure and ends pass from each side to the other. */
 async function join(envd: EnvdClient, port: number, local: Socket, signal: AbortSignal): Promise<void> {
   const hasLeft = new AbortController();
   const leave = () => hasLeft.abort();
@@ -100,7 +100,7 @@ async function join(envd: EnvdClient, port: number, local: Socket, signal: Abort
   try {
     remote = await envd.openPort(port, { signal: either });
   } catch (error) {
-    // A reset and not an end: the program here must not take silence for an answer.
+    // The connection is reset instead of ended, since the local program must not mistake the failure for an empty answer.
     local.resetAndDestroy();
     if (hasLeft.signal.aborted) return;
     throw error;
@@ -122,7 +122,7 @@ async function join(envd: EnvdClient, port: number, local: Socket, signal: Abort
   remote.pipe(local);
 }
 
-/** One connection on stdin and stdout, as ssh's ProxyCommand expects it. */
+/** Connects stdin and stdout to one connection, as ssh's ProxyCommand expects it. */
 async function overStdio(remote: Duplex): Promise<number> {
   process.stdin.pipe(remote);
   remote.pipe(process.stdout, { end: false });

@@ -1,14 +1,14 @@
-// Extends a sandbox's timeout while somebody uses it from here.
+// Extends a sandbox's timeout while it is used from this machine.
 import type { SvcClient } from "@svc/contract/client.ts";
 
-/** While it is used a sandbox has at least this much life left. */
+/** The minimum of the remaining timeout while the sandbox is used. */
 const KEPT_ALIVE_SECONDS = 120;
 const KEEP_ALIVE_EVERY_MS = 45_000;
 
-/** Until disposed, the sandbox lives on while `isUsed`; `extend` does not wait for the next tick. */
+/** Extends the timeout while `isUsed`, until disposed; `extend` does it at once instead of at the next tick. */
 export function keepAlive(client: SvcClient, sandboxID: string, isUsed: () => boolean = () => true): Disposable & { extend(): void } {
   const extend = () => {
-    // A failure shows where the sandbox is used; the next tick tries again.
+    // A failure is ignored here, since the user of the sandbox will see it; the next tick retries.
     if (isUsed()) void client.refresh(sandboxID, KEPT_ALIVE_SECONDS).catch(() => {});
   };
   extend();

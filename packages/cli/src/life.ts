@@ -1,4 +1,4 @@
-// `svc pause`, `resume`, `move`, `fork` and `timeout`: what follows a sandbox's start.
+// `svc pause`, `resume`, `move`, `fork` and `timeout`: the verbs for an existing sandbox.
 import { constants } from "node:os";
 import { asFailure } from "@svc/contract/failures.ts";
 import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
@@ -14,7 +14,7 @@ export function pause(ids: readonly string[], { filesOnly, ...access }: PauseOpt
       try {
         await client.pause(id, { memory: filesOnly !== true });
       } catch (error) {
-        // What was asked for holds already.
+        // The sandbox is already in the requested state, so this counts as success.
         if (asFailure(error).name !== "SANDBOX_PAUSED") throw error;
         remark(`sandbox ${id} was paused already`);
       }
@@ -54,7 +54,7 @@ export function move(sandboxID: string, { to, output, ...access }: MoveOptions):
   });
 }
 
-/** The node moves it whether or not anybody waits: Ctrl-C ends the waiting alone. */
+/** The node completes the move even if nobody waits for it, so Ctrl-C ends only the waiting. */
 async function untilInterrupted<T>(moving: Promise<T>, sandboxID: string, to: string | undefined): Promise<T> {
   const onInterrupt = () => {
     remark(

@@ -1,10 +1,10 @@
-// Which symbolic links may be copied: one that stays inside the tree means the same wherever the tree goes.
+// Decides which symbolic links may be copied: one that stays inside the tree means the same wherever the tree is copied to.
 
 /**
- * Whether a link at `path` (relative to the root of its tree) leads to a place in that tree.
+ * Returns true if a link at `path` (relative to the root of its tree) leads to a path in that tree.
  *
- * `..` counts at the beginning alone: there it climbs from directories that are no links. Behind a name, that name may be
- * a link itself, and nobody could say from the text where it climbs from.
+ * `..` is allowed only at the beginning, where it climbs from directories that are known not to be links. After a name, that name may itself be a link, and the
+ * text does not show where `..` would lead.
  */
 export function staysInside(path: string, target: string): boolean {
   if (target === "" || target.startsWith("/")) return false;
@@ -13,7 +13,7 @@ export function staysInside(path: string, target: string): boolean {
   return !parts.slice(climbs).includes("..") && climbs <= path.split("/").length - 1;
 }
 
-/** The paths that such a link leads over, from the root of its tree; the last is where it leads to. */
+/** Returns the paths that such a link passes through, from the root of its tree; the last one is its destination. */
 export function pathsOver(path: string, target: string): string[] {
   const parts = partsOf(target);
   const climbs = climbsOf(parts);

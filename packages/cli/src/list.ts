@@ -1,4 +1,4 @@
-// `svc list`: the sandboxes of the deployment, as a table or as the tree that forks make of them.
+// `svc list`: the sandboxes of the deployment, as a table or as a tree of forks.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { duration, type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
@@ -52,7 +52,7 @@ function cellsOf(sandbox: ListedSandbox): string[] {
 
 async function printTree(client: SvcClient, sandboxes: readonly ListedSandbox[], isFiltered: boolean): Promise<void> {
   const rows = treeOf(sandboxes);
-  // A parent that is missing may have been left out by the filter only.
+  // A parent may be missing only because the filter excludes it.
   const isMissing = rows.some(({ sandbox }) => sandbox === undefined);
   const there = new Set(isFiltered && isMissing ? (await collect(client.list())).map(({ sandboxID }) => sandboxID) : []);
   printTable(
@@ -64,7 +64,7 @@ async function printTree(client: SvcClient, sandboxes: readonly ListedSandbox[],
   );
 }
 
-/** 2026-01-31 09:05:00 in this machine's time zone. */
+/** Formats as 2026-01-31 09:05:00 in this machine's time zone. */
 export function localTime(date: Date): string {
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19).replace("T", " ");
 }

@@ -1,10 +1,10 @@
-// Paths on this machine, whose names may hold bytes (byte-text.ts): walked, and looked at before something is written there.
+// Paths on this machine, whose names may contain bytes (byte-text.ts): walks trees, and checks targets before they are written.
 import { lstatSync, readdirSync, readlinkSync, realpathSync, type Stats, statSync } from "node:fs";
 import { join, posix } from "node:path";
 import { bytesOfText, textOfBytes } from "@svc/contract/byte-text.ts";
 import { addEntry, type CopyItem, type CopyPlan, type LinkRules, openPlan, type Standing } from "./copy.ts";
 
-/** All below `root`, which is no link itself. */
+/** Returns all entries below `root`, which is not a link itself. */
 export function walkLocal(root: string, rules: LinkRules): CopyPlan {
   const plan = openPlan();
   const directories: string[] = [];

@@ -1,4 +1,4 @@
-// `svc logs`: what a sandbox's life, processes and network had to say.
+// `svc logs`: the log of a sandbox's lifecycle, processes and network.
 import { styleText } from "node:util";
 import type { LogEntry } from "@svc/contract/observe.ts";
 import { type OutputFormat, outputFormat, plain, printJSONLine } from "@svc/contract/table.ts";
@@ -51,7 +51,7 @@ function textOf({ timestamp, level, message, fields }: LogEntry): string {
   return `${time}  ${word}  ${kind}  ${plain(message.replaceAll("\t", "    ").trimEnd())}`;
 }
 
-/** 2026-01-31 09:05:00.123 in this machine's time zone. */
+/** Formats as 2026-01-31 09:05:00.123 in this machine's time zone. */
 export function clock(timestamp: string): string {
   const date = new Date(timestamp);
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 23).replace("T", " ");

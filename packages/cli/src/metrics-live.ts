@@ -5,10 +5,10 @@ import { openScreen } from "@svc/contract/screen.ts";
 import { manyFrame, oneFrame } from "./metrics-view.ts";
 import { Watch } from "./metrics-watch.ts";
 
-/** `targets` undefined: all sandboxes. */
+/** `targets` undefined means all sandboxes. */
 export async function showLive(client: SvcClient, targets: readonly string[] | undefined): Promise<number> {
   const watch = new Watch(client, targets);
-  // Before the terminal is taken: what cannot be shown at all is said in a line.
+  // The first refresh precedes the full-screen view, so that its failure is reported as a line.
   await watch.refresh();
   if (targets !== undefined && watch.missing.length > 0) fail("SANDBOX_NOT_FOUND", `there is no sandbox ${watch.missing.join(", ")}; svc list lists them`);
   let isOver = false;

@@ -1,23 +1,23 @@
-// Draws figures of sandboxes as lines for a terminal: bars, histories, one sandbox in full or many like top.
+// Draws metrics of sandboxes as lines for a terminal: bars and histories, for one sandbox in detail or for many as in top.
 import { styleText } from "node:util";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
 import { byteSize, duration, plain } from "@svc/contract/table.ts";
 
 export type Watched = {
   readonly sandboxID: string;
-  /** Name or id. */
+  /** The template's name or id. */
   readonly template: string;
-  /** running, paused, or ended. */
+  /** One of running, paused, ended. */
   readonly state: string;
   readonly startedAtMs: number;
   readonly endAtMs: number;
-  /** Oldest first. */
+  /** Samples, oldest first. */
   readonly samples: readonly SandboxMetric[];
 };
 
 export type Size = { readonly columns: number; readonly rows: number };
 
-/** Characters that this terminal can show. */
+/** true if the terminal can show Unicode characters. */
 const isUnicode = /utf-?8/i.test(process.env["LC_ALL"] || process.env["LC_CTYPE"] || process.env["LANG"] || "");
 const STEPS = isUnicode ? "▁▂▃▄▅▆▇█" : "_.-:=+*#";
 const [FULL, EMPTY] = isUnicode ? ["█", "░"] : ["#", "-"];
@@ -26,16 +26,16 @@ const SMALL_BAR = 10;
 const WARM_SHARE = 0.7;
 const HOT_SHARE = 0.9;
 
-/** One sandbox: a bar and a history each for CPU, memory and disk. */
+/** Draws one sandbox: a bar and a history each for CPU, memory and disk. */
 export function oneFrame(watched: Watched, note: string, { columns }: Size, nowMs: number): string[] {
   const { samples } = watched;
   const newest = samples.at(-1);
   const head = [bold(watched.sandboxID), plain(watched.template), watched.state, lifeOf(watched, nowMs)].filter((part) => part !== "").join("  ");
   const end = note === "" ? dim("q or Ctrl-C ends") : note;
   if (newest === undefined) return [head, "", "no metrics yet: a sample is taken every few seconds", "", end];
-  const room = Math.max(0, columns - BAR - 46);
+  const freeColumns = Math.max(0, columns - BAR - 46);
   const row = (name: string, share: number, text: string, history: readonly number[]) =>
-    `${name.padEnd(5)}${bar(share, BAR)}  ${text.padEnd(36)}${spark(history, room)}`;
+    `${name.padEnd(5)}${bar(share, BAR)}  ${text.padEnd(36)}${spark(history, freeColumns)}`;
   return [
     head,
     "",
@@ -53,25 +53,25 @@ export function oneFrame(watched: Watched, note: string, { columns }: Size, nowM
   ];
 }
 
-/** Many sandboxes, the busiest first; those for which there is no room are counted. */
+/** Draws many sandboxes, the busiest first; those that do not fit are counted. */
 export function manyFrame(all: readonly Watched[], note: string, { columns, rows }: Size, nowMs: number): string[] {
   const idWidth = Math.max("SANDBOX ID".length, ...all.map(({ sandboxID }) => sandboxID.length));
   const templateWidth = Math.min(20, Math.max("TEMPLATE".length, ...all.map(({ template }) => template.length)));
   const fixed = idWidth + templateWidth + 2 * 8 + 3 * SMALL_BAR + 34;
-  const room = Math.max(0, columns - fixed);
+  const freeColumns = Math.max(0, columns - fixed);
   const sorted = all.toSorted((a, b) => (b.samples.at(-1)?.cpuUsedPct ?? -1) - (a.samples.at(-1)?.cpuUsedPct ?? -1) || (a.sandboxID < b.sandboxID ? -1 : 1));
   const line = (watched: Watched) => {
     const name = `${watched.sandboxID.padEnd(idWidth)}  ${plain(watched.template).slice(0, templateWidth).padEnd(templateWidth)}  ${watched.state.padEnd(7)}`;
     const newest = watched.samples.at(-1);
     if (newest === undefined) return `${name}  -`;
-    const figures = [
+    const bars = [
       `${bar(cpuShare(newest), SMALL_BAR)} ${`${newest.cpuUsedPct.toFixed(0)} %`.padStart(6)}`,
       `${bar(memoryShare(newest), SMALL_BAR)} ${byteSize(newest.memUsed).padStart(10)}`,
       `${bar(diskShare(newest), SMALL_BAR)} ${byteSize(newest.diskUsed).padStart(10)}`,
     ];
-    return `${name}  ${figures.join("  ")}  ${spark(watched.samples.map(cpuShare), room)}`;
+    return `${name}  ${bars.join("  ")}  ${spark(watched.samples.map(cpuShare), freeColumns)}`;
   };
-  const heads = `${"SANDBOX ID".padEnd(idWidth)}  ${"TEMPLATE".padEnd(templateWidth)}  ${"STATE".padEnd(7)}  ${"CPU".padEnd(SMALL_BAR + 7)}  ${"MEM".padEnd(SMALL_BAR + 11)}  ${"DISK".padEnd(SMALL_BAR + 11)}  ${room > 8 ? "CPU HISTORY" : ""}`;
+  const heads = `${"SANDBOX ID".padEnd(idWidth)}  ${"TEMPLATE".padEnd(templateWidth)}  ${"STATE".padEnd(7)}  ${"CPU".padEnd(SMALL_BAR + 7)}  ${"MEM".padEnd(SMALL_BAR + 11)}  ${"DISK".padEnd(SMALL_BAR + 11)}  ${freeColumns > 8 ? "CPU HISTORY" : ""}`;
   const running = all.filter(({ state }) => state === "running").length;
   const shown = sorted.slice(0, Math.max(1, rows - 5));
   const hidden = all.length - shown.length;
@@ -98,13 +98,13 @@ const cpuShare = ({ cpuUsedPct, cpuCount }: SandboxMetric) => share(cpuUsedPct, 
 const memoryShare = ({ memUsed, memTotal }: SandboxMetric) => share(memUsed, memTotal);
 const diskShare = ({ diskUsed, diskTotal }: SandboxMetric) => share(diskUsed, diskTotal);
 
-/** What is used is never drawn as nothing, what is free never as full. */
+/** A value above zero is never drawn as empty, a value below one never as full. */
 export function bar(value: number, width: number): string {
   const full = value <= 0 ? 0 : value >= 1 ? width : Math.min(width - 1, Math.max(1, Math.round(value * width)));
   return colour(value, FULL.repeat(full)) + dim(EMPTY.repeat(width - full));
 }
 
-/** The newest `width` values, each between 0 and 1. */
+/** Draws the newest `width` values, each between 0 and 1. */
 export function spark(values: readonly number[], width: number): string {
   return values
     .slice(-width || values.length)

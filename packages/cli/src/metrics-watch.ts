@@ -1,4 +1,4 @@
-// Keeps the figures of some sandboxes, or of all, up to date: state, and a history of samples, bounded.
+// Keeps the metrics of some sandboxes, or of all, up to date: state, and a bounded history of samples.
 import type { SvcClient } from "@svc/contract/client.ts";
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
@@ -7,11 +7,11 @@ import type { Watched } from "./metrics-view.ts";
 
 const INTERVAL_MS = 1000;
 const MAX_RETRY_MS = 10_000;
-/** As wide as a terminal may be. */
+/** The maximum width of a terminal. */
 const MAX_SAMPLES = 512;
-/** What one request for the newest samples may name. */
+/** The maximum number of ids in one request for the newest samples. */
 const IDS_PER_REQUEST = 100;
-/** A history is asked for once per sandbox, for this many at most. */
+/** The history is requested once per sandbox, for at most this many sandboxes. */
 const MAX_HISTORIES = 16;
 const TRANSIENT = ["SERVER_UNREACHABLE", "TIMED_OUT", "SHUTTING_DOWN", "TOO_MANY_REQUESTS"];
 
@@ -21,7 +21,7 @@ type Entry = Watched & {
   startedAtMs: number;
   endAtMs: number;
   template: string;
-  /** Of the sample that `refresh` gave out last. */
+  /** The timestamp of the sample that `refresh` returned last. */
   givenAt?: string;
 };
 
@@ -31,13 +31,13 @@ export class Watch {
   readonly #entries = new Map<string, Entry>();
   #histories = 0;
   #retryMs = INTERVAL_MS;
-  /** Of those named: not there, or gone. */
+  /** The given sandboxes that do not exist, or no longer. */
   missing: string[] = [];
   sawAny = false;
-  /** Why the last refresh gave nothing. */
+  /** The reason why the last refresh failed. */
   failure: Failure | undefined;
 
-  /** `targets` undefined: all sandboxes, those to come included. */
+  /** `targets` undefined means all sandboxes, including those created later. */
   constructor(client: SvcClient, targets: readonly string[] | undefined) {
     this.#client = client;
     this.#targets = targets;
@@ -47,7 +47,7 @@ export class Watch {
     return [...this.#entries.values()];
   }
 
-  /** Asks the server; the samples that are new. A server that is away fails the first time only. */
+  /** Queries the server and returns the new samples. It throws only if the first query fails; later failures are retried. */
   async refresh(): Promise<(SandboxMetric & { sandboxID: string })[]> {
     try {
       const fresh = await this.#refresh();
@@ -104,7 +104,7 @@ export class Watch {
       return;
     }
     const wantsHistory = this.#histories++ < MAX_HISTORIES;
-    // One that ends in between has no history, and is not listed the next time.
+    // A sandbox that ends meanwhile has no history, and is not in the next list.
     const samples = wantsHistory ? await this.#client.metrics(sandboxID).catch(() => []) : [];
     this.#entries.set(sandboxID, { sandboxID, ...now, samples: samples.slice(-MAX_SAMPLES) });
   }

@@ -1,4 +1,4 @@
-// `svc metrics`: what sandboxes use, once, for the last hour, or again and again.
+// `svc metrics`: the resource usage of sandboxes, once, for the last hour, or continuously.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { SandboxMetric } from "@svc/contract/observe.ts";
 import { byteSize, type OutputFormat, outputFormat, printJSON, printJSONLine, printTable } from "@svc/contract/table.ts";
@@ -57,7 +57,7 @@ async function printNewest(client: SvcClient, targets: readonly string[] | undef
   return watch.missing.length > 0 ? EXIT_FAILURE : 0;
 }
 
-/** A line per sample, until Ctrl-C, or until none of the sandboxes named is left. */
+/** Prints a line per sample until Ctrl-C, or until none of the given sandboxes is left. */
 async function printAsTheyCome(client: SvcClient, targets: readonly string[] | undefined, isTable: boolean): Promise<number> {
   const watch = new Watch(client, targets);
   for (;;) {

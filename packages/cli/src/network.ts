@@ -1,4 +1,4 @@
-// `svc network`: shows or replaces what a sandbox may reach.
+// `svc network`: shows or replaces a sandbox's network rules.
 import type { SvcClient } from "@svc/contract/client.ts";
 import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";
@@ -14,7 +14,7 @@ export function network(sandboxID: string, { allowOut, denyOut, internet, clear,
       await client.setNetwork(sandboxID, {
         ...(allowOut === undefined ? {} : { allowOut }),
         ...(denyOut === undefined ? {} : { denyOut }),
-        // Left out it is allowed again.
+        // Leaving the member out allows internet access again.
         ...(internet ? {} : { allow_internet_access: false }),
       });
     }

@@ -1,11 +1,11 @@
-// `svc nodes drain|undrain|remove`: takes a node out of service and brings it back.
+// `svc nodes drain|undrain|remove`: takes a node out of service and puts it back.
 import type { NodeDrain } from "@svc/contract/node-control.ts";
 import { type AccessOptions, withClient } from "./access.ts";
 
-/** While nothing changes, a line is printed no more often than this. */
+/** The interval between polls, and so the minimum between two lines. */
 const POLL_MS = 500;
 
-/** 0 when nothing runs there any more, and, where sandboxes can move, nothing is left; 1 where one could not be paused or handed over. */
+/** Returns 0 when nothing is running there, and, where sandboxes can move, nothing is left; 1 if one could not be paused or handed over. */
 export function drainNode(id: string, { wait, ...access }: AccessOptions & { wait?: boolean }): Promise<number> {
   return withClient(access, async (client) => {
     await client.setNodeStatus(id, "draining");
@@ -32,21 +32,21 @@ export function drainNode(id: string, { wait, ...access }: AccessOptions & { wai
   });
 }
 
-/** What became of each. */
+/** Prints where each sandbox moved, or that it was paused. */
 function list({ pausedByDrain, movedByDrain }: NodeDrain): void {
   for (const { sandboxID, nodeID } of movedByDrain) process.stdout.write(`${sandboxID} moved to ${nodeID}\n`);
   for (const sandboxID of pausedByDrain) process.stdout.write(`${sandboxID} paused\n`);
 }
 
-/** Prints the sandboxes that the drain paused: they stay paused until somebody resumes them. */
+/** Prints the sandboxes that the drain paused: they stay paused until a client resumes them. */
 export function undrainNode(id: string, access: AccessOptions): Promise<number> {
   return withClient(access, async (client) => {
-    // A node that does not answer is made ready through another one, and cannot say.
+    // A node that does not answer is made ready through another one, which cannot list them.
     const drained = await client.nodeDrain(id).catch(() => undefined);
     await client.setNodeStatus(id, "ready");
     const ids = drained?.pausedByDrain ?? [];
     for (const sandboxID of ids) process.stdout.write(`${sandboxID}\n`);
-    if (ids.length > 0) process.stderr.write(`${sandboxes(ids.length)} paused by the drain; svc resume ID... goes on with them\n`);
+    if (ids.length > 0) process.stderr.write(`${sandboxes(ids.length)} paused by the drain; svc resume ID... resumes them\n`);
     return 0;
   });
 }

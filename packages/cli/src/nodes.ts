@@ -36,7 +36,7 @@ export function listNodes({ quiet, output, ...access }: Options & { quiet?: true
   });
 }
 
-/** What nodes of one deployment should agree in, and what follows where they do not. */
+/** Members that the nodes of one deployment should agree on, with their descriptions. */
 const agreed = [
   ["version", "the version of svc"],
   ["commit", "the commit that they run"],
@@ -44,7 +44,7 @@ const agreed = [
   ["schema", "the schema of their records"],
 ] as const;
 
-/** A line for each in which nodes that answer differ. */
+/** Returns a line for each member in which reachable nodes differ. */
 export function differences(nodes: readonly ShownNode[]): string[] {
   return agreed.flatMap(([member, what]) => {
     const found = new Map<string, string[]>();
@@ -90,7 +90,7 @@ export function showNode(id: string, { output, ...access }: Options): Promise<nu
   });
 }
 
-/** A node that is asked itself has no such route. */
+/** This route exists only on a gateway, so a node answers that it is not found. */
 function ofGateway<T>(answer: Promise<T>): Promise<T> {
   return answer.catch((error: unknown) => {
     if (error instanceof Failure && error.name === "ROUTE_NOT_FOUND")

@@ -1,4 +1,4 @@
-// The way into a sandbox for verbs that work inside it: one that sleeps is not there, unless traffic may wake it.
+// Opens a sandbox for verbs that work inside it: a paused sandbox is refused, unless traffic may resume it.
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import type { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";

@@ -1,4 +1,4 @@
-// `svc openapi`: the API as a document.
+// `svc openapi`: prints the API as an OpenAPI document.
 
 import { streamEvents } from "@svc/contract/observe.ts";
 import { openapi } from "@svc/contract/openapi.ts";

@@ -1,4 +1,4 @@
-// A tree that has arrived beside its target takes its place by renames; names may hold bytes (byte-text.ts).
+// Moves a tree from its staging folder next to the target into place by renames; names may contain bytes (byte-text.ts).
 import { chmodSync, renameSync, rmSync } from "node:fs";
 import { join, posix } from "node:path";
 import { bytesOfText } from "@svc/contract/byte-text.ts";
@@ -7,11 +7,11 @@ import { type CopyItem, type CopyPlan, isFree, type Standing } from "./copy.ts";
 import { pathsOver } from "./links.ts";
 import { standingLocal } from "./local-path.ts";
 
-/** The name of a root that is a file, in the archive and where it was unpacked. */
+/** The name of a root that is a file, in the archive and in the staging folder. */
 const FILE = "file";
 const OWNER_ALL = 0o700;
 
-/** What stands in the way at `target`. @throws for a link that would lead out over a link that is there already. */
+/** Returns the entries that already exist at `target`. @throws for a link that would pass through an existing link. */
 export function conflictsWith(plan: CopyPlan, target: string, force: boolean): { path: string; standing: Standing }[] {
   const own = new Set(plan.items.map(({ path }) => path));
   const conflicts: { path: string; standing: Standing }[] = [];
@@ -26,7 +26,7 @@ export function conflictsWith(plan: CopyPlan, target: string, force: boolean): {
   return conflicts;
 }
 
-/** Moves all of `stage` to `target`. */
+/** Moves all entries of `stage` to `target`. */
 export function placeTree(plan: CopyPlan, stage: string, target: string, force: boolean): void {
   const root = plan.items[0];
   if (root === undefined) return;
@@ -50,7 +50,7 @@ export function placeTree(plan: CopyPlan, stage: string, target: string, force: 
     for (const child of children.get(item.path) ?? []) place(child);
   };
   place(root);
-  // The innermost first: a mode may close the way to what is below. A directory that was there before keeps its own.
+  // The innermost directory is first, since a mode may block access to those below. A directory that existed before keeps its mode.
   for (const { path, type, mode } of plan.items.toReversed()) {
     if (type === "directory" && (mode & OWNER_ALL) !== OWNER_ALL && !merged.has(path)) chmodSync(bytesOfText(join(target, path)), mode);
   }
@@ -61,7 +61,7 @@ function move(from: string, to: string, item: CopyItem, force: boolean): void {
   renameSync(bytesOfText(from), bytesOfText(to));
 }
 
-/** Directories that their owner may not write can neither move nor be emptied. */
+/** Directories without write permission for their owner can be neither moved nor emptied. */
 function openUp(plan: CopyPlan, stage: string): void {
   for (const { path, type, mode } of plan.items) {
     if (type === "directory" && (mode & OWNER_ALL) !== OWNER_ALL) chmodSync(bytesOfText(join(stage, path)), mode | OWNER_ALL);
@@ -74,7 +74,7 @@ export function removeTree(plan: CopyPlan, stage: string): void {
     try {
       chmodSync(bytesOfText(join(stage, path)), OWNER_ALL);
     } catch {
-      // It has moved, or has not arrived.
+      // The directory has already moved, or never arrived.
     }
   }
   rmSync(bytesOfText(stage), { recursive: true, force: true });

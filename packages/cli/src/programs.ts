@@ -1,27 +1,27 @@
-// Servers and programs that `svc` starts by name: they are other packages, reached by file and never imported.
+// Servers and programs that `svc` starts by name; they are in other packages, are loaded by file path and never imported.
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 export type Program = {
-  /** Its words on the command line. */
+  /** The words that select it on the command line. */
   readonly name: string;
-  /** Below the root of the tree; exports `main(argv): Promise<number>`, the exit code. */
+  /** The path below the root of the tree; the file exports `main(argv): Promise<number>`, which returns the exit code. */
   readonly file: string;
   readonly summary: string;
-  /** Of a server: a file below the root that exports `load(argv)`, which reads its settings and refuses what is wrong with them. */
+  /** For a server: a file below the root that exports `load(argv)`, which reads its settings and throws if they are not valid. */
   readonly settings?: string;
-  /** Its verbs, for the completion of a shell. */
+  /** Its verbs, for shell completion. */
   readonly verbs?: readonly string[];
-  /** `svc up` runs it, with these. */
+  /** Set if `svc up` runs it, with these properties. */
   readonly inUp?: InUp;
 };
 
 export type InUp = {
-  /** Sections of the settings that it reads, for flags --section.key; those that nobody names are the node's. */
+  /** The settings sections that it reads, for flags --section.key; sections that no server lists belong to the node. */
   readonly sections?: readonly string[];
-  /** How its ports are moved. */
+  /** A sentence that says how to change its ports. */
   readonly ports: string;
-  /** The flag that names a settings file; --config where it is left out. */
+  /** The flag that names a settings file; default: --config. */
   readonly settingsFlag?: string;
 };
 
@@ -106,7 +106,7 @@ export const programs: readonly Program[] = [
   { name: "bench", file: "bench/main.ts", summary: "run the benchmarks, or the one named" },
 ];
 
-/** The program that the first words name, and the words left for it. */
+/** Returns the program that the first words select, and its arguments. */
 export function findProgram(argv: readonly string[]): { program: Program; rest: string[] } | undefined {
   for (const program of programs) {
     const words = program.name.split(" ");
@@ -115,12 +115,12 @@ export function findProgram(argv: readonly string[]): { program: Program; rest: 
   return undefined;
 }
 
-/** The program's address for `import`; undefined where the tree lacks it. */
+/** The program's URL for `import`; undefined if it is not part of this tree. */
 export const programFile = ({ file }: Program): string | undefined => addressOf(file);
 
-/** Fails as the server that these words start would, where it refuses a flag, a variable or a file of settings. */
-export async function checkSettings(words: string, argv: readonly string[]): Promise<void> {
-  const { settings } = programs.find(({ name }) => name === words) ?? {};
+/** Fails as the server itself would if it rejected a flag, a variable or a settings file. */
+export async function checkSettings(command: string, argv: readonly string[]): Promise<void> {
+  const { settings } = programs.find(({ name }) => name === command) ?? {};
   const address = settings === undefined ? undefined : addressOf(settings);
   if (address !== undefined) ((await import(address)) as { load: (argv: readonly string[]) => unknown }).load(argv);
 }
@@ -130,12 +130,12 @@ function addressOf(file: string): string | undefined {
   return existsSync(fileURLToPath(url)) ? url.href : undefined;
 }
 
-/** Its name as one word: in `--without`, and as the name of its log. */
+/** The name as one word, for `--without` and for the name of its log. */
 export function slugOf(name: string): string {
   return name.replaceAll(" ", "-");
 }
 
-/** By `--without`; the parts of a deployment, such as etcd and its single nodes, cannot. */
+/** Returns true if `--without` accepts it; the parts of a deployment, such as etcd and its individual nodes, cannot be left out. */
 export function canBeLeftOut(name: string): boolean {
   return programs.some((program) => program.name === name && program.inUp !== undefined);
 }

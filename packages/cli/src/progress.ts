@@ -5,13 +5,13 @@ const REDRAW_MS = 100;
 const BAR_WIDTH = 24;
 
 export type Progress = {
-  /** More bytes have gone through. */
+  /** Counts further bytes that were transferred. */
   add(bytes: number): void;
   fileDone(): void;
   close(isComplete: boolean): void;
 };
 
-/** Draws on stderr where that is a terminal. `totalBytes` undefined: not known before the end. */
+/** Draws on stderr if that is a terminal. `totalBytes` undefined means that the size is not known before the end. */
 export function openProgress(title: string, totalBytes: number | undefined, totalFiles: number, quiet: boolean): Progress {
   const startedAt = performance.now();
   const isDrawn = !quiet && process.stderr.isTTY === true;

@@ -1,4 +1,4 @@
-// Says once that the server is away while something is followed, and once that it is back.
+// Reports once that the server is away while a stream is followed, and once that it is back.
 import type { Failure } from "@svc/contract/failures.ts";
 import { remark } from "./complain.ts";
 

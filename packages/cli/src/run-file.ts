@@ -1,4 +1,4 @@
-// `svc run`: a program of the user's on the pinned Node, with the packages of this tree and the deployment's address at hand.
+// `svc run`: runs a user's program on the pinned Node, with access to the packages of this tree and to the deployment's address.
 import { statSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { resolve } from "node:path";
@@ -12,7 +12,7 @@ export async function runFile(file: string, args: readonly string[]): Promise<nu
   if (found === undefined) throw new UsageError(`there is no file ${path}`);
   if (!found.isFile()) throw new UsageError(`${path}: expected a file with a program in TypeScript or JavaScript, got a folder`);
   await lendAccess();
-  // What the program's own folder lacks is looked for among the packages of this tree.
+  // A module that the program's own folder lacks is resolved among the packages of this tree.
   registerHooks({
     resolve(specifier, context, next) {
       try {
@@ -23,7 +23,7 @@ export async function runFile(file: string, args: readonly string[]): Promise<nu
         try {
           return next(specifier, { ...context, parentURL: import.meta.url });
         } catch {
-          // Of the two places, the program's own is the one that a person knows.
+          // The error for the program's own folder is the one that its author understands.
           throw error;
         }
       }
@@ -35,20 +35,20 @@ export async function runFile(file: string, args: readonly string[]): Promise<nu
   } catch (error) {
     const { code, message, stack = "" } = error as NodeJS.ErrnoException;
     if (code !== "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX") throw error;
-    // Where it is stands in the stack's first line alone.
+    // Only the first line of the stack contains the position.
     throw new UsageError(`${/^\S+:\d+/.exec(stack)?.[0] ?? path}: ${message}: types are erased, not compiled`);
   }
   return Number(process.exitCode ?? 0);
 }
 
-/** For our client and for the E2B SDKs; what the user set stays, but no key is left beside the URL of another server. */
+/** Sets the variables of our client and of the E2B SDKs. The user's own values stay, but a key is never combined with another server's URL. */
 async function lendAccess(): Promise<void> {
   const { url, apiKey } = await findAccess({});
   const { env } = process;
   env["SVC_URL"] ||= url;
   if (apiKey !== undefined) env["SDK_API_KEY"] ||= apiKey;
   if (env["E2B_API_URL"]) return;
-  // Their key may be a hosted service's, which this server must not see.
+  // The key of the SDKs may belong to a hosted service and must not be sent to this server.
   delete env["E2B_API_KEY"];
   Object.assign(env, { E2B_API_URL: url, E2B_SANDBOX_URL: url, ...(apiKey === undefined ? {} : { E2B_API_KEY: apiKey, E2B_VALIDATE_API_KEY: "false" }) });
 }

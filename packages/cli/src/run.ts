@@ -1,8 +1,8 @@
-// Decides who answers a command line: a server by name, in this very process, or a verb of the client.
+// Decides who handles a command line: a server by name, in this process, or a verb of the client.
 import { complain, EXIT_USAGE } from "./complain.ts";
 import { findProgram, programFile } from "./programs.ts";
 
-/** The exit code of the command line `argv`. */
+/** Runs the command line and returns its exit code. */
 export async function run(argv: readonly string[]): Promise<number> {
   const found = findProgram(argv);
   endQuietlyOnBrokenPipe(found?.program.inUp !== undefined);
@@ -13,7 +13,7 @@ export async function run(argv: readonly string[]): Promise<number> {
       process.stderr.write(`svc: ${found.program.name} is not part of this tree\n`);
       return EXIT_USAGE;
     }
-    // A server that failed half-way may have parts open that would keep this process alive.
+    // A server that failed during its start may have open handles that would keep this process alive.
     return process.exit(await runProgram(file, found.rest));
   } catch (error) {
     return complain(error);
@@ -29,7 +29,7 @@ async function runProgram(file: string, argv: string[]): Promise<number> {
   }
 }
 
-/** `svc list | head -1`: the reader has what it wanted, which is no error of ours. A server goes on also where its words find no room. */
+/** A closed reader is not an error (`svc list | head -1`). A server also continues when a full disk does not accept its output. */
 function endQuietlyOnBrokenPipe(isServer: boolean): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on("error", (error: NodeJS.ErrnoException) => {

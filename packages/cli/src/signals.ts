@@ -1,4 +1,4 @@
-// Passes this process's signals on to a process in a sandbox.
+// Forwards this process's signals to a process in a sandbox.
 import { constants } from "node:os";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { remark } from "./complain.ts";
@@ -6,8 +6,8 @@ import { remark } from "./complain.ts";
 const FORWARDED = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR2"] as const;
 
 /**
- * Until disposed, signals go to the process that `pidOf` names. envd itself sends SIGTERM and SIGKILL only; for the others
- * a shell in the sandbox runs kill. A second SIGINT kills the process, a third gives up on the sandbox.
+ * Until disposed, signals go to the process that `pidOf` returns. envd itself can send only SIGTERM and SIGKILL; for the others a shell in the sandbox runs
+ * kill. A second SIGINT kills the process, a third gives up on the sandbox.
  */
 export function forwardSignals(envd: EnvdClient, pidOf: () => number | undefined, user: string | undefined): Disposable {
   let interrupts = 0;
@@ -32,7 +32,7 @@ export function forwardSignals(envd: EnvdClient, pidOf: () => number | undefined
 
 async function send(envd: EnvdClient, pid: number, signal: NodeJS.Signals, user: string | undefined): Promise<void> {
   if (signal === "SIGTERM" || signal === "SIGKILL") return await envd.sendSignal({ pid }, signal, { user });
-  // The group first: a terminal's Ctrl-C reaches the children too.
+  // The process group is tried first, since a terminal's Ctrl-C reaches the children too.
   const script = 'kill -s "$1" -- "-$2" 2>/dev/null || kill -s "$1" "$2"';
   for await (const event of envd.start({ cmd: "/bin/sh", args: ["-c", script, "sh", signal.slice("SIG".length), String(pid)], user, stdin: false })) {
     if (event.type === "end" && event.exitCode !== 0) throw new Error(`kill ended with ${event.exitCode}`);

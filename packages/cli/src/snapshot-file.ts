@@ -1,4 +1,4 @@
-// `svc snapshot export|import`: a snapshot as one file, out of a node and into one.
+// `svc snapshot export|import`: writes a snapshot to a file, and reads it into a node.
 import { createReadStream, createWriteStream, existsSync, statSync } from "node:fs";
 import { rename, rm } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
@@ -15,7 +15,7 @@ import { write } from "./write.ts";
 type ExportOptions = AccessOptions & { withBase?: true; force?: true; quiet?: true };
 type ImportOptions = AccessOptions & { name?: string; quiet?: true; output?: OutputFormat };
 
-/** What a sandbox held in memory is in it, keys too. */
+/** The file contains the sandbox's memory, including its secrets. */
 const OWNER_ALONE = 0o600;
 const STANDARD = "-";
 

@@ -1,4 +1,4 @@
-// `svc snapshot create|list|delete`: what a sandbox was at one moment, to start others from.
+// `svc snapshot create|list|delete`: the saved state of a sandbox, from which others start.
 import type { SvcClient } from "@svc/contract/client.ts";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
@@ -38,7 +38,7 @@ export function listSnapshots({ sandbox, name, quiet, output, ...access }: ListO
 export function deleteSnapshots(references: readonly string[], access: AccessOptions): Promise<number> {
   return withClient(access, async (client) => {
     const done = await forEach(references, async (reference) => {
-      // The same call deletes templates: a slip in the name must not.
+      // The same call deletes templates; resolving the id first ensures that a mistyped name cannot delete a template.
       await client.deleteSnapshot(await idOf(client, reference));
       process.stdout.write(`${reference}\n`);
     });
@@ -50,7 +50,7 @@ async function idOf(client: SvcClient, reference: string): Promise<string> {
   try {
     return (await client.snapshot(reference)).snapshotID;
   } catch (error) {
-    // Its record cannot be read; the server still knows that the name is a snapshot's.
+    // The record is unreadable, but the server still knows that the name belongs to a snapshot.
     if (asFailure(error).name === "QUARANTINED") return reference;
     throw error;
   }

@@ -50,7 +50,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     ...(denyOut === undefined ? {} : { denyOut }),
   };
   return withClient(url === undefined ? {} : { url }, async (client) => {
-    // Specification, command-line client: always a secure sandbox. Every one made by this operation is.
+    // Specification, command-line client: always a secure sandbox, which this operation always creates.
     const sandbox = await client.create({
       templateID,
       timeout,

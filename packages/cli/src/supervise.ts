@@ -1,4 +1,4 @@
-// Keeps one server running: starts it as a child, waits for its ready line, starts it again when it crashes.
+// Keeps one server running: starts it as a child, waits for its ready line, and restarts it when it crashes.
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
 import { copyFile, rm, stat, truncate } from "node:fs/promises";
@@ -11,12 +11,12 @@ import type { ChosenServer } from "./up-flags.ts";
 import { type ProcessName, startTicksOf, type UpServer } from "./up-state.ts";
 
 const READY_BOUND_MS = 120_000;
-/** A server's own bound is 10 s. */
+/** Longer than the 10 s in which a server stops by itself. */
 const STOP_BOUND_MS = 11_000;
 const FIRST_BACKOFF_MS = 500;
 const MAX_CRASHES_IN_A_ROW = 6;
 const SLOW_BACKOFF_MS = 15_000;
-/** Running this long makes up for the crashes before. */
+/** After running this long, earlier crashes are forgotten. */
 const STEADY_MS = 60_000;
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
 const LOG_CHECK_MS = 30_000;
@@ -25,20 +25,20 @@ const HEALTH_EACH_MS = 100;
 const SHOWN_LOG_LINES = 15;
 const SHOWN_LOG_BYTES = 64 * 1024;
 
-/** `folder`: the home of all, with the logs; `portAdvice`: what to do when its port is taken. */
+/** `folder`: the home of all servers, with the logs; `portAdvice`: what to do when its port is taken. */
 export type ServerSpec = ChosenServer & { readonly folder: string };
 
 export type Watcher = {
-  /** Its process exists; it takes no requests yet. */
+  /** Its process exists, but does not accept requests yet. */
   spawned(name: string, process: ProcessName): void;
-  /** It takes requests: after its first start and after each restart. */
+  /** It accepts requests: after its first start and after each restart. */
   ready(server: UpServer): void;
   restarting(name: string, why: string, delayMs: number): void;
-  /** It crashed many times in a row, and is started again more slowly from now on. */
+  /** It crashed many times in a row, and is restarted more slowly from now on. */
   slowed(name: string, why: string): void;
 };
 
-/** Of the failure of a server that the others do without. */
+/** Marks the failure of a server that the others can run without. */
 export const mayFollowLater = { mayFollowLater: 1 } as const;
 
 export class Supervised {
@@ -56,12 +56,12 @@ export class Supervised {
     this.#watcher = watcher;
   }
 
-  /** No server of svc's, but what they need. */
+  /** true for a program that is not a server of svc's but that they need. */
   get isForeign(): boolean {
     return this.#spec.program !== undefined;
   }
 
-  /** The others make no sense without it. */
+  /** true if the other servers are useless without it. */
   get isNeeded(): boolean {
     return this.#spec.name === "node" || !canBeLeftOut(this.#spec.name);
   }
@@ -70,18 +70,18 @@ export class Supervised {
     return this.#isReady;
   }
 
-  /** Resolves when the server takes requests; fails with its last words when it ends before that. */
+  /** Resolves when the server accepts requests; fails with its last log lines if it ends before that. */
   async start(): Promise<void> {
-    const { name, argv, folder, home = folder, words = name.split(" "), program } = this.#spec;
+    const { name, argv, folder, home = folder, command: verb = name.split(" "), program } = this.#spec;
     const log = openLog(join(folder, "logs", `${slugOf(name)}.log`));
     this.#log = log;
     const main = fileURLToPath(new URL("./main.ts", import.meta.url));
-    const own = { command: process.execPath, args: [...process.execArgv, main, ...words, "--home", home, ...argv] };
+    const own = { command: process.execPath, args: [...process.execArgv, main, ...verb, "--home", home, ...argv] };
     const { command, args } = program ?? own;
     const child = spawn(command, args, {
       stdio: ["ignore", "pipe", log.fd],
       env: { ...process.env, ...this.#spec.env, SVC_HOME: home },
-      // Its own group: Ctrl-C reaches it through us alone, so that it gets one signal and not two.
+      // The child has its own process group, so that Ctrl-C reaches it only through us: it gets one signal, not two.
       detached: true,
     });
     closeSync(log.fd);
@@ -98,13 +98,13 @@ export class Supervised {
     if (child.exitCode !== null || child.signalCode !== null) this.#onExit(startedAt, "ended at once");
   }
 
-  /** After a start that failed: tried again, more slowly each time. */
+  /** Retries after a failed start, more slowly each time. */
   startLater(why: string): void {
     this.#crashes = MAX_CRASHES_IN_A_ROW - 1;
     this.#onExit(Date.now(), why);
   }
 
-  /** SIGTERM, then after the bound SIGKILL; resolves when it is gone. */
+  /** Sends SIGTERM, then SIGKILL after the time limit; resolves when the process is gone. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     clearTimeout(this.#timer);
@@ -133,13 +133,13 @@ export class Supervised {
           const port = this.#portInUse();
           const end = code === null ? signal : `exit code ${code}`;
           const how = canBeLeftOut(name) ? `${end}; --without ${slugOf(name)} leaves it out` : end;
-          refuse(port === undefined ? `cannot start (${how}); ${this.#lastWords()}` : `cannot start (${port})`, port === undefined && code !== EXIT_USAGE);
+          refuse(port === undefined ? `cannot start (${how}); ${this.#logTail()}` : `cannot start (${port})`, port === undefined && code !== EXIT_USAGE);
         });
       const timer = setTimeout(
         () =>
           settle(() => {
             child.kill("SIGKILL");
-            refuse(`was not ready within ${READY_BOUND_MS / 1000} s; ${this.#lastWords()}`);
+            refuse(`was not ready within ${READY_BOUND_MS / 1000} s; ${this.#logTail()}`);
           }),
         READY_BOUND_MS,
       );
@@ -150,7 +150,7 @@ export class Supervised {
       });
       if (program !== undefined) void this.#healthy(program.url, child).then(() => settle(() => resolve(program.url)));
       child.stdout?.setEncoding("utf8").on("data", (text: string) => {
-        // Read on after the ready line: a full pipe would block the server.
+        // The pipe is read after the ready line, too, since a full pipe would block the server.
         if (seen.length > SHOWN_LOG_BYTES) return;
         seen += text;
         const url = / ready at (https?:\/\/\S+)\n/.exec(seen)?.[1];
@@ -165,20 +165,20 @@ export class Supervised {
       if (answer?.ok === true) return;
       await new Promise((resolve) => setTimeout(resolve, HEALTH_EACH_MS));
     }
-    // Its end says the rest.
+    // The child has ended; its exit handler settles the promise.
     await new Promise(() => {});
   }
 
-  #lastWords(): string {
+  #logTail(): string {
     return this.#log === undefined ? "no log" : `the last lines of ${this.#log.path}:\n${lastLines(this.#log)}`;
   }
 
-  /** Which port is taken, and how to get by without it; undefined when that is not the matter. */
+  /** Names the occupied port, and how to do without it; undefined if that is not the cause. */
   #portInUse(): string | undefined {
     const lines = this.#log === undefined ? "" : lastLines(this.#log);
     if (!/EADDRINUSE|in use/.test(lines)) return undefined;
-    const words = lines.split("\n").flatMap((line) => (/EADDRINUSE|in use/.test(line) ? line.split(/[\s,;]+/) : []));
-    const address = words.map((word) => word.replace(/:$/, "")).find((word) => /^(\[[\da-fA-F:]+\]|[\w.-]+):\d{1,5}$/.test(word));
+    const parts = lines.split("\n").flatMap((line) => (/EADDRINUSE|in use/.test(line) ? line.split(/[\s,;]+/) : []));
+    const address = parts.map((word) => word.replace(/:$/, "")).find((word) => /^(\[[\da-fA-F:]+\]|[\w.-]+):\d{1,5}$/.test(word));
     return `${address === undefined ? "its port" : address} is in use: end what holds it, ${this.#spec.portAdvice}`;
   }
 
@@ -187,7 +187,7 @@ export class Supervised {
     this.#crashes = Date.now() - startedAt > STEADY_MS ? 1 : this.#crashes + 1;
     const { name } = this.#spec;
     const isSlow = this.#crashes >= MAX_CRASHES_IN_A_ROW;
-    if (isSlow) this.#watcher.slowed(name, `${why}, ${this.#crashes} times in a row; ${this.#lastWords()}`);
+    if (isSlow) this.#watcher.slowed(name, `${why}, ${this.#crashes} times in a row; ${this.#logTail()}`);
     const delayMs = isSlow ? SLOW_BACKOFF_MS : FIRST_BACKOFF_MS * 2 ** (this.#crashes - 1);
     this.#watcher.restarting(name, why, delayMs);
     this.#timer = setTimeout(() => {
@@ -199,20 +199,20 @@ export class Supervised {
 
 export type Log = { readonly path: string; readonly fd: number; startBytes: number };
 
-/** For appending; a log grown too long is set aside first, and the one before it goes. */
+/** Opens a log for appending; if it is too long, it is first renamed to NAME.1, which replaces the previous one. */
 export function openLog(path: string): Log {
   try {
     if (statSync(path).size > MAX_LOG_BYTES) renameSync(path, `${path}.1`);
   } catch {
-    // none yet
+    // There is no log yet.
   }
   const fd = openSync(path, "a", 0o600);
   return { path, fd, startBytes: fstatSync(fd).size };
 }
 
 /**
- * A log grown too long while its server writes to it: what is there is copied aside, and the file begins anew. Both sides append,
- * so that the server goes on at the new end. Lines written between the two steps are lost; where the copy does not fit, all are.
+ * Rotates a log while its server writes to it: copies the content to NAME.1 and truncates the file. Both sides append, so that the server continues at the new
+ * end. Lines written between the two steps are lost; if the copy does not fit on the disk, the whole content is.
  */
 export async function rotateLog(log: Log, maxBytes = MAX_LOG_BYTES): Promise<void> {
   if ((await stat(log.path)).size <= maxBytes) return;
@@ -221,7 +221,7 @@ export async function rotateLog(log: Log, maxBytes = MAX_LOG_BYTES): Promise<voi
   log.startBytes = 0;
 }
 
-/** The last lines written since the log was opened. */
+/** Returns the last lines that were written since the log was opened. */
 export function lastLines({ path, startBytes }: Log): string {
   try {
     return readFileSync(path)
@@ -238,7 +238,7 @@ export function lastLines({ path, startBytes }: Log): string {
   }
 }
 
-/** A JSON line as a person reads it. */
+/** Formats a JSON line for people. */
 function readable(line: string): string {
   try {
     const { level, time, msg, err, ...rest } = JSON.parse(line) as Record<string, unknown>;

@@ -1,4 +1,4 @@
-// GNU tar reads and writes trees on this machine: links, holes, attributes and names of any bytes, for which Node has no calls.
+// Runs GNU tar to read and write trees on this machine: Node has no calls for holes, attributes and names that are not UTF-8.
 import { type ChildProcessByStdio, spawn, spawnSync } from "node:child_process";
 import { closeSync, constants, openSync } from "node:fs";
 import type { Readable, Writable } from "node:stream";
@@ -6,25 +6,25 @@ import { bytesOfText } from "@svc/contract/byte-text.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { ForeseenError } from "./complain.ts";
 
-/** Kept of what tar says. */
-const MAX_WORDS = 4000;
+/** The limit for stored output of tar. */
+const MAX_OUTPUT_CHARS = 4000;
 const EXIT_DIFFERS = 1;
 
 export type Tar = {
   readonly stdin: Writable;
   readonly stdout: Readable;
-  /** Waits for its end and gives what it remarked. @throws when it failed, with its own words. */
+  /** Waits for its end and returns its warnings. @throws with tar's own message if it failed. */
   ended(): Promise<string>;
 };
 
-/** Reads `names` (as the kernel spells them, relative) in `directory`. */
+/** Packs `names` (as the kernel spells them, relative) from `directory`. */
 export function packTree(directory: string, names: readonly string[], signal: AbortSignal): Tar {
   const tar = run(directory, ["--create", "--format=pax", "--sparse", "--no-recursion", "--null", "--verbatim-files-from", "--files-from=-"], signal);
   tar.stdin.end(Buffer.concat(names.flatMap((name) => [bytesOfText(name), Buffer.of(0)])));
   return tar;
 }
 
-/** Writes into `directory`, which is empty and this process's own. */
+/** Unpacks into `directory`, which is empty and used by this process only. */
 export function unpackTree(directory: string, signal: AbortSignal): Tar {
   return run(directory, ["--extract", "--same-permissions", "--no-same-owner", "--delay-directory-restore", "--warning=no-timestamp"], signal);
 }
@@ -32,28 +32,28 @@ export function unpackTree(directory: string, signal: AbortSignal): Tar {
 function run(directory: string, args: readonly string[], signal: AbortSignal): Tar {
   if (!/GNU tar/.test(spawnSync("tar", ["--version"], { encoding: "utf8" }).stdout ?? ""))
     throw new ForeseenError("svc copies files by GNU tar, which this machine lacks: install the package tar");
-  // By descriptor: a command line of Node takes no name that is not UTF-8.
+  // The directory is passed as a descriptor, since Node cannot pass a name that is not UTF-8 on a command line.
   const at = openSync(bytesOfText(directory), constants.O_RDONLY | constants.O_DIRECTORY);
   let child: ChildProcessByStdio<Writable, Readable, Readable>;
   try {
-    // Without a locale names stay the bytes they are; TAR_OPTIONS of the user would mean other archives.
+    // In the C locale names stay unchanged bytes; TAR_OPTIONS of the user could change the archive format.
     const env = { ...process.env, LC_ALL: "C", TAR_OPTIONS: "" };
     const all = ["--directory=/proc/self/fd/3", "--xattrs", "--xattrs-include=user.*", ...args];
     child = spawn("tar", all, { stdio: ["pipe", "pipe", "pipe", at], env, signal }) as unknown as typeof child;
   } finally {
     closeSync(at);
   }
-  let words = "";
+  let output = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    words = (words + text).slice(0, MAX_WORDS);
+    output = (output + text).slice(0, MAX_OUTPUT_CHARS);
   });
-  // It may end before it has read all: its exit code says why.
+  // tar may end before it has read everything; its exit code says why.
   child.stdin.on("error", () => {});
   const over = new Promise<string>((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (code, ending) => {
-      const said = words.replaceAll("tar: ", "").trim();
-      // A file that grows or is touched meanwhile is copied as long as it was; one that became shorter is not.
+      const said = output.replaceAll("tar: ", "").trim();
+      // A file that grows or is touched meanwhile is copied with its initial size; one that became shorter is an error.
       const isHarmless = code === EXIT_DIFFERS && said.split("\n").every((line) => line.endsWith("file changed as we read it"));
       if (code === 0 || isHarmless) resolve(code === 0 ? said : "");
       else reject(new Failure("INTERNAL", `nothing copied: ${said || `tar was ended by ${ending}`}`));

@@ -1,4 +1,4 @@
-// `svc template build`: a Dockerfile, an image or a template becomes a template; its files go up, its log comes down.
+// `svc template build`: builds a template from a Dockerfile, an image or a template; uploads its files and prints its log.
 import { resolve } from "node:path";
 import { type BuildContext, openContext, uploadFiles } from "@svc/contract/build-context.ts";
 import type { SvcClient } from "@svc/contract/client.ts";
@@ -8,10 +8,10 @@ import { type AccessOptions, withClient } from "./access.ts";
 import { openBuildView } from "./build-view.ts";
 import { ForeseenError, remark } from "./complain.ts";
 import { openProgress, type Progress } from "./progress.ts";
-import { nameOf, type Planned, type PlanWords, planOf, registryPassword } from "./template-plan.ts";
+import { nameOf, type PlanFlags, type Planned, planOf, registryPassword } from "./template-plan.ts";
 
 type Options = AccessOptions &
-  PlanWords & {
+  PlanFlags & {
     cpu?: number;
     memory?: number;
     disk?: number;
@@ -27,7 +27,7 @@ const EXIT_INTERRUPTED = 130;
 
 export async function buildTemplate(context: string | undefined, options: Options): Promise<number> {
   const { url, cpu, memory, disk, cache, strictFiles, registryUser, detach, quiet, output } = options;
-  // All that can be wrong here is told before the server hears of it.
+  // Local errors are reported before any request is sent to the server.
   const plan = planOf(context, options);
   const name = nameOf(options.name, context);
   const registry = registryUser === undefined ? undefined : { type: "registry" as const, username: registryUser, password: await registryPassword() };
@@ -57,7 +57,7 @@ export async function buildTemplate(context: string | undefined, options: Option
         ...(cache ? {} : { force: true }),
       });
     } catch (error) {
-      // Refused, or cut off, before it began: no template without a build stays behind.
+      // The build was refused or interrupted before it began, so the template without a build is cancelled.
       await client.templates.cancel({ templateID, buildID }).catch(() => undefined);
       throw error;
     }
@@ -67,7 +67,7 @@ export async function buildTemplate(context: string | undefined, options: Option
   });
 }
 
-/** A bar for each archive on its way, and a line for each that is there. */
+/** Shows a progress bar for each archive that is uploaded, and a line for each that the server already has. */
 async function sendFiles(client: SvcClient, templateID: string, plan: Planned, files: BuildContext, quiet: boolean) {
   let progress: Progress | undefined;
   let sent = 0;
@@ -94,10 +94,10 @@ async function watch(client: SvcClient, build: BuildName, name: string, quiet: b
   const view = openBuildView(quiet);
   const onInterrupt = () => {
     view.close(false);
-    // A second Ctrl-C waits for nobody.
+    // A second Ctrl-C exits without waiting for the cancellation.
     process.once("SIGINT", () => process.exit(EXIT_INTERRUPTED));
     const said = client.templates.cancel(build).then(
-      () => `svc: the build was canceled; with -d it goes on without you`,
+      () => `svc: the build was canceled; with -d it continues in the background`,
       (error: unknown) => `svc: the build could not be canceled: ${(error as Error).message}`,
     );
     void said.then((message) => {

@@ -1,4 +1,4 @@
-// `svc template logs` and `cancel`: what a build says, and its end.
+// `svc template logs` and `cancel`: prints a build's log, and cancels a build.
 import type { SvcClient } from "@svc/contract/client.ts";
 import type { BuildName } from "@svc/contract/client-templates.ts";
 import { fail } from "@svc/contract/failures.ts";
@@ -27,13 +27,13 @@ export function templateLogs(reference: string, build: string | undefined, { fol
         remark(`svc: build ${buildID} failed${end.reason === undefined ? "" : `: ${end.reason.message}`}`);
         return EXIT_FAILURE;
       }
-      if (end === undefined) remark(`build ${buildID} goes on; svc template logs -f ${reference} follows it`);
+      if (end === undefined) remark(`build ${buildID} is still running; svc template logs -f ${reference} follows it`);
       return 0;
     }
   });
 }
 
-/** The build that was named, else the template's newest. @throws BUILD_NOT_FOUND. */
+/** Returns the given build, or the template's newest. @throws BUILD_NOT_FOUND. */
 export async function buildOf(client: SvcClient, reference: string, build: string | undefined): Promise<BuildName> {
   const { templateID, builds } = await client.templates.get(reference);
   const newest = builds.toSorted((a, b) => Date.parse(b.createdAt) - Date.parse(a.createdAt))[0]?.buildID;

@@ -1,11 +1,11 @@
-// What `svc template build` was asked to build, from its words alone: the plan, the name, the registry's password.
+// Interprets the command line of `svc template build`: the plan, the name, the registry's password.
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { type BuildPlan, planFromDockerfile } from "@svc/contract/dockerfile.ts";
 import { ForeseenError, UsageError } from "./complain.ts";
 
-export type PlanWords = {
+export type PlanFlags = {
   file?: string;
   name?: string;
   from?: string;
@@ -19,35 +19,35 @@ export type Planned = Pick<BuildPlan, "steps" | "notes"> & {
   readonly base: { readonly fromTemplate: string } | { readonly fromImage: string };
   readonly startCmd: string | undefined;
   readonly readyCmd: string | undefined;
-  /** Its steps are a Dockerfile's, which begin as root. */
+  /** true if its steps come from a Dockerfile, where they start as root. */
   readonly dockerfile: boolean;
 };
 
-/** `context` undefined: none was named. @throws UsageError, or INVALID_REQUEST that names the Dockerfile's line. */
-export function planOf(context: string | undefined, words: PlanWords): Planned {
-  const { from, image, startCmd, readyCmd } = words;
+/** `context` is undefined if none was given. @throws UsageError, or INVALID_REQUEST that names the Dockerfile's line. */
+export function planOf(context: string | undefined, flags: PlanFlags): Planned {
+  const { from, image, startCmd, readyCmd } = flags;
   const directory = resolve(context ?? ".");
   if (!existsSync(directory) || !statSync(directory).isDirectory()) throw new UsageError(`the context ${context ?? "."} is not a directory here`);
   const override = from !== undefined ? { fromTemplate: from } : image !== undefined ? { fromImage: image } : undefined;
-  const file = words.file ?? join(directory, "Dockerfile");
-  // A Dockerfile that happens to lie here is not meant by who names neither it nor its directory.
-  const isMeant = words.file !== undefined || context !== undefined || override === undefined;
-  if (override !== undefined && (!isMeant || (words.file === undefined && !existsSync(file)))) {
+  const file = flags.file ?? join(directory, "Dockerfile");
+  // A Dockerfile in the current folder is ignored if --from or --image is given and neither the file nor its folder.
+  const isMeant = flags.file !== undefined || context !== undefined || override === undefined;
+  if (override !== undefined && (!isMeant || (flags.file === undefined && !existsSync(file)))) {
     return { base: override, steps: [], notes: [], startCmd, readyCmd, dockerfile: false };
   }
   let text: string;
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    const advice = words.file === undefined ? "; name another with -f, or begin with --image or --from" : "";
+    const advice = flags.file === undefined ? "; name another with -f, or begin with --image or --from" : "";
     throw new ForeseenError(`the Dockerfile ${file} cannot be read: ${(error as Error).message}${advice}`);
   }
-  const plan = planFromDockerfile(text, { buildArgs: words.buildArg });
+  const plan = planFromDockerfile(text, { buildArgs: flags.buildArg });
   const { steps, notes, dockerfile } = plan;
   return { base: override ?? { fromImage: plan.fromImage }, steps, notes, startCmd: startCmd ?? plan.startCmd, readyCmd, dockerfile };
 }
 
-/** What was asked for, else the directory's own name as a template may be called. */
+/** Returns the given name, or one derived from the directory's name by the rules for templates. */
 export function nameOf(asked: string | undefined, context: string | undefined): string {
   if (asked !== undefined) return asked;
   const name = basename(resolve(context ?? "."))
@@ -58,7 +58,7 @@ export function nameOf(asked: string | undefined, context: string | undefined): 
   return name;
 }
 
-/** Never from the command line, where every user of this machine could read it. */
+/** The password is never an argument, since every user of this machine could read it there. */
 export async function registryPassword(): Promise<string> {
   const fromEnv = process.env["SVC_REGISTRY_PASSWORD"];
   if (fromEnv !== undefined && fromEnv !== "") return fromEnv;

@@ -1,4 +1,4 @@
-// `svc template list|tag|publish|delete`: which templates there are, what each is called, and its end.
+// `svc template list|tag|publish|delete`: lists templates, changes their names and visibility, and deletes them.
 
 import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "./access.ts";

@@ -1,4 +1,4 @@
-// Joins this terminal to one in a sandbox: raw keys in, screen out, size changes, a key to leave.
+// Connects this terminal to one in a sandbox: raw keys in, screen out, size changes, and a key to detach.
 import { spawnSync } from "node:child_process";
 import { constants } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
@@ -12,22 +12,22 @@ export type TerminalOptions = {
   readonly envd: EnvdClient;
   readonly events: AsyncGenerator<ProcessEvent>;
   readonly user?: string | undefined;
-  /** The byte that leaves; undefined: none does. */
+  /** The byte that detaches; undefined if there is none. */
   readonly detachByte?: number | undefined;
-  /** false: keys stay here. */
+  /** false: keys are not sent. */
   readonly sendsInput?: boolean;
-  /** The process ran before: make it draw its screen anew. */
+  /** The process was already running, so it must be made to redraw its screen. */
   readonly redraws?: boolean;
 };
 
 export type TerminalEnd = { readonly exitCode: number; readonly isDetached: boolean };
 
-/** For a program to look at its size before it changes again. */
+/** The time for a program to read its size before it changes again. */
 const REDRAW_MS = 100;
 
 const LEAVING = ["SIGTERM", "SIGHUP"] as const;
 
-/** Runs until the process ends, the detach key, or a signal. The terminal is then as it was before. */
+/** Runs until the process ends, the user detaches, or a signal arrives. Then the terminal is restored. */
 export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd> {
   const { envd, events, user, sendsInput = true } = options;
   let leave: (end: TerminalEnd) => void = () => {};
@@ -38,7 +38,7 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
   using restore = new DisposableStack();
   if (sendsInput && process.stdin.isTTY) {
     process.stdin.setRawMode(true);
-    // Node's raw mode still turns LF into CR LF, which full-screen programs mean as "down". Undone with raw mode itself.
+    // Node's raw mode still converts LF to CR LF, but full-screen programs use LF as "down". Leaving raw mode restores this setting.
     spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
     const cooked = () => process.stdin.setRawMode(false);
     process.once("exit", cooked);
@@ -64,10 +64,10 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
         process.stdout.on("resize", resized);
         restore.defer(() => process.stdout.off("resize", resized));
         if (options.redraws === true) {
-          // Programs redraw when their size changes; the same size again would be no change.
+          // Programs redraw when their size changes; setting the same size again would have no effect.
           const size = terminalSize();
           await resize({ cols: size.cols, rows: Math.max(1, size.rows - 1) });
-          await delay(REDRAW_MS); // two changes that a program sees as one are none
+          await delay(REDRAW_MS); // A program may see two changes in quick succession as none.
           await resize(size);
         }
         if (sendsInput) sendKeys(envd, pid, user, options.detachByte, leave);
@@ -87,7 +87,7 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
   }
 }
 
-/** Keys in the order typed: what is typed while a request is under way goes with the next. */
+/** Sends keys in the order typed; those typed during a request go into the next one. */
 function sendKeys(envd: EnvdClient, pid: number, user: string | undefined, detachByte: number | undefined, leave: (end: TerminalEnd) => void): void {
   let waiting: Buffer[] = [];
   let isSending = false;
@@ -98,7 +98,7 @@ function sendKeys(envd: EnvdClient, pid: number, user: string | undefined, detac
       const data = Buffer.concat(waiting);
       waiting = [];
       process.stdin.resume();
-      // A process that has ended takes no keys; its end event says the rest.
+      // A process that has ended accepts no keys; its end event reports the end.
       await envd.sendInput({ pid }, "pty", data, { user }).catch(() => {});
     }
     isSending = false;
@@ -107,12 +107,12 @@ function sendKeys(envd: EnvdClient, pid: number, user: string | undefined, detac
     const at = detachByte === undefined ? -1 : chunk.indexOf(detachByte);
     if (at !== -1) return leave({ exitCode: 0, isDetached: true });
     waiting.push(chunk);
-    // One request under way, one chunk behind it: more stays where it comes from.
+    // At most one request and one chunk are pending; further input stays in the terminal.
     if (isSending) process.stdin.pause();
     void flush();
   });
   process.stdin.once("end", () => {
-    // What a terminal sends for the end of its input.
+    // Byte 4 (Ctrl-D) is what a terminal sends at the end of its input.
     waiting.push(Buffer.from([4]));
     void flush();
   });
@@ -122,12 +122,12 @@ export function terminalSize(): TerminalSize {
   return { cols: process.stdout.columns || 80, rows: process.stdout.rows || 24 };
 }
 
-/** This terminal's type, so that programs draw for it, and a character set that every image has. */
+/** This terminal's type, so that programs use the right escapes, and a character set that every image has. */
 export function terminalEnvironment(): Record<string, string> {
   return { TERM: process.env["TERM"] ?? "xterm-256color", LANG: "C.UTF-8", LC_ALL: "C.UTF-8" };
 }
 
-/** "ctrl-]" → 0x1d; "none" → undefined. */
+/** Converts "ctrl-]" to 0x1d; "none" to undefined. */
 export function detachByteOf(key: string): number | undefined {
   if (key === "none") return undefined;
   const symbol = /^(?:ctrl-|\^)([a-z@[\\\]^_])$/i.exec(key)?.[1];

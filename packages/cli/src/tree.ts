@@ -1,15 +1,15 @@
-// Draws sandboxes as the forest that forks make of them: each below the one it was copied from.
+// Draws sandboxes as a forest of forks: each below the one it was copied from.
 
 export type Leaf = { readonly sandboxID: string; readonly parentSandboxID?: string | undefined };
 export type Branch<T extends Leaf> = {
-  /** What stands before the id: the lines that lead to it. */
+  /** The connecting lines before the id. */
   readonly lead: string;
   readonly sandboxID: string;
-  /** Undefined: not among those given. */
+  /** Undefined if it is not among the given sandboxes. */
   readonly sandbox: T | undefined;
 };
 
-/** One row per sandbox, and one per parent that is not there; siblings keep the order they came in. */
+/** Returns one row per sandbox, and one per missing parent; siblings keep their order. */
 export function treeOf<T extends Leaf>(sandboxes: readonly T[]): Branch<T>[] {
   const byID = new Map(sandboxes.map((sandbox) => [sandbox.sandboxID, sandbox]));
   const children = new Map<string, string[]>();
@@ -27,7 +27,7 @@ export function treeOf<T extends Leaf>(sandboxes: readonly T[]): Branch<T>[] {
     }
   }
   const rows: Branch<T>[] = [];
-  // A stack of our own: forks of forks may go deeper than calls may.
+  // The stack is explicit, since forks of forks may be deeper than the call stack.
   const stack = roots.toReversed().map((sandboxID) => ({ sandboxID, lead: "", below: "" }));
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
     const { sandboxID, lead, below } = next;

@@ -1,4 +1,4 @@
-// `svc up --nodes N`: a small deployment on this machine: etcd, N nodes and a gateway where the one node would stand.
+// `svc up --nodes N`: a small deployment on this machine: etcd, N nodes, and a gateway at the address of the single node.
 import { randomBytes } from "node:crypto";
 import { existsSync, linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -9,10 +9,10 @@ import { UsageError } from "./complain.ts";
 import type { ChosenServer } from "./up-flags.ts";
 
 const NODE = "node";
-/** Names that are the same for all are the gateway's here. */
+/** Flags that the gateway takes, although nodes have flags of the same names. */
 const gatewayFlags = /^--?(listen|metrics-listen)(=|$)|^--gateway\./;
 
-/** The chosen servers, with a cluster in the place of the node. What the user gave for the node goes to each of them, but where it listens. */
+/** Replaces the node by a cluster. The user's flags for the node go to each of the nodes, except for its addresses. */
 export async function clusterOf(home: string, count: number, chosen: readonly ChosenServer[]): Promise<ChosenServer[]> {
   const node = chosen.find(({ name }) => name === NODE);
   if (node === undefined) throw new UsageError("--nodes needs the node, which --without or --only leaves out");
@@ -28,10 +28,10 @@ export async function clusterOf(home: string, count: number, chosen: readonly Ch
     const own = join(home, "nodes", String(index + 1));
     mkdirSync(own, { recursive: true });
     const argv = ["--listen=127.0.0.1:0", `--etcd=${etcd}`, `--objects.url=file://${objects}`, ...forNodes];
-    return { name: `${NODE} ${index + 1}`, words: [NODE], home: own, argv, env, portAdvice: "and start svc up again" };
+    return { name: `${NODE} ${index + 1}`, command: [NODE], home: own, argv, env, portAdvice: "and start svc up again" };
   });
   const data = join(home, "etcd");
-  // It refuses a folder that others may read.
+  // etcd refuses a folder that others may read.
   mkdirSync(data, { recursive: true, mode: 0o700 });
   const gatewayAdvice = "or move the gateway by --listen HOST:PORT (SVC_GATEWAY_LISTEN)";
   return [
@@ -57,27 +57,27 @@ function etcdFlags(data: string, url: string, peer: string): string[] {
     ["--listen-peer-urls", peer],
     ["--initial-advertise-peer-urls", peer],
     ["--initial-cluster", `svc=${peer}`],
-    // The ports are others at the next start.
+    // The ports differ at each start, so the existing member gets a new cluster.
     existsSync(join(data, "member")) ? ["--force-new-cluster"] : [],
   ].flat();
 }
 
-/** Words of flags, each with its value behind it or in it. */
+/** Divides the flags, each with its value, which is in the same word or in the next. */
 function divided(argv: readonly string[]): { forGateway: string[]; forNodes: string[] } {
   const forGateway: string[] = [];
   const forNodes: string[] = [];
   for (let index = 0; index < argv.length; index++) {
     const word = argv[index] ?? "";
     const next = argv[index + 1];
-    const words = !word.includes("=") && next !== undefined && !next.startsWith("-") ? [word, next] : [word];
-    index += words.length - 1;
-    (gatewayFlags.test(word) ? forGateway : forNodes).push(...words);
-    if (/^--?config(=|$)/.test(word)) forGateway.push(...words);
+    const parts = !word.includes("=") && next !== undefined && !next.startsWith("-") ? [word, next] : [word];
+    index += parts.length - 1;
+    (gatewayFlags.test(word) ? forGateway : forNodes).push(...parts);
+    if (/^--?config(=|$)/.test(word)) forGateway.push(...parts);
   }
   return { forGateway, forNodes };
 }
 
-/** What all nodes and the gateway share, by environment: the key where clients of this machine find it, and the seed beside it. */
+/** The secrets that all nodes and the gateway get as variables: the key, in the file where this machine's clients find it, and the seed. */
 function secretsOf(home: string): Readonly<Record<string, string>> {
   const secrets = join(home, "secrets");
   mkdirSync(secrets, { recursive: true, mode: 0o700 });
@@ -87,7 +87,7 @@ function secretsOf(home: string): Readonly<Record<string, string>> {
   return { SVC_API_KEY: key, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: seed };
 }
 
-/** As it is there, or made: whole or not there, readable by its owner alone. */
+/** Returns the stored secret, or creates it: atomically, and readable by its owner only. */
 function keptSecret(path: string, make: () => string): string {
   if (!existsSync(path)) {
     const half = `${path}.${process.pid}.${randomBytes(4).toString("hex")}`;
@@ -101,7 +101,7 @@ function keptSecret(path: string, make: () => string): string {
   return readFileSync(path, "utf8").trim();
 }
 
-/** Ports that were free a moment ago. */
+/** Returns ports that were free a moment ago. */
 async function freePorts(count: number): Promise<number[]> {
   const servers = await Promise.all(
     Array.from({ length: count }, async () => {

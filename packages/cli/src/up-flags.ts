@@ -1,4 +1,4 @@
-// Which servers `svc up` runs, and which of the flags given to it each of them gets.
+// Decides which servers `svc up` runs, and which of its flags each server gets.
 import { resolve } from "node:path";
 import { UsageError } from "./complain.ts";
 import { type InUp, programs, programsHere, slugOf } from "./programs.ts";
@@ -7,21 +7,21 @@ export type ChosenServer = {
   readonly name: string;
   readonly argv: readonly string[];
   readonly portAdvice: string;
-  /** The command that runs it; absent: its name. */
-  readonly words?: readonly string[];
-  /** Its own, where it is not that of all. */
+  /** The command that runs it; default: its name. */
+  readonly command?: readonly string[];
+  /** Its own home directory, if it differs from that of all. */
   readonly home?: string;
   readonly env?: Readonly<Record<string, string>>;
-  /** No server of svc's: it takes requests when `/health` of this URL says so. */
+  /** Set for a program that is not a server of svc's: it is ready when `/health` of this URL answers. */
   readonly program?: { readonly command: string; readonly args: readonly string[]; readonly url: string };
 };
 
-type Flag = { readonly name: string; readonly words: readonly string[] };
+type Flag = { readonly name: string; readonly args: readonly string[] };
 
-/** `only` undefined: all of them. */
+/** `only` undefined means all of them. */
 export type Choice = { readonly without?: readonly string[] | undefined; readonly only?: readonly string[] | undefined };
 
-/** Those that the tree has and the choice does not leave out, each with its flags. */
+/** Returns the available servers that the choice includes, each with its flags. */
 export function chooseServers(flags: readonly string[], { without: left, only }: Choice): ChosenServer[] {
   const known = programs.filter(({ inUp }) => inUp !== undefined).map(({ name }) => slugOf(name));
   if (left !== undefined && only !== undefined) throw new UsageError("up takes --only or --without, not both");
@@ -40,17 +40,17 @@ export function chooseServers(flags: readonly string[], { without: left, only }:
   if (stray !== undefined) throw new UsageError(`--${stray.name} is a flag of the node, which ${leaves} out; other servers take --section.key VALUE`);
   return chosen.map(({ name, inUp }) => ({
     name,
-    argv: given.filter((flag) => isFor(flag, name, inUp)).flatMap((flag) => wordsFor(flag, inUp)),
+    argv: given.filter((flag) => isFor(flag, name, inUp)).flatMap((flag) => argsFor(flag, inUp)),
     portAdvice: `or move the server by ${inUp.ports}, or leave it out by --without ${slugOf(name)}`,
   }));
 }
 
-/** The same flags for a process in another directory. */
+/** Makes paths in flags absolute, for a process in another directory. */
 export function absolute(flags: readonly string[]): string[] {
-  return parse(flags).flatMap(({ words }) => words);
+  return parse(flags).flatMap(({ args }) => args);
 }
 
-/** A settings file is for all; a setting by its full name for the server that reads its section; anything else for the node. */
+/** A settings file is for all servers; a setting by its full name for the server that reads its section; anything else for the node. */
 function isFor({ name }: Flag, server: string, { sections }: InUp): boolean {
   if (name === "config") return true;
   const [section] = name.includes(".") ? name.split(".", 1) : [undefined];
@@ -58,23 +58,23 @@ function isFor({ name }: Flag, server: string, { sections }: InUp): boolean {
   return server === "node" && !programs.some(({ inUp }) => section !== undefined && inUp?.sections?.includes(section) === true);
 }
 
-function wordsFor({ name, words }: Flag, { settingsFlag }: InUp): readonly string[] {
-  return name === "config" && settingsFlag !== undefined ? words.map((word) => word.replace(/^--config/, settingsFlag)) : words;
+function argsFor({ name, args }: Flag, { settingsFlag }: InUp): readonly string[] {
+  return name === "config" && settingsFlag !== undefined ? args.map((word) => word.replace(/^--config/, settingsFlag)) : args;
 }
 
-/** As the servers read them: --name=VALUE, or --name and the next word, which begins with no dash. */
-function parse(words: readonly string[]): Flag[] {
+/** Parses flags as the servers do: --name=VALUE, or --name and the next word, unless that begins with a dash. */
+function parse(args: readonly string[]): Flag[] {
   const flags: Flag[] = [];
-  for (let index = 0; index < words.length; index++) {
-    const word = words[index] ?? "";
+  for (let index = 0; index < args.length; index++) {
+    const word = args[index] ?? "";
     const [, name = "", inline] = /^--?([^=]+)(?:=(.*))?$/s.exec(word) ?? [];
     if (name === "") throw new UsageError(`up takes flags of servers; got ${JSON.stringify(word)}`);
-    const next = words[index + 1];
+    const next = args[index + 1];
     const isSplit = inline === undefined && next !== undefined && !next.startsWith("-");
     if (isSplit) index++;
     const value = isSplit ? next : inline;
-    if (name === "config" && value !== undefined && value !== "") flags.push({ name, words: [`--config=${resolve(value)}`] });
-    else flags.push({ name, words: isSplit ? [word, next] : [word] });
+    if (name === "config" && value !== undefined && value !== "") flags.push({ name, args: [`--config=${resolve(value)}`] });
+    else flags.push({ name, args: isSplit ? [word, next] : [word] });
   }
   return flags;
 }

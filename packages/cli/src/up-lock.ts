@@ -1,4 +1,4 @@
-// One `svc up` for each home: a lock that its process holds until it ends, and that says whose it is.
+// Allows one `svc up` per home: a lock that its process holds until it ends, and that identifies the process.
 import { createHash } from "node:crypto";
 import { existsSync, realpathSync } from "node:fs";
 import { connect, createServer, type Server } from "node:net";
@@ -7,7 +7,7 @@ import { type ProcessName, startTicksOf } from "./up-state.ts";
 const ANSWER_MS = 1_000;
 const MAX_ANSWER_BYTES = 16;
 
-/** The kernel frees an abstract socket with its process, however that ends; undefined when another `up` has it. */
+/** The kernel frees an abstract socket when its process ends, for whatever reason; returns undefined if another `up` has it. */
 export async function takeLock(home: string): Promise<Server | undefined> {
   const server = createServer((socket) => socket.on("error", () => {}).end(String(process.pid)));
   return await new Promise((resolve, reject) => {
@@ -16,7 +16,7 @@ export async function takeLock(home: string): Promise<Server | undefined> {
   });
 }
 
-/** The `up` that has it, also where a full disk had no room for up.json; undefined where none has, or it does not answer in time. */
+/** Returns the `up` that has the lock, even if a full disk prevented up.json; undefined if there is none, or it does not answer in time. */
 export function lockHolder(home: string): Promise<ProcessName | undefined> {
   if (!existsSync(home)) return Promise.resolve(undefined);
   return new Promise((resolve) => {

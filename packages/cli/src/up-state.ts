@@ -1,18 +1,18 @@
-// What `svc up` records about itself in $SVC_HOME/up.json, and whether the processes it names still live.
+// The file $SVC_HOME/up.json, in which `svc up` records its processes, and checks whether these are still alive.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { removeStateFile, writeStateFile } from "@svc/contract/state-file.ts";
 
-/** A pid alone may be reused: with its start time (clock ticks since boot) it names one process. */
+/** A pid alone may be reused; together with its start time (clock ticks since boot) it identifies one process. */
 export type ProcessName = { readonly pid: number; readonly startTicks: number };
 export type UpServer = ProcessName & { readonly name: string; readonly url: string };
 export type UpState = ProcessName & {
   readonly startedAt: string;
-  /** Those that were ready, in the order of programs.ts. */
+  /** The servers that have been ready, in the order of programs.ts. */
   readonly servers: readonly UpServer[];
-  /** Those that have not been ready yet: a killed `up` must leave no process that nobody knows of. */
+  /** Processes that are not ready yet; they are recorded so that the next `up` can end them if this one is killed. */
   readonly starting?: readonly ProcessName[];
-  /** All servers take requests, or did. */
+  /** true once all servers have accepted requests. */
   readonly isReady: boolean;
 };
 
@@ -29,7 +29,7 @@ export function readUpState(home: string): UpState | undefined {
   }
 }
 
-/** False where a full disk had no room for it. */
+/** Returns false if the disk is full. */
 export function writeUpState(home: string, state: UpState): boolean {
   return writeStateFile(statePath(home), `${JSON.stringify(state, null, 2)}\n`);
 }
@@ -38,11 +38,11 @@ export function removeUpState(home: string): void {
   removeStateFile(statePath(home));
 }
 
-/** Clock ticks at which the process started; undefined when there is none (a zombie is none). */
+/** Returns the clock ticks at which the process started; undefined if it does not exist or is a zombie. */
 export function startTicksOf(pid: number): number | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The second field is the program's name in parentheses and may hold anything.
+    // The second field is the program's name in parentheses, which may contain any characters.
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     return fields[0] === "Z" ? undefined : Number(fields[19]);
   } catch {
@@ -56,7 +56,7 @@ export function isAlive({ pid, startTicks }: ProcessName): boolean {
 
 const POLL_MS = 50;
 
-/** Sends the signal and waits for the end; false when the process still lives after `boundMs`. */
+/** Sends the signal and waits for the end; returns false if the process is still alive after `boundMs`. */
 export async function endProcess(target: ProcessName, signal: NodeJS.Signals, boundMs: number): Promise<boolean> {
   if (!isAlive(target)) return true;
   try {

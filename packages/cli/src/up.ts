@@ -1,4 +1,4 @@
-// `svc up`: all servers of this machine under one supervisor, in the foreground or detached.
+// `svc up`: runs all servers of this machine under one supervisor, in the foreground or detached.
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ import { takeLock } from "./up-lock.ts";
 import { endProcess, isAlive, type ProcessName, readUpState, removeUpState, startTicksOf, type UpServer, type UpState, writeUpState } from "./up-state.ts";
 
 type Options = { detach?: true; home?: string; background?: true; without?: readonly string[]; only?: readonly string[]; nodes?: number };
-/** What the detached process tells the one that started it. */
+/** The message of the detached process to the one that started it. */
 type Report =
   | { ready: readonly UpServer[]; unready: readonly string[] }
   | { alreadyUp: UpState; ignored: boolean }
@@ -25,7 +25,7 @@ const OTHER_UP_BOUND_MS = 120_000;
 const POLL_MS = 50;
 const RECORD_AGAIN_MS = 2_000;
 const LEFTOVER_STOP_BOUND_MS = 12_000;
-/** Once one server cannot start, the others have this long to say so as well. */
+/** After one server failed to start, the others have this long to report their failures. */
 const OTHER_FAILURES_MS = 15_000;
 
 export async function up(flags: readonly string[], options: Options): Promise<number> {
@@ -59,16 +59,16 @@ export async function up(flags: readonly string[], options: Options): Promise<nu
   }
 }
 
-/** As flags. */
+/** Converts the choice back to flags. */
 const choiceOf = ({ without = [], only = [] }: Options): string[] => [...without.map((name) => `--without=${name}`), ...only.map((name) => `--only=${name}`)];
 
-/** What one of them refuses is said before any of them starts; a file of settings for all, once. */
+/** Rejected settings are reported before any server starts; an error in a shared settings file is reported once. */
 async function checkAll(servers: readonly ChosenServer[]): Promise<void> {
   // I51
   const failures = new Map<string, Failure>();
-  for (const { name, words = [name], argv, program } of servers) {
+  for (const { name, command = [name], argv, program } of servers) {
     if (program !== undefined) continue;
-    await checkSettings(words.join(" "), argv).catch((error: unknown) => failures.set(asFailure(error).message, asFailure(error)));
+    await checkSettings(command.join(" "), argv).catch((error: unknown) => failures.set(asFailure(error).message, asFailure(error)));
   }
   const [first] = failures.values();
   if (first !== undefined) throw new Failure(first.name, [...failures.keys()].join("\n"), { cause: first, details: first.details });
@@ -90,7 +90,7 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
     const state = { ...self, startedAt: new Date().toISOString(), servers: inOrder(), starting: [...starting.values()], isReady: areAllReady };
     isRecorded = writeUpState(home, state);
   };
-  // A full disk may have room again.
+  // A full disk may have space again.
   const recording = setInterval(() => isRecorded || record(), RECORD_AGAIN_MS);
   const watcher = {
     spawned(name: string, process: ProcessName) {
@@ -105,10 +105,10 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
       if (isRestart) remark(`${server.name} is up again at ${server.url}`);
     },
     restarting: (name: string, why: string, delayMs: number) => remark(`${name} ${why}; starting it again in ${delayMs} ms`),
-    // One that crashes takes no other along, and comes back by itself once its reason is gone.
+    // A crashing server does not stop the others, and it recovers once the cause is gone.
     slowed: (name: string, why: string) => remark(`${name} ${why}`),
   };
-  // Listening for signals before the first child lives: none may outlive us.
+  // Signal handlers are installed before the first child exists, since no child may outlive this process.
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.once(signal, () => end(0));
   const supervised = chosen.map((server) => new Supervised({ ...server, folder: home }, watcher));
   try {
@@ -120,7 +120,7 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
     return await ended;
   } finally {
     clearInterval(recording);
-    // Nodes say there that they stop.
+    // Nodes record in etcd that they stop, so etcd is stopped after them.
     await Promise.all(supervised.filter(({ isForeign }) => !isForeign).map((server) => server.stop()));
     await Promise.all(supervised.map((server) => server.stop()));
     removeUpState(home);
@@ -128,8 +128,8 @@ async function run(home: string, chosen: readonly ChosenServer[], report: (messa
 }
 
 /**
- * Resolves with what the servers said that could not start and are tried again, since the others do without them.
- * @throws INTERNAL with what each server says that cannot start, not the first one alone, where one of them is needed, or none started.
+ * Resolves with the messages of the servers that could not start and are retried, since the others can run without them.
+ * @throws INTERNAL with the messages of all servers that could not start, if one of them is needed or none started.
  */
 async function startAll(supervised: readonly Supervised[]): Promise<readonly string[]> {
   const failures: Failure[] = [];
@@ -143,7 +143,7 @@ async function startAll(supervised: readonly Supervised[]): Promise<readonly str
     }),
   );
   await Promise.race([Promise.all(starts), failed.then(() => new Promise((resolve) => setTimeout(resolve, OTHER_FAILURES_MS)))]);
-  // What is needed has its own bound.
+  // Needed servers have their own time limit.
   if (failures.every(canFollow)) await Promise.all(starts.filter((_, at) => supervised[at]?.isNeeded));
   const [first, ...others] = failures;
   if (first === undefined) return [];
@@ -155,7 +155,7 @@ async function startAll(supervised: readonly Supervised[]): Promise<readonly str
 
 const canFollow = ({ details }: Failure) => details["mayFollowLater"] === mayFollowLater.mayFollowLater;
 
-/** Servers of an `up` that was killed outright: they would hold the ports. Their sandboxes go on. */
+/** Ends the servers of a killed `up`, which would still occupy the ports. Their sandboxes keep running. */
 async function endLeftovers(home: string): Promise<void> {
   const state = readUpState(home);
   const endOne = async (server: ProcessName) => {
@@ -174,10 +174,10 @@ async function otherUp(home: string): Promise<UpState> {
   return fail("TIMED_OUT", `another svc up on ${home} is neither ready nor gone after ${OTHER_UP_BOUND_MS / 1000} s; svc down stops one that runs`);
 }
 
-async function upDetached(home: string, words: readonly string[]): Promise<number> {
+async function upDetached(home: string, args: readonly string[]): Promise<number> {
   const log = openLog(join(home, "logs", "up.log"));
   const main = fileURLToPath(new URL("./main.ts", import.meta.url));
-  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--background", "--home", home, ...words], {
+  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--background", "--home", home, ...args], {
     stdio: ["ignore", log.fd, log.fd, "ipc"],
     detached: true,
     cwd: "/",

@@ -1,4 +1,4 @@
-// `svc upload`: a file, a directory or stdin into a sandbox; it arrives in a folder of its own there, then takes its place whole.
+// `svc upload`: copies a file, a directory or stdin into a staging folder in a sandbox, then renames it into place as a whole.
 import { basename, dirname, posix, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { bytesOfText } from "@svc/contract/byte-text.ts";
@@ -28,9 +28,9 @@ export function upload(sandboxID: string, local: string, remote: string | undefi
 }
 
 async function uploadPath(envd: EnvdClient, local: string, remote: string | undefined, options: CopyOptions, request: Request): Promise<void> {
-  // As cp: a link that is named itself is followed, those below it are copied.
+  // As with cp, a link that is named itself is followed; links below it are copied.
   const root = rootAt(local);
-  // In a sandbox a link leads to the sandbox's own files, whatever it says.
+  // Links that lead out are allowed, since in a sandbox they can lead only to the sandbox's own files.
   const plan = walkLocal(root, { ...options, mustStayInside: false });
   settleRefused(plan);
   if (plan.items.length === 0) return;
@@ -51,13 +51,13 @@ async function uploadPath(envd: EnvdClient, local: string, remote: string | unde
     const body = Readable.from(
       (async function* () {
         for await (const chunk of tar.stdout as AsyncIterable<Buffer>) {
-          // Headers are not the user's bytes, and holes are.
+          // An archive has headers, which are not the user's bytes, and lacks holes, which are; so the count is only approximate.
           const share = Math.min(chunk.length, bytes - counted);
           counted += share;
           progress.add(share);
           yield chunk;
         }
-        // Only now the request may end: a file that could not be read must not arrive as half of one.
+        // The request must not end before tar has succeeded: a file that could not be read must not arrive truncated.
         for (const line of (await tar.ended()).split("\n")) if (line !== "") remark(line);
         progress.add(bytes - counted);
       })(),
@@ -119,7 +119,7 @@ async function uploadStdin(
   }
 }
 
-/** As cp decides: into a directory under the source's name, else to the path itself. */
+/** Follows the rules of cp: into a directory under the source's name, else to the path itself. */
 async function targetIn(envd: EnvdClient, local: string, remote: string | undefined, request: Request): Promise<string> {
   const name = basename(resolve(local));
   const isContents = /(^|\/)\.$/.test(local) && isDirectory(local);

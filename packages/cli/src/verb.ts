@@ -1,12 +1,12 @@
-// A verb of the command line: a commander command whose action gives the exit code.
+// A verb of the command line: a commander command whose action returns the exit code.
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { inCapitals, usageLines } from "@svc/contract/help.ts";
 import { type AddHelpTextContext, type AddHelpTextPosition, Command, type ErrorOptions, Help, InvalidArgumentError, Option } from "commander";
-import { exactVariable } from "./raw-words.ts";
+import { exactVariable } from "./raw-arguments.ts";
 
 export class Verb extends Command {
   exitCode = 0;
-  /** Of the root: the verb that runs, or whose command line is wrong. */
+  /** On the root: the verb that runs, or whose command line is wrong. */
   current: Verb | undefined;
   #below = "";
 
@@ -23,7 +23,7 @@ export class Verb extends Command {
     });
   }
 
-  /** Its first example, from the text below its help; of `svc` itself, that of any verb. */
+  /** Its first example, from the text below its help; for `svc` itself, an example of any verb. */
   get example(): string | undefined {
     return /^Examples?:\n {2}(\S.*)$/m.exec(this.#below)?.[1] ?? (this.parent === null ? "svc list" : undefined);
   }
@@ -35,13 +35,13 @@ export class Verb extends Command {
     return super.addHelpText(position, text as string);
   }
 
-  /** Notes whose command line is wrong. */
+  /** Records which verb's command line is wrong. */
   override error(message: string, options?: ErrorOptions): never {
     this.root.current = this;
     return super.error(message, options);
   }
 
-  /** What to write instead, below what is wrong. */
+  /** The usage and an example, printed below the error. */
   usageLines(): string {
     const path: string[] = [];
     for (let verb: Command | null = this as Command; verb !== null; verb = verb.parent) path.unshift(verb.name());
@@ -58,16 +58,16 @@ export class Verb extends Command {
     return (this.command(name) as Verb).description(summary);
   }
 
-  /** As `verb`, for one that talks to a server. */
+  /** Same as `verb`, for verbs that talk to a server. */
   clientVerb(name: string, summary: string): Verb {
     return this.verb(name, summary).option("--url <url>", "the server (default: that of svc auth, else SVC_URL, else this machine's own)");
   }
 
   /** `action` gets the arguments, then the options. */
-  run(action: (...words: never[]) => Promise<number>): this {
-    return this.action(async (...words: unknown[]) => {
+  run(action: (...args: never[]) => Promise<number>): this {
+    return this.action(async (...args: unknown[]) => {
       this.root.current = this;
-      this.root.exitCode = await (action as (...words: unknown[]) => Promise<number>)(...words);
+      this.root.exitCode = await (action as (...args: unknown[]) => Promise<number>)(...args);
     });
   }
 
@@ -78,21 +78,21 @@ export class Verb extends Command {
   }
 }
 
-/** As the programs that are no verbs have it (contract/src/help.ts). */
+/** The same width as in the help of programs that are not verbs (contract/src/help.ts). */
 const HELP_WIDTH = 100;
 
 export function outputOption(): Option {
   return new Option("-o, --output <format>", "how to print (default: a table)").choices(["table", "json"]);
 }
 
-/** `NAME=VALUE`, repeated for more. */
+/** Parses `NAME=VALUE`; the option may be repeated. */
 export function pairs(text: string, before: Record<string, string> | undefined): Record<string, string> {
   const at = text.indexOf("=");
   if (at < 1) throw new InvalidArgumentError("Expected NAME=VALUE.");
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
-/** As `environment`, for variables that go through the control plane: its JSON holds text alone. */
+/** Same as `environment`, for variables that pass through the control plane, whose JSON can contain only text. */
 export function textEnvironment(text: string, before: Record<string, string> | undefined): Record<string, string> {
   const after = environment(text, before);
   if (Object.entries(after).flat().some(hasBytes))
@@ -100,7 +100,7 @@ export function textEnvironment(text: string, before: Record<string, string> | u
   return after;
 }
 
-/** As `pairs`; a name alone takes the value that this process has. Both may hold bytes (byte-text.ts). */
+/** Same as `pairs`, but a name alone takes its value from this process. Both may contain bytes (byte-text.ts). */
 export function environment(text: string, before: Record<string, string> | undefined): Record<string, string> {
   if (text.includes("=")) return pairs(text, before);
   const value = exactVariable(text);
@@ -113,7 +113,7 @@ export function seconds(text: string): number {
   return Number(text);
 }
 
-/** Repeated, or joined by commas. */
+/** The option may be repeated, or contain several values joined by commas. */
 export function several(text: string, before: string[] = []): string[] {
   return [...before, ...text.split(",").filter((part) => part !== "")];
 }

@@ -1,7 +1,7 @@
-// The verbs for what follows a sandbox's start: pause, resume, fork, snapshot, network.
+// The verbs for existing sandboxes: pause, resume, fork, snapshot, network.
 import { count, outputOption, seconds, several, type Verb } from "./verb.ts";
 
-/** As contract/src/lifecycle.ts has it; not imported, since every --help would load all schemas. */
+/** The limit of contract/src/lifecycle.ts; it is not imported, since every --help would then load all schemas. */
 const MAX_FORKS = 100;
 
 export function addLifeVerbs(program: Verb): void {

@@ -1,8 +1,8 @@
-// The verbs that watch: logs, metrics, events.
+// The verbs for observation: logs, metrics, events.
 import { InvalidArgumentError, Option } from "commander";
 import { count, outputOption, several, type Verb } from "./verb.ts";
 
-/** As contract/src/observe.ts has them; not imported, since every --help would load all schemas. */
+/** The values of contract/src/observe.ts; they are not imported, since every --help would then load all schemas. */
 const LEVELS = ["debug", "info", "warn", "error"];
 const KINDS = ["lifecycle", "process", "network"];
 const MAX_TAIL = 1000;
@@ -39,7 +39,7 @@ Examples:
     .option("--all", "every sandbox, including new ones")
     .option("-w, --watch", "keep showing: a live view on a terminal, a line for each new sample in a pipe or with --output")
     .option("--history", "the samples of the last hour, of one sandbox")
-    // What -w was called; no option for people.
+    // The former name of -w, hidden from the help.
     .addOption(new Option("-f, --follow").hideHelp())
     .addOption(outputOption())
     .usage("[options] <ids...>")
@@ -87,7 +87,7 @@ export function moment(text: string, _before?: Date, nowMs = Date.now()): Date {
   return new Date(time);
 }
 
-/** A gateway's hold one id for each node. */
+/** A gateway's id contains one id for each node. */
 function eventID(text: string): string {
   if (!/^[a-z0-9:.-]{1,65536}$/.test(text) || !/\d$/.test(text)) throw new InvalidArgumentError("Expected an event's id, or 0.");
   return text;

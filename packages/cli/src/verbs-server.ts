@@ -1,14 +1,14 @@
-// The verbs around servers: auth, up, down, openapi.
+// The verbs for servers and access to them: auth, up, down, openapi.
 import { Option } from "commander";
 import { count, several, type Verb } from "./verb.ts";
 
-/** Each is a process with a pool of its own. */
+/** The limit is low because each node is a process with its own pool. */
 const MAX_NODES = 9;
 
 export function addServerVerbs(program: Verb): void {
   program
     .verb("auth", "save the server's URL and the API key")
-    // Refused with what to do instead.
+    // Arguments are rejected with a message that says what to do instead.
     .argument("[words...]")
     .usage("[options]")
     .option("--no-check", "save without checking that the server accepts the key")
@@ -27,7 +27,7 @@ Examples:
   eval "$(svc auth --export)"
   printf '%s\\n' https://sandboxes.example.org "$KEY" | svc auth`,
     )
-    .run(async (words: string[], options: never) => (await import("./auth.ts")).auth(words, options));
+    .run(async (args: string[], options: never) => (await import("./auth.ts")).auth(args, options));
 
   program
     .verb("up", "run all servers of this machine")
@@ -36,7 +36,7 @@ Examples:
     .option("--without <name>", "leave a server out: node, metadata, store-master, store-service, store-admin or indexer (repeat for more)", several)
     .option("--only <name>", "run these servers alone, by the same names (repeat for more)", several)
     .option("--nodes <number>", "a deployment to try out: this many nodes behind a gateway, with etcd (default: 1, a node without a gateway)", count(MAX_NODES))
-    // What --detach starts; no option for people.
+    // Set by --detach for the process that it starts; hidden from the help.
     .addOption(new Option("--background").hideHelp())
     .allowUnknownOption()
     .argument("[flags...]", "passed to the servers, for example --listen 127.0.0.1:8000")

@@ -1,4 +1,4 @@
-// The verbs around a shell: completion, the manual, a program of the user's.
+// The verbs for shells and programs: completion, the manual, and running a user's program.
 import { Argument } from "commander";
 import { type IDKind, idKinds } from "./complete-ids-kinds.ts";
 import { completionScript, manPage, type Shell, shells } from "./completion.ts";

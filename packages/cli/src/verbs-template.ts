@@ -2,7 +2,7 @@
 import { Option } from "commander";
 import { count, outputOption, pairs, several, type Verb } from "./verb.ts";
 
-/** As contract/src/template-build.ts bounds them. */
+/** The limits of contract/src/template-build.ts. */
 const MAX_CPU = 1024;
 const MAX_MEMORY_MB = 1 << 24;
 const MAX_DISK_MB = 1 << 24;

@@ -1,4 +1,4 @@
-// All verbs of the client, the help over them, and how a wrong command line is answered.
+// All verbs of the client, their help, and the handling of wrong command lines.
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { CommanderError } from "commander";
 import { complain, EXIT_USAGE, UsageError } from "./complain.ts";
@@ -13,7 +13,7 @@ import { addShellVerbs } from "./verbs-shell.ts";
 import { addTemplateVerbs } from "./verbs-template.ts";
 import { version } from "./version.ts";
 
-/** The command line with all verbs of the client. */
+/** Builds the command line with all verbs of the client. */
 export function verbs(): Verb {
   const program = new Verb("svc")
     .description("The serving stack for LLM agents: sandboxes from a terminal, and the servers behind them.")
@@ -35,7 +35,7 @@ export function verbs(): Verb {
   return program;
 }
 
-/** The exit code of a client command. */
+/** Runs a client command and returns its exit code. */
 export async function runVerb(argv: readonly string[]): Promise<number> {
   const program = verbs();
   try {
@@ -52,13 +52,13 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
     if (error.exitCode === 0) return 0;
     const own = error.code === "commander.unknownCommand" && Object.hasOwn(elsewhere, argv[0] ?? "") ? elsewhere[argv[0] ?? ""] : undefined;
     if (own !== undefined) process.stderr.write(`(that is svc ${own})\n`);
-    // Commander has printed what is wrong, or the whole help.
+    // Commander has already printed the error, or the whole help.
     if (error.code !== "commander.help") process.stderr.write((program.current ?? program).usageLines());
     return EXIT_USAGE;
   }
 }
 
-/** Verbs whose words go to a kernel, which takes any bytes; all others are text on their way. */
+/** The arguments of these verbs go to a kernel, which accepts any bytes; all others are sent as text. */
 const TAKES_BYTES = new Set(["exec", "upload", "download", "run"]);
 
 function refuseBytes(argv: readonly string[]): void {
@@ -66,7 +66,7 @@ function refuseBytes(argv: readonly string[]): void {
   if (word !== undefined) throw new UsageError(`expected text in UTF-8, got bytes that are none: ${shownText(word)}`);
 }
 
-/** What other tools of the field call our verbs. */
+/** The names that other tools use for our verbs. */
 const elsewhere: Readonly<Record<string, string>> = {
   create: "start",
   kill: "delete",
@@ -79,15 +79,15 @@ const elsewhere: Readonly<Record<string, string>> = {
   stats: "metrics",
 };
 
-/** Options of `exec` that take the next word as their value. */
+/** Options of `exec` whose value is the next word. */
 const VALUED = new Set(["-u", "--user", "-w", "--cwd", "-e", "--env", "--timeout", "--url"]);
 
-/** `svc start --auto-pause base` names a template, `--auto-pause=files` what to keep. */
+/** In `svc start --auto-pause base`, `base` is the template; `--auto-pause=files` says what to save. */
 function withPreset(argv: readonly string[]): string[] {
   return argv.map((word) => (argv[0] === "start" && word === "--auto-pause" ? "--auto-pause=memory" : word));
 }
 
-/** `svc exec ID ls -l` means `svc exec ID -- ls -l`: what follows the command's first word is the command's own. */
+/** `svc exec ID ls -l` means `svc exec ID -- ls -l`: everything after the command's first word belongs to the command. */
 function withDashes(argv: readonly string[]): string[] {
   if (argv[0] !== "exec" || argv.includes("--")) return [...argv];
   let operands = 0;

@@ -1,14 +1,14 @@
-// Writes to stdout or stderr at the pace of who reads them.
+// Writes to stdout or stderr at the pace of its reader.
 import type { WriteStream } from "node:tty";
 
-/** Nobody reads any more. */
+/** Thrown when the reader of a stream is gone. */
 export class UnwrittenError extends Error {}
 
 const broken = new WeakSet<object>();
 
-/** Resolves when the stream wants more; throws UnwrittenError once its reader is gone. */
+/** Resolves when the stream accepts more; throws UnwrittenError once its reader is gone. */
 export function write(stream: WriteStream, data: Buffer): Promise<void> {
-  // The process ends quietly on a broken pipe (run.ts); who writes with care replaces that.
+  // run.ts ends the process quietly on a broken pipe; a caller of this function handles it instead.
   if (!broken.has(stream)) {
     broken.add(stream);
     stream.removeAllListeners("error");

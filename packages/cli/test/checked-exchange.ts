@@ -1,4 +1,4 @@
-// Holds the control plane of the client's tests to the contract: what a request may say, and which answers an operation has.
+// Checks the control plane of the client's tests against the contract: the members of requests, and the answers of each operation.
 import { type FailureName, failures } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { type Operation, pathMembers } from "@svc/contract/operation.ts";
@@ -6,12 +6,12 @@ import { nodeOperations } from "@svc/contract/sandbox.ts";
 
 export type Exchange = { readonly method: string; readonly url: URL; readonly body: string; readonly status: number; readonly answer: string };
 
-/** A word of the path before a member that may stand there. */
+/** Operations with a literal path segment precede those with a member in its place. */
 const table: readonly Operation[] = Object.values<Operation>({ ...nodeOperations, ...nodeControlOperations }).sort(
   (a, b) => pathMembers(a.path).length - pathMembers(b.path).length,
 );
 
-/** What the real server would not have said, or would have refused; undefined where all is well. */
+/** Returns what the real server would not have sent, or would have refused; undefined if everything conforms. */
 export function foreign({ method, url, body, status, answer }: Exchange): string | undefined {
   const found = table.flatMap((operation) => {
     const members = operation.method === method ? membersOf(operation, url.pathname) : undefined;

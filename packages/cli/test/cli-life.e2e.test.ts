@@ -1,4 +1,4 @@
-// The verbs after a sandbox's start with a real node: kept, copied, fenced and watched from the command line.
+// The verbs for an existing sandbox with a real node: pause, fork, network rules and observation from the command line.
 import assert from "node:assert/strict";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,7 +31,7 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
       .filter((line) => line !== "")
       .map((line) => JSON.parse(line) as Row);
 
-  void test("a paused sandbox goes on where it stopped, with its processes and files", async () => {
+  void test("a paused sandbox continues where it stopped, with its processes and files", async () => {
     await svc("exec", id, "--", "sh", "-c", "echo kept > kept; (while :; do date +%s%N > beat; sleep 0.1; done) > /dev/null 2>&1 &");
     assert.equal(await svc("pause", id), `${id}\n`);
     assert.deepEqual(await json("list", "--state", "running"), []);
@@ -58,7 +58,7 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     }
   });
 
-  void test("forks hold what their source held, and the tree shows them below it", async () => {
+  void test("forks have what their source had, and the tree shows them below it", async () => {
     const forks = (await svc("fork", id, "-n", "3", "-q")).trim().split("\n");
     assert.equal(new Set([...forks, id]).size, 4);
     const hosts = await Promise.all([id, ...forks].map((each) => svc("exec", each, "--", "sh", "-c", "cat kept; hostname")));
@@ -90,8 +90,8 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     assert.equal((await live.svc(["snapshot", "delete", "base"])).code, 1, "a template is no snapshot");
   });
 
-  void test("a denied connection fails at once and stands with its reason in the network log", async () => {
-    // An address with a route: what has none is refused by the kernel, before any rule of ours.
+  void test("a denied connection fails at once and is in the network log with its reason", async () => {
+    // The address must have a route, since the kernel refuses one without a route before our rules apply.
     await using _outside = await startOutside();
     const [address] = publicAddresses;
     const shown = JSON.parse(await svc("network", id, "--no-internet", "--allow-out", "192.0.2.1", "-o", "json")) as Row;
@@ -124,7 +124,7 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     assert.match(stripVTControlCharacters(screen), new RegExp(`${id} +base +running`));
   });
 
-  void test("events tell what was done, in order, and can be asked for by sandbox and from an id on", async () => {
+  void test("events report what was done, in order, and can be requested by sandbox and from an id on", async () => {
     const own = await lines("events", "--sandbox", id);
     const types = own.map(({ type }) => type);
     const wanted = ["sandbox.created", "sandbox.paused", "sandbox.resumed", "sandbox.snapshotted", "sandbox.network_changed"];
@@ -137,7 +137,7 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
     assert.deepEqual(await lines("events", "--sandbox", id, "--since", String(last)), []);
   });
 
-  void test("logs and events that are followed go on over a restart of the node, and print nothing twice", async () => {
+  void test("followed logs and events continue across a restart of the node, and print nothing twice", async () => {
     using children = new DisposableStack();
     const follow = (...args: string[]) => {
       const child = live.spawn(args);

@@ -1,4 +1,4 @@
-// A control plane on a socket for tests of the client alone: the operations it calls, over a map of sandboxes; each exchange is held to the contract.
+// A control plane on a socket for tests of the client alone: the operations it calls, on a map of sandboxes; each exchange is checked against the contract.
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -18,7 +18,7 @@ export type Stored = {
   forkDepth?: number;
 };
 
-/** Further routes of a test: true when it answered. */
+/** Additional routes of a test; returns true if it answered. */
 export type MoreRoutes = (request: IncomingMessage, response: ServerResponse, url: URL, body: () => Record<string, unknown>) => Promise<boolean> | boolean;
 
 export async function openControlPlane(more?: MoreRoutes) {
@@ -29,7 +29,7 @@ export async function openControlPlane(more?: MoreRoutes) {
     if (why !== undefined) strange.push(`${exchange.method} ${exchange.url.pathname} ${exchange.status}: ${why}`);
   };
   const requests: string[] = [];
-  /** Every API key that a request carried. */
+  /** All API keys that requests carried. */
   const keys = new Set<string>();
   let nextID = 1;
   const server = createServer(async (request, response) => {
@@ -37,7 +37,7 @@ export async function openControlPlane(more?: MoreRoutes) {
     const key = request.headers["x-api-key"];
     if (typeof key === "string") keys.add(key);
     const url = new URL(request.url ?? "", "http://x");
-    // The address of an upload is its credential, and its body no JSON.
+    // The address of an upload is its credential, and its body is not JSON.
     const isUpload = url.pathname === "/upload";
     const text = isUpload ? "" : await textOf(request);
     if (!isUpload) watch(response, (status, said) => record({ method: request.method ?? "", url, body: text, status, answer: said }));
@@ -120,7 +120,7 @@ async function textOf(request: IncomingMessage): Promise<string> {
   return text;
 }
 
-/** Tells what was answered, whoever answers. */
+/** Reports each answer, whichever route sends it. */
 function watch(response: ServerResponse, onAnswer: (status: number, text: string) => void): void {
   const end = response.end.bind(response) as (text?: string) => ServerResponse;
   response.end = ((text?: string) => {

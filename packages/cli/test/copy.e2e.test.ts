@@ -29,7 +29,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
   const upload = (...words: string[]) => live.svc(["upload", live.sandboxID, ...words]);
   const download = (...words: string[]) => live.svc(["download", live.sandboxID, ...words]);
 
-  void test("a directory arrives whole: content, empty files and directories, executable bits, owner", async () => {
+  void test("a directory arrives complete: content, empty files and directories, executable bits, owner", async () => {
     const { code, stderr } = await upload("project");
     assert.equal(code, 0, stderr);
     assert.match(stderr, /4 files, 2\.9 MiB/);
@@ -41,7 +41,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     );
   });
 
-  void test("and comes back the same", async () => {
+  void test("a directory comes back unchanged", async () => {
     await upload("project", "/tmp/back", "-q");
     const { code, stdout, stderr } = await download("/tmp/back", "copy", "-q");
     assert.deepEqual([code, stdout, stderr], [0, "", ""]);
@@ -51,7 +51,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(readdirSync(join(here, "copy/sub")).sort(), ["empty", "run.sh"]);
   });
 
-  void test("targets are decided as cp does", async () => {
+  void test("targets are chosen as cp does", async () => {
     await sh("mkdir -p /tmp/into");
     await upload("project/none", "/tmp/into");
     await upload("project/none", "/tmp/into/other");
@@ -86,7 +86,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.match(stderr, /none is a directory there, \/tmp\/kinds\/sub is a file there/);
   });
 
-  void test("symbolic links go in as they are, or are left out when asked", async () => {
+  void test("symbolic links are uploaded as they are, or left out on request", async () => {
     mkdirSync(join(here, "linked"));
     writeFileSync(join(here, "linked/file"), "x");
     symlinkSync("/etc/passwd", join(here, "linked/link"));
@@ -98,7 +98,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.ok(!existsSync(join(here, "from-inside")));
   });
 
-  void test("a link that stands where a file shall go is neither followed nor replaced", async () => {
+  void test("a link at the path of a file is neither followed nor replaced", async () => {
     mkdirSync(join(here, "trap"));
     writeFileSync(join(here, "victim"), "mine");
     symlinkSync(join(here, "victim"), join(here, "trap/none"));
@@ -108,7 +108,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(readFileSync(join(here, "victim"), "utf8"), "mine");
   });
 
-  void test("only a regular file is ever replaced: a pipe, a socket, a device stay what they are, here and in the sandbox", async () => {
+  void test("only a regular file is ever replaced: a pipe, a socket, a device are never changed, here and in the sandbox", async () => {
     execFileSync("mkfifo", [join(here, "pipe")]);
     execFileSync("mknod", [join(here, "full"), "c", "1", "7"]);
     const server = createServer().listen(join(here, "socket"));
@@ -127,7 +127,7 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(await sh("stat -c %F /tmp/pipe"), "fifo\n");
   });
 
-  void test("a download makes no directory but the one that its target names, and follows a link that the target names", async () => {
+  void test("a download creates only the directory that its target names, and follows a link that the target names", async () => {
     const refused = await download("/etc/hostname", "no/such/place");
     assert.equal(refused.code, 1);
     assert.match(refused.stderr, /^svc: nothing copied: there is no directory .*\/no\/such here/);
@@ -141,14 +141,14 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(readdirSync(join(here, "elsewhere")).sort(), ["empty", "hostname", "none", "other", "run.sh", "sub"]);
   });
 
-  void test("stdin goes up and a file comes out on stdout", async () => {
+  void test("stdin can be uploaded and a file downloaded to stdout", async () => {
     assert.equal((await live.svc(["upload", live.sandboxID, "-", "piped"], { input: content })).code, 0);
     assert.equal(await sh("stat -c '%U %s' piped"), `user ${content.length}\n`);
     assert.equal((await download("/etc/hostname", "-")).stdout, await sh("cat /etc/hostname"));
     assert.equal((await upload("-", "/tmp/x/")).code, 2);
   });
 
-  void test("a file goes where only root may write and is the user's; in a strict sandbox the user's rights count", async () => {
+  void test("an upload can go where only root may write and belongs to the user; in a strict sandbox only the user's rights apply", async () => {
     assert.equal((await upload("project/none", "/root/theirs")).code, 0);
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/theirs"])).stdout, "user\n");
     const strict = (await live.svc(["start", "base", "-d", "--strict-files"])).stdout.trim();
@@ -160,12 +160,12 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/none"])).stdout, "root\n");
   });
 
-  void test("what is not there is said by name", async () => {
+  void test("a missing file is reported by name", async () => {
     assert.match((await upload("no-such-file")).stderr, /^svc: there is no no-such-file here/);
     assert.match((await download("/no/such")).stderr, /^svc: there is no \/no\/such in the sandbox/);
   });
 
-  void test("an upload that is broken off leaves neither half a file nor a temporary one", async () => {
+  void test("an interrupted upload leaves neither half a file nor a temporary one", async () => {
     const child = live.spawn(["upload", live.sandboxID, "-", "/tmp/broken/file"]);
     child.stdin.write(content);
     await until("the temporary file", async () => ((await sh("ls -A /tmp/broken 2>/dev/null")) !== "" ? true : undefined));

@@ -1,4 +1,4 @@
-// Where the client finds its server and its key, and how `svc auth` keeps them.
+// How the client finds its server and its key, and how `svc auth` stores them.
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -9,7 +9,7 @@ import { openPlace } from "./svc.ts";
 
 const OTHER_KEY = "sdk_ffffffffffffffffffffffffffffffff";
 
-void test("auth without a terminal reads URL and key as two lines and saves them for their owner alone", async () => {
+void test("auth without a terminal reads URL and key as two lines and saves them readable by their owner only", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   const result = await place.svc(["auth"], { input: `${server.url}/\n${KEY}\n` });
@@ -21,7 +21,7 @@ void test("auth without a terminal reads URL and key as two lines and saves them
   assert.equal((await place.svc(["list", "-q"])).code, 0);
 });
 
-void test("auth saves over a file that others could read, and then they cannot", async () => {
+void test("auth replaces a file that others can read by one that they cannot", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   mkdirSync(dirname(place.credentials), { recursive: true });
@@ -31,7 +31,7 @@ void test("auth saves over a file that others could read, and then they cannot",
   assert.equal(statSync(place.credentials).mode & 0o777, 0o600);
 });
 
-void test("auth says that a server refuses the key and saves nothing", async () => {
+void test("auth reports that a server rejects the key, and saves nothing", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   const result = await place.svc(["auth"], { input: `${server.url}\n${OTHER_KEY}\n` });
@@ -48,7 +48,7 @@ void test("auth with --no-check saves credentials of a server that is not there"
   assert.match(readFileSync(place.credentials, "utf8"), /127\.0\.0\.1:9/);
 });
 
-void test("auth takes an empty URL for the local default", async () => {
+void test("auth treats an empty URL as the local default", async () => {
   await using place = openPlace();
   assert.equal((await place.svc(["auth", "--no-check"], { input: `\n${KEY}\n` })).code, 0);
   assert.match(readFileSync(place.credentials, "utf8"), /url = "http:\/\/localhost:8000"/);
@@ -73,7 +73,7 @@ void test("auth refuses what is not a URL or not a key", async () => {
   assert.ok(!existsSync(place.credentials));
 });
 
-void test("saved credentials come before SDK_API_KEY, and --url of another server leaves them at home", async () => {
+void test("saved credentials come before SDK_API_KEY, and are not sent to another server of --url", async () => {
   await using server = await openControlPlane();
   await using other = await openControlPlane();
   await using place = openPlace();
@@ -85,7 +85,7 @@ void test("saved credentials come before SDK_API_KEY, and --url of another serve
   assert.equal((await place.svc(["list", "--url", other.url], { env: { SDK_API_KEY: KEY } })).code, 0);
 });
 
-void test("SDK_API_KEY, or the servers' own SVC_API_KEY, needs no auth beside SVC_URL", async () => {
+void test("SDK_API_KEY, or the servers' own SVC_API_KEY, needs no auth together with SVC_URL", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   for (const name of ["SDK_API_KEY", "SVC_API_KEY"]) assert.equal((await place.svc(["list"], { env: { [name]: KEY, SVC_URL: server.url } })).code, 0, name);
@@ -115,12 +115,12 @@ void test("E2B_API_KEY goes to the server in E2B_API_URL and to no other, since 
       /^svc: no API key may be sent to http:\S+: E2B_API_KEY is sent to the server in E2B_API_URL alone: (set E2B_API_URL as well|which is http:\S+); /,
     );
   }
-  // svc's own variables name a server of their own, and its key.
+  // svc's own variables name another server, and its key.
   assert.equal((await place.svc(["list"], { env: { ...hosted, E2B_API_KEY: OTHER_KEY, SDK_API_KEY: KEY, SVC_URL: server.url } })).code, 0);
   assert.deepEqual([...other.keys], []);
 });
 
-void test("svc run lends a program this server's key together with its URL, and never beside a key of the E2B SDKs that was there before", async () => {
+void test("svc run lends a program this server's key together with its URL, and never together with an E2B SDK key that was already set", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   const file = join(place.directory, "program.ts");
@@ -133,14 +133,14 @@ void test("svc run lends a program this server's key together with its URL, and 
   assert.equal((await place.svc(["run", file], { env: { ...own, E2B_API_URL: "https://api.example.org" } })).stdout, "https://api.example.org undefined\n");
 });
 
-/** The home of a node as its client finds it; `self` is the process that holds the port. */
+/** Creates the home of a node as its client finds it; `self` is the process that listens on the port. */
 function layHome(home: string, self: object): void {
   mkdirSync(join(home, "secrets"), { recursive: true });
   writeFileSync(join(home, "secrets", "api-key"), `${KEY}\n`);
   writeFileSync(join(home, "node.json"), JSON.stringify(self));
 }
 
-void test("a machine's own key is sent to its own node alone: not to another port, another process, another machine", async () => {
+void test("a machine's own key is sent only to its own node: not to another port, another process, another machine", async () => {
   await using own = await openControlPlane();
   await using stranger = await openControlPlane();
   await using place = openPlace();
@@ -157,14 +157,14 @@ void test("a machine's own key is sent to its own node alone: not to another por
   );
   assert.match((await place.svc(["auth", "--show"], { env: { SVC_URL: "http://sandboxes.example.org" } })).stdout, /key {2}none/);
 
-  // The node is gone, its file is still there, and another process has its pid.
+  // The node is gone, but its file still exists, and another process has its pid.
   layHome(place.home, { ...self, startTicks: 1 });
   const down = await place.svc(["list", "--url", own.url]);
   assert.match(down.stderr, /which is not running; start the node with \.\/svc up/);
   for (const { keys } of [own, stranger]) assert.deepEqual([...keys].sort(), keys === own.keys ? [KEY] : []);
 });
 
-void test("without a key the client says so, and without a server it says that first", async () => {
+void test("a missing key is reported, but a missing server is reported first", async () => {
   await using server = await openControlPlane();
   await using place = openPlace();
   assert.match((await place.svc(["list"], { env: { SVC_URL: server.url } })).stderr, /^svc: no API key for http:\/\/127.*svc auth.*SDK_API_KEY/);
@@ -173,7 +173,7 @@ void test("without a key the client says so, and without a server it says that f
   assert.match(gone.stderr, /^svc: no server answers at http:\/\/127\.0\.0\.1:9 .*\.\/svc up/);
 });
 
-void test("saved credentials that are damaged are named, not skipped", async () => {
+void test("saved credentials that are damaged are reported, not skipped", async () => {
   await using place = openPlace();
   mkdirSync(dirname(place.credentials), { recursive: true });
   for (const text of ["url = ", "url = 5", 'url = "http://x"']) {

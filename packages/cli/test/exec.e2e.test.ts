@@ -18,7 +18,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(await exec("python3", "-c", "print(6*7)"), { code: 0, signal: null, stdout: "42\n", stderr: "" });
   });
 
-  void test("stdout, stderr and the exit code arrive apart", async () => {
+  void test("stdout, stderr and the exit code arrive separately", async () => {
     assert.deepEqual(await exec("sh", "-c", "echo out; echo err >&2; exit 7"), { code: 7, signal: null, stdout: "out\n", stderr: "err\n" });
   });
 
@@ -32,7 +32,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "sh", "-c", "id -un"])).stdout, "root\n");
   });
 
-  void test("stdin goes in to its last byte, and its end is the command's end of input", async () => {
+  void test("stdin is sent to its last byte, and its end is the command's end of input", async () => {
     const input = randomBytes(5_000_000);
     const { code, stdout } = await live.svc(["exec", live.sandboxID, "--", "sha256sum"], { input });
     assert.equal(code, 0);
@@ -43,12 +43,12 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "--", "true"], { input: randomBytes(3_000_000) })).code, 0);
   });
 
-  void test("stdout comes out to its last byte", async () => {
+  void test("stdout is received to its last byte", async () => {
     const { stdout } = await exec("seq", "1", "300000");
     assert.equal(stdout, Array.from({ length: 300_000 }, (_, index) => `${index + 1}\n`).join(""));
   });
 
-  void test("user, directory and environment are those asked for", async () => {
+  void test("user, directory and environment are the requested ones", async () => {
     const { stdout } = await live.svc(
       ["exec", live.sandboxID, "-u", "root", "-w", "/usr/bin", "-e", "A=b c", "-e", "HERE", "--", "sh", "-c", 'id -un; pwd; echo "$A $HERE"'],
       { env: { HERE: "yes" } },
@@ -56,7 +56,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(stdout, "root\n/usr/bin\nb c yes\n");
   });
 
-  void test("what cannot be run is said, with the exit codes that shells use", async () => {
+  void test("a command that cannot be run is reported with the exit codes that shells use", async () => {
     const missing = await exec("no-such-program");
     assert.equal(missing.code, 127);
     assert.match(missing.stderr, /^svc: .*no-such-program/);
@@ -73,7 +73,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     }
   });
 
-  void test("a command past its --timeout is ended with exit code 124", async () => {
+  void test("a command that exceeds its --timeout is ended with exit code 124", async () => {
     assert.equal((await live.svc(["exec", live.sandboxID, "--timeout", "1", "--", "sleep", "987"])).code, 124);
     assert.doesNotMatch((await exec("ps", "ax")).stdout, /sleep 987/);
   });
@@ -82,7 +82,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await exec("sh", "-c", "kill -9 $$")).code, 137);
   });
 
-  void test("Ctrl-C reaches the command, which may take it as it likes", async () => {
+  void test("Ctrl-C reaches the command, which may handle it as it likes", async () => {
     const child = live.spawn(["exec", live.sandboxID, "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.1; done"]);
     const lines: string[] = [];
     child.stdout.on("data", (text: Buffer) => lines.push(text.toString()));
@@ -101,7 +101,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
     const stubborn = live.spawn(["exec", live.sandboxID, "--", "sh", "-c", "trap '' INT; echo ready; while :; do sleep 0.1; done"]);
     await once(stubborn.stdout, "data");
     stubborn.kill("SIGINT");
-    // Two that come at once are one.
+    // Two signals in quick succession are delivered as one.
     const again = setInterval(() => stubborn.kill("SIGINT"), 500);
     assert.equal((await once(stubborn, "close"))[0], 137);
     clearInterval(again);

@@ -11,7 +11,7 @@ import { startNode } from "@svc/harness/node.ts";
 import { until } from "@svc/harness/until.ts";
 import { mainFile, openPlace, type Place } from "./svc.ts";
 
-/** Echoes what it was sent, in upper case, once the other side has ended its half. */
+/** Returns what it was sent, in upper case, once the client has ended its half. */
 const ECHO = `
 import socketserver
 class Handler(socketserver.BaseRequestHandler):
@@ -26,7 +26,7 @@ class Server(socketserver.ThreadingTCPServer):
 Server(("127.0.0.1", PORT), Handler).serve_forever()
 `;
 
-/** Reads nothing before the file is there, then counts what it was sent. */
+/** Reads nothing before the file exists, then counts what it was sent. */
 const SLOW = `
 import os, socket, time
 server = socket.create_server(("127.0.0.1", PORT))
@@ -53,7 +53,7 @@ for (const entry of entries) {
     const env = () => place.env({ SDK_API_KEY: server.apiKey, SVC_URL: server.url });
     const svc = (...args: string[]) => place.svc(args, { env: env() });
 
-    /** The command, and the address on this machine of each port once it listens. */
+    /** Starts the command, and returns the address on this machine of each port once it listens. */
     async function forward(...args: string[]): Promise<{ child: ChildProcess; said: { stdout: string; stderr: string }; ports: number[] }> {
       const child = spawn(process.execPath, [mainFile, "forward", id, ...args], { env: env(), stdio: ["ignore", "pipe", "pipe"] });
       children.defer(() => void child.kill("SIGKILL"));
@@ -106,7 +106,7 @@ for (const entry of entries) {
 
     void test("a server that does not read stops the sender, and every byte is there once it reads", async () => {
       await serve(SLOW, 7001);
-      // The look whether it listens was its first connection.
+      // The check whether the server listens was its first connection.
       await svc("exec", id, "--", "touch", "/tmp/read-now");
       const { ports } = await forward(":7001", "--no-check");
       await exchange(ports[0] ?? 0, Buffer.from("x"));
@@ -136,7 +136,7 @@ for (const entry of entries) {
       assert.equal(answer.toString(), String(total));
     });
 
-    void test("a port where nothing listens is refused in a sentence, and with --no-check each connection is, until a server is there", async () => {
+    void test("a port where nothing listens is refused with a message, and with --no-check each connection is refused until a server listens", async () => {
       const refused = await svc("forward", id, "7999");
       assert.deepEqual(
         [refused.code, refused.stdout, refused.stderr],
@@ -151,12 +151,12 @@ for (const entry of entries) {
       assert.equal((await exchange(ports[0] ?? 0, Buffer.from("late"))).toString(), "LATE");
     });
 
-    void test("--stdio is one connection, as ssh's ProxyCommand takes it", async () => {
+    void test("--stdio is one connection, as ssh's ProxyCommand expects it", async () => {
       const { code, stdout, stderr } = await place.svc(["forward", id, "7000", "--stdio"], { env: env(), input: "over a pipe" });
       assert.deepEqual([code, stdout, stderr], [0, "OVER A PIPE", ""]);
     });
 
-    void test("a port that is taken here, and words that name no port, are refused with what to write instead", async () => {
+    void test("a port that is taken here, and arguments that are not ports, are refused with what to write instead", async () => {
       const taken = createServer().listen(0, "127.0.0.1");
       await once(taken, "listening");
       const { port } = taken.address() as { port: number };
@@ -171,7 +171,7 @@ for (const entry of entries) {
       assert.match((await svc("forward", id, "49983")).stderr, /port: expected 1 to 65535 and not 49983/);
     });
 
-    void test("who does not hold the sandbox's token is refused", async () => {
+    void test("a client without the sandbox's token is refused", async () => {
       const headers = { "x-svc-sandbox-id": id, "x-svc-target-port": "49983", connection: "Upgrade", upgrade: "svc-relay" };
       for (const more of [{}, { "x-access-token": "x".repeat(40) }, { "x-api-key": server.apiKey }]) {
         const lines = Object.entries({ ...headers, ...more }).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -183,7 +183,7 @@ for (const entry of entries) {
       }
     });
 
-    void test("a forward ends with its sandbox, and says so", async () => {
+    void test("a forward ends with its sandbox, and reports it", async () => {
       const own = (await server.call(createSandbox, { templateID: "base", timeout: 3600 })).sandboxID;
       const [before, sandbox] = [id, own];
       id = sandbox;
@@ -198,7 +198,7 @@ for (const entry of entries) {
   });
 }
 
-/** Sends the bytes, ends that half, and reads to the end of the other. */
+/** Sends the bytes, ends that half, and reads the other to its end. */
 async function exchange(port: number, bytes: Buffer): Promise<Buffer> {
   const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
   socket.end(bytes);

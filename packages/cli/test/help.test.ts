@@ -1,4 +1,4 @@
-// The help of every verb and server: each flag once, each setting with a text of its own.
+// The help of every verb and server: each flag once, each setting with its own text.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Command } from "commander";
@@ -7,13 +7,13 @@ import type { Verb } from "../src/verb.ts";
 import { runVerb, verbs } from "../src/verbs.ts";
 import { openPlace } from "./svc.ts";
 
-/** Heads of entries: flags, and what is listed like them. */
+/** Returns the flags that are listed more than once. */
 function flagsTwice(help: string): readonly (string | undefined)[] {
   const flags = [...help.matchAll(/^ {2}(?:-\w, )?(--[\w.-]+)/gm)].map(([, flag]) => flag);
   return flags.filter((flag, at) => flags.indexOf(flag) !== at);
 }
 
-/** A comment over several settings is printed once, below all of them. */
+/** A comment that covers several settings is printed once, below all of them. */
 function textsTwice(help: string): readonly string[] {
   const texts = help.split(/^ {2}(?=-)/m).flatMap((entry) => (/^\S+ \S+\n.*default:/s.test(entry) ? [entry.replace(/^.*\n/, "").replace(/\(.*$/s, "")] : []));
   return texts.filter((text, at) => !text.includes("The log level") && texts.indexOf(text) !== at);
@@ -21,16 +21,16 @@ function textsTwice(help: string): readonly string[] {
 
 const below = (verb: Command): Command[] => [verb, ...verb.commands.flatMap(below)];
 
-void test("no verb's help names a flag twice", () => {
+void test("no verb's help lists a flag twice", () => {
   const all = below(verbs());
   assert.ok(all.length > 40, `${all.length}`);
   for (const verb of all) assert.deepEqual(flagsTwice(verb.helpInformation()), [], verb.name());
 });
 
-void test("every verb, server and program ends with 2 where its command line is wrong, says what is wrong, and shows its usage with an example", async () => {
+void test("every verb, server and program ends with 2 on a wrong command line, reports the error, and shows its usage with an example", async () => {
   const path = (verb: Command): string[] => (verb.parent === null ? [] : [...path(verb.parent), verb.name()]);
   for (const verb of below(verbs())) assert.equal(await runVerb([...path(verb), "--no-such-flag"]), 2, path(verb).join(" "));
-  // Groups of verbs have none of their own.
+  // Groups of verbs have no example of their own.
   for (const verb of below(verbs())) assert.ok(verb.commands.length > 0 || (verb as Verb).example?.includes("svc"), `${path(verb).join(" ")} has no example`);
   await using place = openPlace();
   const verbsOfPrograms = ["store get", "index query", "index simulate", "transfer write", "segment list"];
@@ -42,11 +42,11 @@ void test("every verb, server and program ends with 2 where its command line is 
   }
   const value = await place.svc(["indexer", "--listen", "nowhere"]);
   assert.deepEqual([value.code, value.stderr.includes("expected HOST:PORT")], [2, true], value.stderr);
-  // What a variable says is no command line.
+  // An error in a variable is not a usage error.
   assert.equal((await place.svc(["indexer"], { env: { SVC_INDEXER_LISTEN: "nowhere" } })).code, 1);
 });
 
-void test("every server's and program's help has one form, names no flag twice, and says of no two settings what was meant for one", async () => {
+void test("every server's and program's help has one form, lists no flag twice, and repeats no setting's text", async () => {
   await using place = openPlace();
   for (const { name } of programsHere()) {
     const { code, stdout } = await place.svc([...name.split(" "), "--help"]);

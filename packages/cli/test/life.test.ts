@@ -1,4 +1,4 @@
-// The verbs after a sandbox's start against a control plane: pause, resume, fork, snapshot, network, the tree.
+// The verbs for an existing sandbox against a control plane: pause, resume, fork, snapshot, network, the tree.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -35,7 +35,7 @@ async function open(more?: MoreRoutes) {
   };
 }
 
-void test("start passes on what shall happen at the timeout and what may be reached", async () => {
+void test("start sends the action at the timeout and the network rules", async () => {
   await using it = await open();
   const done = await it.svc(
     "start",
@@ -68,7 +68,7 @@ void test("start passes on what shall happen at the timeout and what may be reac
   }
 });
 
-void test("pause prints what is paused, takes a paused one for done, and fails when one was not there", async () => {
+void test("pause prints what is paused, counts a paused one as success, and fails when one was not there", async () => {
   const asked: unknown[] = [];
   await using it = await open(async (_request, response, url, body) => {
     if (!url.pathname.endsWith("/pause")) return false;
@@ -88,7 +88,7 @@ void test("pause prints what is paused, takes a paused one for done, and fails w
   assert.deepEqual(asked.at(-1), ["i1", true]);
 });
 
-void test("resume prints the id, and says when the sandbox ran already", async () => {
+void test("resume prints the id, and reports when the sandbox was already running", async () => {
   const asked: unknown[] = [];
   await using it = await open(async (_request, response, url, body) => {
     if (!url.pathname.endsWith("/connect")) return false;
@@ -217,12 +217,12 @@ void test("list --tree draws each sandbox below its parent, and a parent that is
     "└─ orphan|3|base",
     "",
   ]);
-  // The parents are there, only not asked for.
+  // The parents exist, but the filter excludes them.
   const paused = (await it.svc("list", "--tree", "--state", "paused", "-o", "table")).stdout;
   assert.match(paused, /root +\(not listed\)\n└─ kid1/);
 });
 
-void test("a chain of ten thousand forks is drawn, and a circle ends", () => {
+void test("a chain of ten thousand forks is drawn, and a cycle ends", () => {
   const chain = Array.from({ length: 10_000 }, (_, depth) => ({ sandboxID: `s${depth}`, ...(depth === 0 ? {} : { parentSandboxID: `s${depth - 1}` }) }));
   assert.equal(treeOf(chain).length, 10_000);
   const circle = [
@@ -232,7 +232,7 @@ void test("a chain of ten thousand forks is drawn, and a circle ends", () => {
   assert.deepEqual(treeOf(circle), []);
 });
 
-void test("Ctrl-C in svc move says that the move goes on at its node, and where to look", async () => {
+void test("Ctrl-C in svc move says that the move continues at its node, and where to look", async () => {
   await using it = await open((_request, _response, url) => url.pathname.endsWith("/move"));
   it.put({ sandboxID: "one" });
   const child = spawn(process.execPath, [mainFile, "move", "one", "--to", "node-b"], { env: it.env, stdio: ["ignore", "ignore", "pipe"] });

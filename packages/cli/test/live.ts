@@ -22,10 +22,10 @@ export async function openLive(options: NodeOptions = {}) {
     place,
     svc,
     sandboxID: started.stdout.trim(),
-    /** The command without waiting for its end. */
+    /** Starts the command without waiting for its end. */
     spawn(args: readonly string[]) {
       const child = spawn(process.execPath, [mainFile, ...args], { env: place.env(env), cwd: place.directory, stdio: "pipe" });
-      child.stdin.on("error", () => {}); // it may end before it has read all
+      child.stdin.on("error", () => {}); // The command may end before it has read everything.
       return child;
     },
     terminal: (args: readonly string[]) => openTerminal(args, place.env({ ...env, TERM: "xterm-256color" }), place.directory),
@@ -35,10 +35,10 @@ export async function openLive(options: NodeOptions = {}) {
 
 const ptyFile = fileURLToPath(new URL("./on-terminal.py", import.meta.url));
 
-/** The command on a terminal of 30 rows and 100 columns. */
+/** Runs the command on a terminal of 30 rows and 100 columns. */
 export function openTerminal(args: readonly string[], env: Record<string, string>, cwd: string) {
   const child = spawn("python3", [ptyFile, process.execPath, mainFile, ...args], { env, cwd, stdio: ["pipe", "pipe", "inherit"] });
-  child.stdin.on("error", () => {}); // it may end before it has read all
+  child.stdin.on("error", () => {}); // The command may end before it has read everything.
   let screen = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     screen += text;
@@ -51,7 +51,7 @@ export function openTerminal(args: readonly string[], env: Record<string, string
   };
   return {
     type: (keys: string) => child.stdin.write(keys),
-    /** Waits for the text, and forgets the screen up to its end. */
+    /** Waits for the text, and drops the screen's content up to its end. */
     async sees(text: string): Promise<void> {
       await until(`${JSON.stringify(text)} on the terminal of svc ${args.join(" ")}`, () => seen(text)).catch((error: Error) => {
         throw new Error(`${error.message}; it shows ${JSON.stringify(screen.slice(-1000))}`);
@@ -59,7 +59,7 @@ export function openTerminal(args: readonly string[], env: Record<string, string
       screen = screen.slice(screen.indexOf(text) + text.length);
     },
     grow: () => child.kill("SIGUSR1"),
-    /** What was on the screen at the end, and the exit code. */
+    /** Returns the screen's content at the end, and the exit code. */
     async end(): Promise<{ code: number | null; screen: string }> {
       return { code: await ended, screen };
     },

@@ -1,4 +1,4 @@
-// What `svc nodes list` warns of: nodes of one deployment that do not run the same.
+// The warnings of `svc nodes list` about nodes of one deployment that run different versions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ShownNode } from "@svc/contract/nodes.ts";
@@ -7,7 +7,7 @@ import { differences } from "../src/nodes.ts";
 const node = (id: string, more: Partial<ShownNode> = {}) =>
   ({ id, version: "0.1.0", commit: "a".repeat(40), runsc: "runsc-1", schema: "3.2", ...more }) as ShownNode;
 
-void test("nodes of another commit, runsc or schema are named, and those that run the same are not", () => {
+void test("nodes with another commit, runsc or schema are listed, and equal ones are not", () => {
   assert.deepEqual(differences([]), []);
   assert.deepEqual(differences([node("one"), node("two")]), []);
   assert.deepEqual(differences([node("one"), node("two", { commit: "" }), node("three", { runsc: "runsc-2", schema: "4.2" })]), [
@@ -17,6 +17,6 @@ void test("nodes of another commit, runsc or schema are named, and those that ru
   ]);
 });
 
-void test("a node that never answered is no difference", () => {
+void test("a node that never answered does not count as a difference", () => {
   assert.deepEqual(differences([node("one"), node("two", { version: "", commit: "", runsc: "", schema: "" })]), []);
 });

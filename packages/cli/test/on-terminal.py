@@ -1,4 +1,4 @@
-# Runs a command on a terminal of its own: stdin is typed, stdout is the screen, SIGUSR1 makes it 40 rows by 120 columns.
+# Runs a command on its own terminal: stdin is typed, stdout is the screen, SIGUSR1 makes it 40 rows by 120 columns.
 import fcntl, os, pty, select, signal, struct, sys, termios
 
 
@@ -6,7 +6,7 @@ def size(rows, cols):
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
-# The command waits for its size, so that it never sees another one.
+# The command waits until the size is set, so that it never sees another one.
 ready, go = os.pipe()
 pid, screen = pty.fork()
 if pid == 0:

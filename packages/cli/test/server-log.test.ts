@@ -1,4 +1,4 @@
-// The logs of servers under `svc up`: two files of bounded size, while the server goes on writing.
+// The logs of servers under `svc up`: two files of bounded size, while the server keeps writing.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempDisposableSync, readFileSync, statSync } from "node:fs";
@@ -10,7 +10,7 @@ import { lastLines, openLog, rotateLog } from "../src/supervise.ts";
 
 const MAX_BYTES = 64 * 1024;
 
-void test("a server's log that grows too long is set aside while the server writes to it, and it goes on in an empty one", async () => {
+void test("a server's log that grows too long is rotated while the server writes to it, and the server continues in an empty one", async () => {
   using folder = mkdtempDisposableSync(join(tmpdir(), "svc-log-"));
   const log = openLog(join(folder.path, "node.log"));
   const program = 'let n = 0; setInterval(() => { for (let i = 0; i < 50; i++) console.error("line " + n++); }, 5)';

@@ -1,4 +1,4 @@
-// What a shell gets: completion of every verb and option, a manual, and programs on the pinned Node.
+// Shell support: completion of every verb and option, a manual, and programs on the pinned Node.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -21,11 +21,11 @@ const SNAPSHOT = {
   createdAt: "2026-01-31T09:05:00Z",
 };
 
-/** What bash would offer for the last of these words. */
+/** Returns what bash would offer for the last of these words. */
 async function offered(script: string, words: readonly string[], env: Record<string, string> = {}): Promise<string[]> {
   const typed = words.map((word) => `'${word}'`).join(" ");
   const program = `${script}\nCOMP_WORDS=(${typed}); COMP_CWORD=${words.length - 1}; _svc; printf '%s\\n' "\${COMPREPLY[@]}"`;
-  // Not in this thread, in which the server of a test answers.
+  // bash must not block this thread, which also runs the test's server.
   const { stdout } = await promisify(execFile)("bash", ["-c", program], { env: { ...process.env, ...env } });
   return stdout.split("\n").filter(Boolean);
 }
@@ -89,7 +89,7 @@ void test("ids of sandboxes, templates and snapshots are completed from the serv
   );
 });
 
-void test("zsh and fish have their own, and another shell is answered with those there are", async () => {
+void test("zsh and fish have their own scripts, and for another shell the supported ones are listed", async () => {
   await using place = openPlace();
   assert.match((await place.svc(["completion", "zsh"])).stdout, /^#compdef svc\n/);
   assert.match((await place.svc(["completion", "fish"])).stdout, /complete -c svc -f -n '__fish_use_subcommand' -a start -d /);

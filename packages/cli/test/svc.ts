@@ -1,4 +1,4 @@
-// Runs the `svc` command as a person would: a process of its own with a home and a configuration of its own.
+// Runs the `svc` command as a person would: in its own process, with its own home and configuration.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,7 +15,7 @@ export type Place = {
   readonly directory: string;
   readonly home: string;
   readonly credentials: string;
-  /** Nothing of the tester's own reaches the command. */
+  /** The command's environment, without the tester's own settings. */
   env(more?: Record<string, string>): Record<string, string>;
   svc(args: readonly string[], options?: RunOptions): Promise<Result>;
   [Symbol.asyncDispose](): Promise<void>;

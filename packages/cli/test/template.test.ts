@@ -1,4 +1,4 @@
-// `svc template` against a control plane: what build sends and shows, on a terminal and off one, and the verbs for names.
+// `svc template` against a control plane: what build sends and prints, on a terminal and without one, and the verbs for names.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -25,7 +25,7 @@ const LOG = [
   at(1600, "2", "\u001b[2Jcopying"),
 ];
 
-/** A server that builds by saying so: the second question for the status finds the build over. */
+/** A server whose builds are finished at the second status request. */
 function builder(ends: "ready" | "error" | "never" = "ready") {
   const seen = { requests: [] as unknown[], files: new Map<string, number>(), polls: 0 };
   const routes: MoreRoutes = async (request, response, url, body) => {
@@ -124,7 +124,7 @@ void test("template build sends the Dockerfile's plan and the files it names, an
   assert.equal((seen.requests.at(-1) as Record<string, unknown>)["force"], true);
 });
 
-void test("--image and --from replace the FROM of a Dockerfile that was named, and need none", async () => {
+void test("--image and --from replace the FROM of a given Dockerfile, and need no Dockerfile", async () => {
   const { seen, routes } = builder();
   await using it = await open(routes);
   await it.svc(["template", "build", "-n", "py", "--image", "python:3.13"]);
@@ -148,7 +148,7 @@ void test("a registry's password comes from the environment or stdin, never from
   assert.match(none.stderr, /SVC_REGISTRY_PASSWORD/);
 });
 
-void test("what is wrong with a build's words is told before the server hears of it", async () => {
+void test("errors in a build's arguments are reported before any request is sent", async () => {
   const { seen, routes } = builder();
   await using it = await open(routes);
   for (const [words, code, says] of [
@@ -186,7 +186,7 @@ void test("Ctrl-C cancels the build", async () => {
   assert.equal(seen.requests.at(-1), `DELETE /templates/t1/builds/${BUILD}`);
 });
 
-void test("template cancel ends the newest build, or the one that is named", async () => {
+void test("template cancel ends the newest build, or the given one", async () => {
   const OVER = "11111111-52f0-4c7a-9a53-0d7a1f6e4c21";
   const asked: string[] = [];
   const shared = { cpuCount: 1, memoryMB: 512, diskSizeMB: 4096, envdVersion: "0.6.13" };
@@ -230,7 +230,7 @@ void describe("a build on a terminal", needs("python3"), () => {
     assert.ok(!screen.includes("\u001b[2J"), "nothing that a step says steers the terminal");
   });
 
-  void test("keeps what a failed step said", async () => {
+  void test("keeps the output of a failed step", async () => {
     await using it = await open(builder("error").routes);
     using terminal = it.terminal("template", "build", "My App");
     const { code, screen } = await terminal.end();

@@ -1,4 +1,4 @@
-// Terminals in a real sandbox: size, keys, leaving and coming back.
+// Terminals in a real sandbox: size, keys, detaching and returning.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -27,7 +27,7 @@ void describe("a terminal in a sandbox", needs("root", "runsc", "envd", "base", 
     assert.equal((await terminal.end()).code, 5);
   });
 
-  void test("a shell that was left goes on, and connect returns to it", async () => {
+  void test("a detached shell keeps running, and connect returns to it", async () => {
     {
       using terminal = live.terminal(["connect", live.sandboxID]);
       await terminal.sees(PROMPT);
@@ -71,11 +71,11 @@ void describe("a terminal in a sandbox", needs("root", "runsc", "envd", "base", 
     ]);
     const { code, screen } = await terminal.end();
     assert.equal(code, 4);
-    // No carriage return: a full-screen program means "down" by a line feed.
+    // There must be no carriage return, since full-screen programs use LF as "down".
     assert.match(screen, /a\nb/);
   });
 
-  void test("start opens a shell, says how the sandbox goes on, and --rm deletes it at the shell's end", async () => {
+  void test("start opens a shell, says what happens to the sandbox next, and --rm deletes it at the shell's end", async () => {
     const ids = async () => (await live.svc(["list", "-q"])).stdout.trim().split("\n").sort();
     const before = await ids();
     using first = live.terminal(["start"]);

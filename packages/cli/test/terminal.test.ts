@@ -1,11 +1,11 @@
-// The small rules of terminals and tables.
+// Detach keys, and how tables show times and sizes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { byteSize, duration } from "@svc/contract/table.ts";
 import { UsageError } from "../src/complain.ts";
 import { detachByteOf } from "../src/terminal.ts";
 
-void test("a detach key is ctrl- with a letter or a sign, or none", () => {
+void test("a detach key is ctrl- with a letter or a symbol, or none", () => {
   assert.equal(detachByteOf("ctrl-]"), 0x1d);
   assert.equal(detachByteOf("ctrl-a"), 1);
   assert.equal(detachByteOf("^Z"), 26);

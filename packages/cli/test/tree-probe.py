@@ -11,7 +11,7 @@ def plant(top, seed):
     takes_attributes = True
 
     def name():
-        # Newlines, quotes, escapes, bytes that are not UTF-8: all but NUL and the slash.
+        # Names contain newlines, quotes, escapes and bytes that are not UTF-8: anything but NUL and the slash.
         raw = bytes(rng.choice([b for b in range(1, 256) if b != 47]) for _ in range(rng.randint(1, 12)))
         return b"dots" if raw in (b".", b"..") else raw
 
@@ -25,7 +25,7 @@ def plant(top, seed):
             os.mkdir(path)
             folders.append(path)
         elif kind == 1:
-            # Inside the tree: down from here, or up by no more than there is.
+            # Links stay inside the tree: downwards, or upwards by no more than the depth.
             depth = folder[len(top):].count(b"/")
             os.symlink(b"../" * rng.randint(0, depth) + rng.choice([b"there", b"not/there", b"./x"]), path)
         elif kind == 2 and files:

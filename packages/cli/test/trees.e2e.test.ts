@@ -1,4 +1,4 @@
-// Whole trees of files go into a sandbox and come back as they are, on each driver.
+// Whole trees of files are copied into a sandbox and back unchanged, on each driver.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readlinkSync, statSync, symlinkSync, writeFileSync } from "node:fs";
@@ -46,7 +46,7 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
   after(() => live?.[Symbol.asyncDispose]());
   const svc = (...words: string[]) => live.svc(words);
   const sh = async (script: string) => (await svc("exec", live.sandboxID, "--", "sh", "-c", script)).stdout;
-  /** Words with bytes: only a shell can give them to a program. */
+  /** Arguments with bytes that are not UTF-8 can be passed to a program only by a shell. */
   const shell = (script: string, env: Record<string, string> = {}) =>
     spawnSync("sh", ["-c", `svc() { ${JSON.stringify(process.execPath)} ${JSON.stringify(mainFile)} "$@"; }; ID=${live.sandboxID}; ${script}`], {
       cwd: here,
@@ -82,7 +82,7 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(readdirSync(join(here, "none/sub")), []);
   });
 
-  void test("a link that would lead over a link which is here already is refused", async () => {
+  void test("a link that would lead through a link that already exists here is refused", async () => {
     await sh("mkdir -p /tmp/over; ln -s door/passwd /tmp/over/link");
     mkdirSync(join(here, "over"));
     symlinkSync("/etc", join(here, "over/door"));
@@ -92,7 +92,7 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
     assert.deepEqual(readdirSync(join(here, "over")), ["door"]);
   });
 
-  void test("names that are not UTF-8 go in and out, named on the command line too", async () => {
+  void test("names that are not UTF-8 can be uploaded and downloaded, also when given on the command line", async () => {
     const made = shell("mkdir bytes; printf one > \"$(printf 'bytes/caf\\351')\"; svc upload $ID bytes /tmp/bytes");
     assert.equal(made.status, 0, made.stderr.toString());
     const listed = await sh("ls /tmp/bytes | od -An -c");
@@ -111,7 +111,7 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(ran.stdout.toString().trim(), "63 61 66 e9 20 ef bf bd 20 76 ff 20 77 80", ran.stderr.toString());
   });
 
-  void test("where bytes cannot be carried they are refused, not replaced", () => {
+  void test("bytes that cannot be sent are refused, not replaced", () => {
     for (const words of ["start base -d -m \"a=$(printf 'b\\351')\"", "start base -d -e \"A=$(printf '\\351')\"", "delete \"$(printf 'i\\351')\""]) {
       const refused = shell(`svc ${words}`);
       assert.equal(refused.status, 2);
@@ -119,7 +119,7 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
     }
   });
 
-  void test("a file with a hole takes no more space here than its data", async () => {
+  void test("a file with a hole uses no more space here than its data", async () => {
     await sh("mkdir /tmp/sparse; truncate -s 200M /tmp/sparse/image; printf end >> /tmp/sparse/image");
     assert.equal((await svc("download", live.sandboxID, "/tmp/sparse", "sparse")).code, 0);
     const { size, blocks } = statSync(join(here, "sparse/image"));

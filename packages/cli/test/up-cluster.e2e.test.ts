@@ -1,4 +1,4 @@
-// `svc up --nodes N`: a gateway, nodes and etcd on this machine, found by the client like a node that stands alone.
+// `svc up --nodes N`: a gateway, nodes and etcd on this machine, which the client finds as it finds a single node.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
@@ -63,14 +63,17 @@ void test("uninstall --home of a cluster that is down ends the sandboxes of its 
       return code === 0 ? stdout.trim() : undefined;
     });
     assert.equal((await it.svc("down")).code, 0);
-    const held = homes.map(leftovers).find(({ directories }) => directories.includes(started));
-    assert.ok(held !== undefined && held.processes.length > 0 && held.netns.length > 0 && held.cgroups.length > 0, "it outlives the servers");
-    // No server's: uninstall would leave the home alone.
+    const remaining = homes.map(leftovers).find(({ directories }) => directories.includes(started));
+    assert.ok(
+      remaining !== undefined && remaining.processes.length > 0 && remaining.netns.length > 0 && remaining.cgroups.length > 0,
+      "it outlives the servers",
+    );
+    // The test harness made this file, and uninstall keeps a home with files that are not from a server.
     rmSync(join(it.home, OWNER));
     await promisify(execFile)(join(import.meta.dirname, "../../../svc"), ["uninstall", "--yes", "--home", it.home], { env: it.env });
     assert.equal(existsSync(it.home), false);
   } finally {
-    // Names of what a home holds come from its path, which must be there to be asked for.
+    // The resource names of a home are derived from its path, which must exist for the check.
     for (const home of homes) mkdirSync(home, { recursive: true });
     const left = homes.map(leftovers);
     for (const home of homes) await destroyAll(home, { ...it.env, SVC_HOME: home } as Record<string, string>);
@@ -81,7 +84,7 @@ void test("uninstall --home of a cluster that is down ends the sandboxes of its 
   }
 });
 
-void test("up --nodes says what it cannot do", async () => {
+void test("up --nodes reports what it cannot do", async () => {
   await using it = openHome();
   assert.match((await it.svc("up", "--nodes", "10")).stderr, /Expected a whole number from 1 to 9/);
   const misspelt = await it.svc("up", "-d", "--nodes", "2", ...ALONE, "--bogus");

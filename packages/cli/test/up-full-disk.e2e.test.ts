@@ -1,4 +1,4 @@
-// The supervisor of `svc up` on a full disk: it goes on, starts again what ends, and its file says who runs.
+// The supervisor of `svc up` on a full disk: it keeps running, restarts servers, and its file lists the running ones.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -36,7 +36,7 @@ void test(
 );
 
 void test(
-  "up on a disk that was full before it is found and stopped by down, runs what can run, and starts the rest once there is room",
+  "up on a disk that was already full is found and stopped by down, runs the servers that can run, and starts the rest once there is space",
   needs(...boundedDiskNeeds),
   async () => {
     using disk = openBoundedDisk(64);

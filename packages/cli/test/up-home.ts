@@ -1,4 +1,4 @@
-// A home of its own for `svc up`: every server on a port that is free, and nothing of it left afterwards.
+// A separate home for `svc up`: every server on a free port, and everything removed afterwards.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -8,10 +8,10 @@ import { destroyLeft } from "@svc/harness/node.ts";
 import type { UpState } from "../src/up-state.ts";
 import { mainFile, openPlace } from "./svc.ts";
 
-/** The node's, and its pool kept empty. */
+/** The flags of the node, which also keep its pool empty. */
 export const FLAGS = ["--listen", "127.0.0.1:0", "--pool.size", "0", "--pool.templates", "", "--pool.precreated", "0", "--network.pool_size", "0"];
 
-/** `given`: a folder of the test's own, which stays. */
+/** `given` is a folder of the test's own, which is not removed. */
 export function openHome(given?: string) {
   const home = given ?? makeHome();
   const place = openPlace();
@@ -35,10 +35,10 @@ export function openHome(given?: string) {
     home,
     place,
     svc,
-    /** The command without waiting for its end. */
+    /** Starts the command without waiting for its end. */
     spawn: (...args: string[]) =>
       spawn(process.execPath, [mainFile, ...args], { env: place.env(env), cwd: place.directory, stdio: ["ignore", "ignore", "inherit"] }),
-    /** The URL and process of a server of the running `up`. */
+    /** Returns the URL and process of a server of the running `up`. */
     server(name: string) {
       return this.state().servers.find((server) => server.name === name) ?? assert.fail(`up runs no ${name}`);
     },
@@ -46,7 +46,7 @@ export function openHome(given?: string) {
     env: place.env(env),
     async [Symbol.asyncDispose]() {
       await svc("down");
-      // It may have been uninstalled.
+      // The home may have been uninstalled.
       if (existsSync(home)) await destroyLeft(home, env);
       if (given === undefined) removeHome(home);
       await place[Symbol.asyncDispose]();

@@ -1,4 +1,4 @@
-// `svc up` with several real servers: whose a flag is, which are left out, and what the end of one means to the others.
+// `svc up` with several real servers: which server a flag goes to, which are left out, and how the end of one affects the others.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -9,10 +9,10 @@ import { until } from "@svc/harness/until.ts";
 import { isAlive } from "../src/up-state.ts";
 import { openHome } from "./up-home.ts";
 
-/** Neither root nor a runtime is needed for the others. */
+/** The other servers need neither root nor a runtime. */
 const WITHOUT_NODE = ["up", "-d", "--without", "node"];
 
-void test("a setting by its full name reaches the server whose section it is, and the others take it as it comes", async () => {
+void test("a setting by its full name reaches the server whose section it is, and the others accept it", async () => {
   await using it = openHome();
   const { code, stdout, stderr } = await it.svc(...WITHOUT_NODE, "--metadata.path", "/records", "--indexer.memory_budget_mb=64");
   assert.equal(code, 0, stderr);
@@ -74,7 +74,7 @@ void test("every port that is in use is named, with how to move the server or le
     assert.match(stderr, new RegExp(`${name} cannot start \\(${address} is in use: .*--${name}\\.listen HOST:PORT.*--without ${name}\\)`));
 });
 
-void test("what up does not understand is refused before anything runs", async () => {
+void test("arguments that up does not know are refused before anything runs", async () => {
   await using it = openHome();
   for (const [words, says] of [
     [["--without", "store"], /--without: expected one of node, metadata, store-master, store-service, store-admin, indexer; got "store"/],
@@ -97,7 +97,7 @@ void test("what up does not understand is refused before anything runs", async (
   assert.ok(!existsSync(join(it.home, "logs")));
 });
 
-void test("a server that is killed is started again by name, and the others run on", async () => {
+void test("a killed server is restarted by name, and the others keep running", async () => {
   await using it = openHome();
   await it.svc(...WITHOUT_NODE);
   const [metadata, indexer] = [it.server("metadata"), it.server("indexer")];
@@ -112,7 +112,7 @@ void test("a server that is killed is started again by name, and the others run 
   assert.deepEqual(last.servers.map(isAlive), [false, false, false, false, false]);
 });
 
-void test("an up killed before its servers were ready leaves none that the next up does not end", async () => {
+void test("an up killed before its servers were ready leaves no server that the next up does not end", async () => {
   await using it = openHome();
   const up = it.spawn("up", "--without", "node");
   const state = await until("the first process", () => (existsSync(join(it.home, "up.json")) ? it.state() : undefined));

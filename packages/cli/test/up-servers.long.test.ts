@@ -1,4 +1,4 @@
-// `svc up` with a server that crashes again and again: the backoff alone takes a quarter of a minute.
+// `svc up` with a server that crashes repeatedly: the backoff alone takes a quarter of a minute.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -9,14 +9,14 @@ import { until } from "@svc/harness/until.ts";
 import { isAlive } from "../src/up-state.ts";
 import { openHome } from "./up-home.ts";
 
-void test("a server that cannot be started again any more is tried slowly, and the others run on", async () => {
+void test("a server that cannot be restarted is retried slowly, and the others keep running", async () => {
   await using it = openHome();
   await it.svc("up", "-d", "--without", "node");
   const port = Number(new URL(it.server("indexer").url).port);
   await it.svc("down");
   await it.svc("up", "-d", "--without", "node", `--indexer.listen=127.0.0.1:${port}`);
   process.kill(it.server("indexer").pid, "SIGKILL");
-  // Before its supervisor is back.
+  // The port is occupied before the supervisor restarts the server.
   const taken = createServer().listen(port, "127.0.0.1").unref();
   await once(taken, "listening");
   const log = () => readFileSync(join(it.home, "logs", "up.log"), "utf8");

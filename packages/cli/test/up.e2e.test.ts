@@ -1,4 +1,4 @@
-// `svc up` and `svc down` with a real node: one supervisor a home, restarts, and sandboxes that outlive both.
+// `svc up` and `svc down` with a real node: one supervisor per home, restarts, and sandboxes that outlive both.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,7 +13,7 @@ import { mainFile } from "./svc.ts";
 import { FLAGS, openHome } from "./up-home.ts";
 
 void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () => {
-  // One home for all of them: each goes on where the one before ended.
+  // All tests share one home: each continues where the one before ended.
   let it: ReturnType<typeof openHome>;
   let id: string;
   before(() => {
@@ -42,7 +42,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     assert.ok(!existsSync(join(it.home, "up.json")));
   });
 
-  void test("a second up on the same home says where the first one is, and the sandboxes of before are there", async () => {
+  void test("a second up on the same home reports where the first one is, and earlier sandboxes are still there", async () => {
     const both = await Promise.all([it.svc("up", "-d", ...FLAGS), it.svc("up", "-d", ...FLAGS)]);
     assert.deepEqual(
       both.map(({ code }) => code),
@@ -81,7 +81,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     assert.equal((await it.svc("down", "--sandboxes")).stdout, "down; no sandbox is left\n");
   });
 
-  void test("a node that cannot start ends up with its last words", async () => {
+  void test("a node that cannot start ends up with its last log lines", async () => {
     await using it = openHome();
     const taken = createServer().listen(0, "127.0.0.1").unref();
     await once(taken, "listening");
@@ -94,7 +94,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
       assert.equal(code, 1);
       assert.match(stderr, new RegExp(`^svc: node cannot start \\(127\\.0\\.0\\.1:${port} is in use: .*--listen HOST:PORT.*--without node\\)\n$`), "once");
     }
-    // Refused before anything is made for it on the host.
+    // The start is refused before anything is created for it on the host.
     assert.doesNotMatch(readFileSync(join(it.home, "logs/node.log"), "utf8"), /sandbox networks are open/);
     assert.match((await it.svc("up", "--no-such-flag")).stderr, /no-such-flag/);
     assert.ok(!existsSync(join(it.home, "up.json")));

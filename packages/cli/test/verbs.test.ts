@@ -1,4 +1,4 @@
-// The client's verbs against a control plane: what they print, to whom, and with which exit code.
+// The client's verbs against a control plane: what they print, on which stream, and with which exit code.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
@@ -29,7 +29,7 @@ void test("start -d prints the id alone, and with --output json the whole answer
   assert.equal(answer["envdAccessToken"], "token");
 });
 
-void test("start passes on what it was asked", async () => {
+void test("start sends its options", async () => {
   await using it = await open();
   const result = await it.place.svc(
     ["start", "py", "-d", "--timeout", "60", "-m", "a=1", "-m", "b=x=y", "-e", "A=", "-e", "FROM_HERE", "--no-internet", "--private"],
@@ -76,7 +76,7 @@ void test("svc list | cat is a table as on a terminal, JSON comes by --output js
   assert.match(table[1] ?? "", /^i1 +base +running +2 +1024 MiB +2048 MiB +2026-01-3\d \d\d:\d\d:\d\d +(4 min( \d+ s)?)$/);
 });
 
-void test("names that a stranger gave cannot steer the terminal", async () => {
+void test("names that strangers chose cannot control the terminal", async () => {
   await using it = await open();
   await it.svc("start", "-d", "x\u001b[2Jy");
   assert.match((await it.svc("list")).stdout, /x\?\[2Jy/);
@@ -111,7 +111,7 @@ void test("timeout sets the seconds that a sandbox has left", async () => {
   assert.equal(it.server.sandboxes.get("i1")?.timeout, 3600);
 });
 
-void test("what is not understood gets exit code 2 and changes nothing", async () => {
+void test("a wrong command line ends with exit code 2 and changes nothing", async () => {
   await using it = await open();
   const wrong = [
     [],
@@ -137,7 +137,7 @@ void test("what is not understood gets exit code 2 and changes nothing", async (
   assert.deepEqual(it.server.requests, []);
 });
 
-void test("a variable that is named alone and is not set here is refused, and nothing starts without it", async () => {
+void test("a variable that is given by name only and is not set here is refused, and nothing starts without it", async () => {
   await using it = await open();
   for (const args of [
     ["start", "-d", "-e", "SVC_TEST_ABSENT"],
@@ -175,7 +175,7 @@ void test("every verb explains itself", async () => {
   }
 });
 
-void test("a reader that has seen enough ends a command without complaint", async () => {
+void test("a reader that closes its end ends a command without an error message", async () => {
   await using it = await open();
   for (let count = 0; count < 300; count++)
     await fetch(`${it.server.url}/v2/sandboxes`, { method: "POST", headers: { "x-api-key": KEY }, body: '{"templateID":"base","timeout":250}' });

@@ -1,4 +1,4 @@
-// The verbs that watch, against a control plane: logs, events, metrics, without a terminal and on a real one.
+// The verbs for observation, against a control plane: logs, events, metrics, without a terminal and on a real one.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import type { ServerResponse } from "node:http";
@@ -43,7 +43,7 @@ function logsOf(asked: URLSearchParams[]): MoreRoutes {
   };
 }
 
-void test("logs prints text, one JSON object a line with --output json, and nothing in it steers the terminal", async () => {
+void test("logs prints text, one JSON object a line with --output json, and nothing in it controls the terminal", async () => {
   const asked: URLSearchParams[] = [];
   await using it = await open(logsOf(asked));
   const json = (await it.svc("logs", "i1", "-o", "json")).stdout.trim().split("\n");
@@ -56,7 +56,7 @@ void test("logs prints text, one JSON object a line with --output json, and noth
   assert.equal(asked.at(-1)?.toString(), "limit=1000&direction=forward&level=warn&kind=network&search=policy&cursor=1000");
 });
 
-void test("logs --since takes how long ago, and refuses what is no time", async () => {
+void test("logs --since takes a duration, and refuses anything else", async () => {
   const asked: URLSearchParams[] = [];
   await using it = await open(logsOf(asked));
   await it.svc("logs", "i1", "--since", "2h");
@@ -81,7 +81,7 @@ const eventsRoute: MoreRoutes = (request, response, url) => {
   return true;
 };
 
-void test("events prints what is kept and ends, as text or as JSON, of the types asked for", async () => {
+void test("events prints the stored events of the requested types and ends, as text or as JSON", async () => {
   await using it = await open(eventsRoute);
   const all = await it.svc("events", "--output", "json");
   assert.deepEqual(
@@ -102,7 +102,7 @@ void test("events prints what is kept and ends, as text or as JSON, of the types
   assert.match(wrong.stderr, /there is no event "sandbox\.exploded"; there are sandbox\.created,/);
 });
 
-void test("events -f goes on until it is ended, and says that the server is away", async () => {
+void test("events -f continues until it is ended, and reports that the server is away", async () => {
   await using it = await open(eventsRoute);
   const child = it.spawn("events", "-f", "--since", "0", "-o", "json");
   let [stdout, stderr] = ["", ""];
@@ -129,7 +129,7 @@ const sample = (second: number, cpuUsedPct: number) => ({
   diskTotal: 1024 ** 3,
 });
 
-/** Each question for the newest sample finds one a second later. */
+/** Each request for the newest sample gets one that is a second later. */
 function metricsRoute(): MoreRoutes {
   let second = 100;
   return (_request, response, url) => {
@@ -179,7 +179,7 @@ void test("svc metrics ID prints the newest sample and ends, the last hour with 
 });
 
 void describe("the live view of metrics", needs("python3"), () => {
-  void test("shows bars and history of one sandbox, follows the terminal's size, and q gives the terminal back", async () => {
+  void test("shows bars and history of one sandbox, follows the terminal's size, and q restores the terminal", async () => {
     await using it = await open(metricsRoute());
     await it.svc("start", "-d");
     using terminal = it.terminal("metrics", "i1", "-w");
@@ -209,7 +209,7 @@ void describe("the live view of metrics", needs("python3"), () => {
     assert.equal((await terminal.end()).code, 0);
   });
 
-  void test("says that the server is away, and shows its figures again when it is back", async () => {
+  void test("reports that the server is away, and shows its metrics again when it is back", async () => {
     let isAway = false;
     const figures = metricsRoute();
     await using it = await open((request, response, url, body) => {
@@ -228,7 +228,7 @@ void describe("the live view of metrics", needs("python3"), () => {
     assert.equal((await terminal.end()).code, 0);
   });
 
-  void test("a sandbox that is not there is said in a line, and the terminal is left alone", async () => {
+  void test("a sandbox that is not there is reported in a line, and the terminal is not changed", async () => {
     await using it = await open(metricsRoute());
     using terminal = it.terminal("metrics", "nobody", "-w");
     const { code, screen } = await terminal.end();

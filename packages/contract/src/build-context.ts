@@ -1,4 +1,4 @@
-// A build's context on the client: which files a COPY means, their hash, and the archive that is sent.
+// The client's side of a build context: it finds the files that a COPY names, hashes them, and packs the archive that is sent.
 import { createHash } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
 import { lstat, mkdtemp, readdir, readFile, readlink, rm, stat } from "node:fs/promises";
@@ -13,24 +13,24 @@ import { globPattern } from "./glob.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
 export interface BuildContext {
-  /** Entries that COPY `source` means, sorted by path. @throws FILE_NOT_FOUND when there are none. */
+  /** Returns the entries that COPY `source` matches, sorted by path. @throws FILE_NOT_FOUND when there are none. */
   entries(source: string): TarEntry[];
-  /** Over paths, modes, sizes and contents; times and owners do not count. */
+  /** Covers paths, modes, sizes and contents; times and owners do not count, so that a fresh checkout hits the build cache. */
   hash(source: string): Promise<string>;
-  /** Packs to a temporary file, sends it by PUT, and removes it. The bytes sent. */
+  /** Packs to a temporary file, sends it by PUT, and removes it. Returns the number of bytes sent. */
   upload(source: string, url: string, headers: Readonly<Record<string, string>>, options?: UploadOptions): Promise<number>;
 }
 
 export type UploadOptions = {
   readonly signal?: AbortSignal | undefined;
-  /** Called as the archive goes out; `totalBytes` is its size. */
+  /** Called as the archive is sent; `totalBytes` is its size. */
   readonly onBytes?: ((sentBytes: number, totalBytes: number) => void) | undefined;
 };
 
 const MAX_ENTRIES = 500_000;
 const UPLOAD_MS = 3600_000;
 
-/** Reads the folder's tree once, without what .dockerignore names. */
+/** Reads the folder's tree once, without the paths that .dockerignore excludes. */
 export async function openContext(folder: string): Promise<BuildContext> {
   const ignored = ignoreRules(await readFile(join(folder, ".dockerignore"), "utf8").catch(() => ""));
   const all: TarEntry[] = [];
@@ -43,7 +43,7 @@ export async function openContext(folder: string): Promise<BuildContext> {
     for (const name of names.sort()) {
       const path = below === "" ? name : `${below}/${name}`;
       const info = await lstat(join(folder, path));
-      // A rule that takes something back may mean a file below a folder that is left out.
+      // A `!` rule may re-include a file below an excluded folder, so such a folder must still be walked.
       const out = ignored.test(path);
       const kind = info.isDirectory() ? "folder" : info.isSymbolicLink() ? "link" : info.isFile() ? "file" : undefined;
       if (kind === undefined) continue;
@@ -84,9 +84,9 @@ export async function openContext(folder: string): Promise<BuildContext> {
       return hash.digest("hex");
     },
     async upload(source, url, headers, { signal, onBytes } = {}) {
-      const place = await mkdtemp(join(tmpdir(), "svc-context-"));
+      const temporary = await mkdtemp(join(tmpdir(), "svc-context-"));
       try {
-        const archive = join(place, "context.tar.gz");
+        const archive = join(temporary, "context.tar.gz");
         await pipeline(Readable.from(tarOf(folder, entries(source))), createGzip({ level: 1 }), createWriteStream(archive));
         const { size } = await stat(archive);
         const bound = AbortSignal.timeout(UPLOAD_MS);
@@ -101,7 +101,7 @@ export async function openContext(folder: string): Promise<BuildContext> {
         if (!response.ok) throw new Failure("INVALID_REQUEST", `the files of COPY ${source} were refused: HTTP ${response.status} ${text.slice(0, 300)}`);
         return size;
       } finally {
-        await rm(place, { recursive: true, force: true });
+        await rm(temporary, { recursive: true, force: true });
       }
     },
   };
@@ -109,7 +109,7 @@ export async function openContext(folder: string): Promise<BuildContext> {
 
 export type Files = { readonly present: boolean; readonly url?: string | undefined; readonly headers?: Readonly<Record<string, string>> | undefined };
 
-/** The steps with the hashes of their files, which are then all at the server. `ask` is GET /templates/{id}/files/{hash}. */
+/** Returns the steps with the hashes of their files, all of which the server then has. `ask` is GET /templates/{id}/files/{hash}. */
 export async function uploadFiles(
   steps: readonly PlannedStep[],
   context: BuildContext,
@@ -136,14 +136,14 @@ export async function uploadFiles(
   return steps.map((step) => (step.type === "COPY" ? { ...step, filesHash: hashes.get(step.args[0] ?? "") ?? "" } : step));
 }
 
-/** Tells of each piece as it is taken. */
+/** Reports the progress for each chunk that is read. */
 function counted(archive: Readable, totalBytes: number, onBytes: UploadOptions["onBytes"]): Readable {
   let sentBytes = 0;
   archive.on("data", (chunk: Buffer) => {
     sentBytes += chunk.length;
     onBytes?.(sentBytes, totalBytes);
   });
-  // The listener must not make it flow before its reader does.
+  // Attaching the listener starts the flow; pausing keeps the first chunks for the real reader.
   return archive.pause();
 }
 
@@ -157,7 +157,7 @@ async function* tarOf(folder: string, entries: readonly TarEntry[]): AsyncGenera
       sent += (chunk as Buffer).length;
       yield chunk as Buffer;
     }
-    // Its header says a size already: half an archive would be a wrong one.
+    // The entry's header already contains its size, so a file that changed meanwhile would corrupt the archive.
     if (sent !== entry.sizeBytes) fail("INVALID_REQUEST", `${entry.path} changed while it was packed; try again`);
     yield tarPadding(entry.sizeBytes);
   }
@@ -166,7 +166,7 @@ async function* tarOf(folder: string, entries: readonly TarEntry[]): AsyncGenera
 
 export type IgnoreRules = { test(path: string): boolean; readonly takesBack: boolean };
 
-/** .dockerignore: the last rule that matches a path, or a folder above it, decides; `!` takes back. */
+/** Parses .dockerignore: the last rule that matches a path, or a folder above it, decides; `!` re-includes. */
 export function ignoreRules(text: string): IgnoreRules {
   const rules = text.split(/\r?\n/).flatMap((line) => {
     const trimmed = line.trim();

@@ -1,6 +1,6 @@
-// Names and arguments are bytes to the kernel and text to JavaScript: bytes that are not UTF-8 go through as lone surrogates.
+// The kernel treats names and arguments as bytes, JavaScript as text: bytes that are not UTF-8 are represented as lone surrogates.
 //
-// A byte XX from 0x80 on is the code unit U+DCXX, as in Python (PEP 383). JSON.stringify spells it \udcXX, and envd reads it so.
+// A byte XX from 0x80 on becomes the code unit U+DCXX, as in Python (PEP 383). JSON.stringify writes it as \udcXX, and envd decodes that.
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const LONE_BYTE = /([\udc80-\udcff])/u;
@@ -25,17 +25,17 @@ export function bytesOfText(text: string): Buffer {
   return Buffer.concat(parts.map((part, index) => (index % 2 === 0 ? Buffer.from(part) : Buffer.of(part.charCodeAt(0) - FIRST_BYTE))));
 }
 
-/** Whether the text stands for bytes that are not UTF-8. */
+/** Returns true if the text represents bytes that are not UTF-8. */
 export function hasBytes(text: string): boolean {
   return LONE_BYTE.test(text);
 }
 
-/** For people: such a byte as \xe9. */
+/** Text for people, which shows such a byte as \xe9. */
 export function shownText(text: string): string {
   return text.replace(/[\udc80-\udcff]/gu, (byte) => `\\x${(byte.charCodeAt(0) - FIRST_BYTE).toString(16)}`);
 }
 
-/** For a query: each byte as it is. */
+/** Text for a URL's query, which percent-encodes each byte. */
 export function queryOfText(text: string): string {
   return [...bytesOfText(text)]
     .map((byte) => (/[\w.~/-]/.test(String.fromCharCode(byte)) ? String.fromCharCode(byte) : `%${byte.toString(16).padStart(2, "0")}`))
@@ -50,7 +50,7 @@ function decoded(bytes: Uint8Array): string | undefined {
   }
 }
 
-/** How many bytes a character has that begins so; 0 where none does. */
+/** Returns the length of the UTF-8 character that begins with this byte; 0 if no character begins with it. */
 function lengthAt(first: number): number {
   if (first < 0x80) return 1;
   if (first >= 0xc2 && first < 0xe0) return 2;

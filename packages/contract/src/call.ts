@@ -1,4 +1,4 @@
-// Calls an operation over HTTP: input to path, query, headers and body; answers and failures back to values.
+// Calls an operation over HTTP: maps the input to path, query, headers and body, and answers and failures back to values.
 import { Failure, type FailureName, failures } from "./failures.ts";
 import { carriesBody, type Input, type Operation, type Output, pathMembers } from "./operation.ts";
 
@@ -9,11 +9,11 @@ export type CallOptions = {
   readonly apiKey?: string | undefined;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
-  /** Further ones; cheaper than one made of them by AbortSignal.any. */
+  /** Further signals; passing them is cheaper than combining them with AbortSignal.any. */
   readonly signals?: readonly AbortSignal[];
   /** Default 60,000. */
   readonly timeoutMs?: number;
-  /** How it is sent: by default with `fetch`. */
+  /** How the request is sent; `fetch` by default. */
   readonly send?: Send;
 };
 
@@ -22,24 +22,24 @@ export type Sending = {
   readonly method: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | undefined;
-  /** Any of them ends it. */
+  /** Any of these signals aborts the request. */
   readonly signals: readonly AbortSignal[];
   readonly timeoutMs: number;
 };
 export type Sent = { readonly status: number; readonly headers: Headers; readonly text: string };
-/** One request and its whole answer, whatever its status. @throws TIMED_OUT, or why there is none. */
+/** Sends one request and reads its whole answer, whatever its status. @throws TIMED_OUT, or the reason why there is no answer. */
 export type Send = (sending: Sending) => Promise<Sent>;
 
 export type Answer<T> = { status: number; headers: Headers; value: Output<T> };
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 
-/** The operation's answer; throws Failure with the name that the server gave. */
+/** Returns the operation's answer; throws Failure with the name that the server gave. */
 export async function call<T extends Operation>(operation: T, input: Input<T>, options: CallOptions): Promise<Output<T>> {
   return (await callForAnswer(operation, input, options)).value;
 }
 
-/** As `call`, with status and headers (say, x-next-token). */
+/** Same as `call`, but also returns the status and the headers (for example x-next-token). */
 export async function callForAnswer<T extends Operation>(operation: T, input: Input<T>, options: CallOptions): Promise<Answer<T>> {
   const { url, headers, body } = requestOf(operation, input as Record<string, unknown>, options);
   const { signal, signals = [], timeoutMs = DEFAULT_TIMEOUT_MS, send = byFetch } = options;
@@ -84,7 +84,7 @@ function requestOf(operation: Operation, input: Record<string, unknown>, options
   }
   const path = operation.path.replace(/\{(\w+)\}/g, (_, member: string) => encodeURIComponent(String(input[member])));
   const url = new URL(options.baseURL.replace(/\/+$/, "") + path);
-  // A DELETE that names all in its path has no body: some servers on the way refuse an empty one.
+  // A DELETE whose members are all in its path has no body, since some proxies reject an empty one.
   if (carriesBody(operation.method) && (operation.method !== "DELETE" || Object.keys(rest).length > 0)) {
     headers["content-type"] = "application/json";
     return { url: url.href, headers, body: JSON.stringify(rest) };
@@ -93,7 +93,7 @@ function requestOf(operation: Operation, input: Record<string, unknown>, options
   return { url: url.href, headers, body: undefined };
 }
 
-/** The failure in an error answer; the server's own name where it gives one, else a name by status. */
+/** Builds the failure of an error answer: the server's own name where it gives one, else a name by status. */
 export function failureOf(status: number, retryAfterHeader: string | null | undefined, text: string): Failure {
   const body = parseBody(text);
   const message = typeof body["message"] === "string" ? body["message"] : `HTTP ${status}: ${text.slice(0, 300)}`;
@@ -118,10 +118,10 @@ function nameOf(code: unknown, status: number): FailureName {
   return (named?.[0] ?? "INTERNAL") as FailureName;
 }
 
-/** Codes of a connection that was made and then broke: the server may have begun. */
+/** These codes mean that an established connection broke, so the server may have begun to execute the request. */
 const broken: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
 
-/** A fetch that ended without an answer. `details.outcome` is "unknown" where the server may have done what it was asked for. */
+/** The failure of a fetch without an answer. `details.outcome` is "unknown" if the server may have executed the request. */
 export function noAnswer(baseURL: string, error: unknown): Failure {
   const reason = reasonOf(error);
   if (!broken.includes(reason))
@@ -130,7 +130,7 @@ export function noAnswer(baseURL: string, error: unknown): Failure {
   return new Failure("SERVER_UNREACHABLE", text, { cause: error, details: { outcome: "unknown" } });
 }
 
-/** Why a request got no answer, short: ECONNREFUSED. */
+/** A short reason why a request got no answer, for example ECONNREFUSED. */
 export function reasonOf(error: unknown): string {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
   if (!(cause instanceof Error)) return String(cause);

@@ -1,4 +1,4 @@
-// What every part of the client shares: the deployment's URL and key, calls with their bounds, lists page by page, open streams.
+// The base of the client's parts: the deployment's URL and key, calls with their time limits, paged lists, open streams.
 import { z } from "zod";
 import { type Answer, callForAnswer, failureOf, noAnswer } from "./call.ts";
 import { MISSING_NODES_HEADER } from "./cluster.ts";
@@ -8,7 +8,7 @@ import type { Input, Operation, Output } from "./operation.ts";
 
 export const DEFAULT_BASE_URL = "http://localhost:8000";
 
-/** For calls that write or read a sandbox's memory. Below the 300 s after which fetch itself gives up. */
+/** The timeout of calls that write or read a sandbox's memory. It is below the 300 s after which fetch itself gives up. */
 export const LONG_CALL_MS = 290_000;
 
 export type ClientOptions = {
@@ -16,11 +16,11 @@ export type ClientOptions = {
   readonly apiKey?: string | undefined;
   /** Default: http://localhost:8000 */
   readonly baseURL?: string | undefined;
-  /** For one answer of the control plane; default 60,000, and 290,000 for pause, resume, fork and snapshots. */
+  /** Timeout of one answer of the control plane; default 60,000, and 290,000 for pause, resume, fork and snapshots. */
   readonly timeoutMs?: number;
-  /** Ends every call under way. */
+  /** Aborts every call that is in progress. */
   readonly signal?: AbortSignal;
-  /** Told when a gateway's answer lacks what these nodes hold, which it could not ask. */
+  /** Called when a gateway's answer is incomplete because it could not query these nodes. */
   readonly onMissingNodes?: (nodes: readonly string[]) => void;
 };
 
@@ -42,7 +42,7 @@ export class Calls {
     this.#onMissingNodes = onMissingNodes;
   }
 
-  /** `longMs` is the bound where the caller named none. */
+  /** `longMs` is the timeout if the caller set none. */
   async call<T extends Operation>(operation: T, input: Input<T>, longMs?: number): Promise<Output<T>> {
     return (await this.answer(operation, input, longMs)).value;
   }
@@ -61,7 +61,7 @@ export class Calls {
     }
   }
 
-  /** Every item of a list, fetched page by page as the loop goes on; the header x-next-token names the next page. */
+  /** Yields every item of a list. Pages are fetched as the loop advances; the header x-next-token names the next page. */
   async *pages<T extends PageOperation>(operation: T, input: Record<string, unknown>): AsyncGenerator<Item<T>> {
     let nextToken: string | undefined;
     do {
@@ -71,12 +71,12 @@ export class Calls {
     } while (nextToken !== undefined);
   }
 
-  /** A GET whose answer is read as it comes. `signal` ends it; the caller's own ends it, too. */
+  /** Opens a GET whose answer is read as it arrives. `signal` ends it, and so does the client's own signal. */
   open(path: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Response> {
     return this.#fetch(path, { headers }, signal);
   }
 
-  /** A POST whose body is sent as it comes. */
+  /** Sends a POST whose body is streamed. */
   send(path: string, body: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<Response> {
     return this.#fetch(
       path,
@@ -113,7 +113,7 @@ export class Calls {
   }
 }
 
-/** Waits; ends at once, with the signal's reason, when it is aborted. */
+/** Waits; rejects at once with the signal's reason when it is aborted. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) return reject(signal.reason);
@@ -129,7 +129,7 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
   });
 }
 
-/** Whether the same request may be answered later: the server is away, is stopping, or has too much to do. */
+/** Returns true if a retry of the same request may succeed: the server is unreachable, stopping, or overloaded. */
 export function mayPass(failure: Failure): boolean {
   return ["SERVER_UNREACHABLE", "SHUTTING_DOWN", "TIMED_OUT", "TOO_MANY_REQUESTS", "CAPACITY_EXHAUSTED"].includes(failure.name);
 }

@@ -1,39 +1,39 @@
-// The events of a deployment as a stream that survives cut lines: server-sent events, resumed by Last-Event-ID.
+// Follows the events of a deployment across lost connections: server-sent events, resumed by Last-Event-ID.
 import { type Calls, mayPass, pause } from "./client-calls.ts";
 import { type EventCursor, hasReached, parseCursor } from "./event-cursor.ts";
 import { asFailure, Failure } from "./failures.ts";
 import { eventGap, type LifecycleEvent, lifecycleEvent, lifecycleEvents, streamEvents } from "./observe.ts";
 
 export type LifecycleEventType = LifecycleEvent["type"];
-/** Events between `asked` and `oldest` are missing: the server keeps them no more, or never gave out such an id. */
+/** The events between `asked` and `oldest` are missing: the server no longer keeps them, or it never issued such an id. */
 export type EventGap = { readonly asked: number; readonly oldest: number; readonly newest: number };
 
 export type EventOptions = {
-  /** Begins behind the event of this id, or at this cursor of a gateway; 0: with the oldest that is kept. Absent: what happens from now on. */
+  /** Starts after the event of this id, or at this cursor of a gateway; 0 starts with the oldest stored event. Absent: only new events. */
   readonly since?: number | EventCursor;
   readonly types?: readonly LifecycleEventType[];
   readonly sandboxID?: string;
-  /** false: ends behind the newest event there is. Default true: goes on until the loop is left. */
+  /** false: ends after the newest event that exists at the start. Default true: continues until the loop is left. */
   readonly follow?: boolean;
   readonly signal?: AbortSignal;
-  /** The line was cut and is tried again after `delayMs`. */
+  /** The connection was lost and is retried after `delayMs`. */
   readonly onReconnect?: (failure: Failure, delayMs: number) => void;
   readonly onGap?: (gap: EventGap) => void;
 };
 
 const FIRST_RETRY_MS = 250;
 const MAX_RETRY_MS = 10_000;
-/** The server says something every 15 s, if only that it lives; a line this long silent is dead. */
+/** The server sends something at least every 15 s, even if only a comment; a connection that is silent for this long is dead. */
 const SILENCE_MS = 60_000;
-/** Of one event; ours have a few hundred bytes. */
+/** The limit for one event; ours have a few hundred bytes. */
 const MAX_EVENT_CHARS = 1024 * 1024;
 
-/** Yields each event once, in order. With `follow` it ends by its signal, or with a failure that no repeat fixes. */
+/** Yields each event once, in order. With `follow` it ends by its signal, or with a failure that no retry fixes. */
 export async function* followEvents(calls: Calls, options: EventOptions): AsyncGenerator<LifecycleEvent> {
   const { types, sandboxID, signal, follow = true } = options;
   let last: EventCursor | undefined = options.since === undefined ? undefined : String(options.since);
   const newest = follow ? undefined : await newestID(calls, signal);
-  // Filters are the server's work, but where the end of what there is must be seen.
+  // The server filters events, except without `follow`: there we must see the newest event, which the filter might drop, to know where to stop.
   const query = new URLSearchParams();
   if (follow && types !== undefined) query.set("types", types.join(","));
   if (follow && sandboxID !== undefined) query.set("sandboxID", sandboxID);
@@ -45,10 +45,10 @@ export async function* followEvents(calls: Calls, options: EventOptions): AsyncG
       for await (const message of messagesOf(calls, query, last, signal)) {
         retryMs = FIRST_RETRY_MS;
         if (message.event === "gap") options.onGap?.(eventGap.parse(JSON.parse(message.data)));
-        // What a newer server tells beside these, overflow among it, is no event of ours.
+        // Newer servers may send other message types, such as overflow; these are not lifecycle events.
         const isEvent = lifecycleEvents.some((type) => type === message.event);
         const event = isEvent ? lifecycleEvent.parse(JSON.parse(message.data)) : undefined;
-        // A server that repeats what was seen must not make us say it twice.
+        // A server may repeat events after a reconnect; each event must be yielded only once.
         const isNew = event !== undefined && (last === undefined || !hasReached(last, message.id ?? String(event.id)));
         last = message.id ?? (event === undefined ? last : String(event.id));
         if (isNew && (types === undefined || types.includes(event.type)) && (sandboxID === undefined || event.sandboxID === sandboxID)) yield event;
@@ -59,7 +59,7 @@ export async function* followEvents(calls: Calls, options: EventOptions): AsyncG
       signal?.throwIfAborted();
       failure = asFailure(error);
       if (!mayPass(failure)) throw error;
-      // Who asks for what there is now waits for nothing.
+      // Without `follow` the current state was requested, so we do not wait for a server that is away.
       if (newest !== undefined) throw error;
     }
     const delayMs = Math.max(retryMs, (failure.retryAfterSeconds ?? 0) * 1000);
@@ -69,7 +69,7 @@ export async function* followEvents(calls: Calls, options: EventOptions): AsyncG
   }
 }
 
-/** A stream from now on begins with the id that now stands at. */
+/** Returns the newest id: a stream without a start position begins by sending it. */
 async function newestID(calls: Calls, signal: AbortSignal | undefined): Promise<EventCursor> {
   for await (const { id } of messagesOf(calls, new URLSearchParams(), undefined, signal)) if (id !== undefined) return id;
   throw new Failure("SERVER_UNREACHABLE", `${calls.baseURL} ended the stream of events before it began`);
@@ -77,7 +77,7 @@ async function newestID(calls: Calls, signal: AbortSignal | undefined): Promise<
 
 type Message = { readonly id: EventCursor | undefined; readonly event: string; readonly data: string };
 
-/** One connection's messages; a bare `id:` is a message without data. */
+/** Yields the messages of one connection; a bare `id:` is a message without data. */
 async function* messagesOf(calls: Calls, query: URLSearchParams, last: EventCursor | undefined, signal: AbortSignal | undefined): AsyncGenerator<Message> {
   const silent = new AbortController();
   const both = signal === undefined ? silent.signal : AbortSignal.any([silent.signal, signal]);

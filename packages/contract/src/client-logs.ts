@@ -1,23 +1,23 @@
-// A sandbox's log as one sequence: pages joined, cut lines bridged, no entry twice.
+// Reads a sandbox's log as one sequence: joins pages, retries lost connections, and returns no entry twice.
 import { type Calls, mayPass, pause } from "./client-calls.ts";
 import { asFailure, type Failure } from "./failures.ts";
 import { getSandboxLogsV2, type LogEntry, type logKinds, type logLevels } from "./observe.ts";
 import { getSandbox } from "./sandbox.ts";
 
 export type LogOptions = {
-  /** Begins here; absent: with the oldest entry that is kept. */
+  /** The time to start from; absent: the oldest stored entry. */
   readonly since?: Date;
   /** This level and those above it. */
   readonly level?: (typeof logLevels)[number];
   readonly kind?: (typeof logKinds)[number];
-  /** Entries whose message holds this. */
+  /** Returns only entries whose message contains this text. */
   readonly search?: string;
-  /** Begins with this many of the newest entries, 1,000 at most; goes before `since`. */
+  /** Starts with this many of the newest entries (at most 1,000); takes precedence over `since`. */
   readonly tail?: number;
-  /** true: waits for what comes, until the sandbox is gone or the loop is left. */
+  /** true: waits for further entries until the sandbox is gone or the loop is left. */
   readonly follow?: boolean;
   readonly signal?: AbortSignal;
-  /** No server answers; asked again after `delayMs`. */
+  /** No server answers; the request is retried after `delayMs`. */
   readonly onReconnect?: (failure: Failure, delayMs: number) => void;
 };
 
@@ -26,10 +26,10 @@ const BUSY_POLL_MS = 200;
 const QUIET_POLL_MS = 1000;
 const FIRST_RETRY_MS = 250;
 const MAX_RETRY_MS = 10_000;
-/** Of silence, after which a look tells whether the sandbox still is there. */
+/** After this many polls without entries, we check whether the sandbox still exists. */
 const LOOK_AFTER_POLLS = 3;
 
-/** Oldest first. SANDBOX_NOT_FOUND when there never was such a sandbox, or its log is gone. */
+/** Yields entries, oldest first. SANDBOX_NOT_FOUND if there never was such a sandbox, or its log has been deleted. */
 export async function* readLogs(calls: Calls, sandboxID: string, options: LogOptions): AsyncGenerator<LogEntry> {
   const reader = new Reader(calls, sandboxID, options);
   let hadAny = false;
@@ -46,7 +46,7 @@ export async function* readLogs(calls: Calls, sandboxID: string, options: LogOpt
       if (isFull) continue;
       if (options.follow !== true) return;
       if (quietPolls > 0 && quietPolls % LOOK_AFTER_POLLS === 0 && !(await isThere(calls, sandboxID))) {
-        // What it said between our last page and its end.
+        // Read the entries that were logged between our last page and the sandbox's end.
         for (let last = await reader.next(); ; last = await reader.next()) {
           yield* last.entries;
           if (!last.isFull) return;
@@ -80,13 +80,13 @@ function filterOf({ level, kind, search }: LogOptions) {
   return { ...(level === undefined ? {} : { level }), ...(kind === undefined ? {} : { kind }), ...(search === undefined ? {} : { search }) };
 }
 
-/** Pages forward by time. A page begins with the millisecond of the last entry, so what is known of it is left out. */
+/** Pages forward by time. A page begins with the millisecond of the last entry, so entries that were already returned are left out. */
 class Reader {
   readonly #calls: Calls;
   readonly #sandboxID: string;
   readonly #filter: ReturnType<typeof filterOf>;
   #cursorMs: number | undefined;
-  /** Entries of the cursor's millisecond that were given out, and how often each. */
+  /** The entries of the cursor's millisecond that were returned, with the number of times each was returned. */
   #given = new Map<string, number>();
 
   constructor(calls: Calls, sandboxID: string, options: LogOptions) {
@@ -96,7 +96,7 @@ class Reader {
     this.#cursorMs = options.since?.getTime();
   }
 
-  /** The newest `count` entries; `next` then goes on behind them. */
+  /** Returns the newest `count` entries; `next` then continues after them. */
   async tail(count: number): Promise<{ entries: LogEntry[]; isFull: false }> {
     const limit = Math.min(Math.max(count, 1), PAGE);
     const page = await this.#calls.call(getSandboxLogsV2, { sandboxID: this.#sandboxID, limit, direction: "backward", ...this.#filter });
@@ -125,7 +125,7 @@ class Reader {
       }
     }
     const isFull = page.logs.length === PAGE;
-    // More than a page within one millisecond cannot be paged through by time: on to the next one rather than for ever.
+    // Paging by time cannot get past more than a page of entries in one millisecond: skip to the next millisecond instead of looping forever.
     if (isFull && entries.length === 0 && this.#cursorMs !== undefined) {
       this.#cursorMs++;
       this.#given.clear();

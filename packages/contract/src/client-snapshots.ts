@@ -1,4 +1,4 @@
-// Snapshots as files, from the client's side: bodies that are read and sent as they come.
+// The client's side of snapshot files: bodies are streamed in both directions.
 import type { Calls } from "./client-calls.ts";
 import { fail } from "./failures.ts";
 import { type SnapshotInfo, snapshotInfo } from "./lifecycle.ts";

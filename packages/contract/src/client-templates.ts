@@ -1,4 +1,4 @@
-// The client's templates: listed, built and watched, tagged, published, deleted.
+// The client's template operations: list, build and follow, tag, publish, delete.
 import { type Calls, mayPass, pause } from "./client-calls.ts";
 import { asFailure } from "./failures.ts";
 import type { Input, Output } from "./operation.ts";
@@ -16,7 +16,7 @@ export type BuildEnd = { readonly status: "ready" | "error"; readonly reason?: {
 
 export type FilesAnswer = { readonly present: boolean; readonly url?: string; readonly headers?: Readonly<Record<string, string>> };
 
-/** Every method throws Failure: TEMPLATE_NOT_FOUND, and what SvcClient's methods throw. A reference is an id, a name, or name:tag. */
+/** Every method throws Failure: TEMPLATE_NOT_FOUND, and the failures of SvcClient's methods. A reference is an id, a name, or name:tag. */
 export class TemplateClient {
   readonly #calls: Calls;
 
@@ -24,50 +24,50 @@ export class TemplateClient {
     this.#calls = calls;
   }
 
-  /** Every template, fetched page by page; snapshots have a list of their own. */
+  /** Yields every template, fetched page by page; snapshots have their own list. */
   list(): AsyncGenerator<api.ListedTemplate> {
     return this.#calls.pages(api.listTemplatesV2, {});
   }
 
-  /** One template with its builds. */
+  /** Returns one template with its builds. */
   get(reference: string): Promise<TemplateDetail> {
     return this.#calls.call(api.getTemplate, { templateID: reference });
   }
 
   /**
-   * Makes a template, or a new build of the one that bears the name; nothing is built before `start`.
-   * `memoryMB` in MiB. INVALID_REQUEST when the name is not one.
+   * Creates a template, or a new build of the template with this name; nothing is built before `start`.
+   * `memoryMB` in MiB. INVALID_REQUEST when the name is not valid.
    */
   request(request: Input<typeof build.requestTemplate>): Promise<RequestedTemplate> {
     return this.#calls.call(build.requestTemplate, request);
   }
 
   /**
-   * Whether the files of a COPY step (64 hexadecimal characters, see build-context.ts) are at the server already, and
-   * where to PUT their archive when not. `uploadFiles` of build-context.ts does the rest.
+   * Asks whether the server already has the files of a COPY step (`hash`: 64 hexadecimal characters, see build-context.ts), and if not, where to PUT their
+   * archive. `uploadFiles` of build-context.ts does the rest.
    */
   async files(templateID: string, hash: string): Promise<FilesAnswer> {
     const { present, url, headers } = await this.#calls.call(build.getTemplateFiles, { templateID, hash });
-    // The server need not know by which name it is reached from here.
+    // The server may not know the host name under which this client reaches it, so its URL is resolved against ours.
     return { present, ...(url === undefined ? {} : { url: new URL(url, this.#calls.baseURL).href }), ...(headers === undefined ? {} : { headers }) };
   }
 
-  /** Starts a build. BUILD_NOT_FOUND; BUILD_CONFLICT: it was started before. */
+  /** Starts a build. BUILD_NOT_FOUND; BUILD_CONFLICT if it was already started. */
   async start(request: Input<typeof build.buildTemplate>): Promise<void> {
     await this.#calls.call(build.buildTemplate, request);
   }
 
-  /** Ends a build that waits or runs. BUILD_NOT_FOUND; BUILD_CONFLICT: it is over. */
+  /** Cancels a build that is waiting or running. BUILD_NOT_FOUND; BUILD_CONFLICT if it has ended. */
   async cancel(name: BuildName): Promise<void> {
     await this.#calls.call(build.cancelBuild, name);
   }
 
-  /** How far a build is, with at most 100 entries of its log from `logsOffset` on. BUILD_NOT_FOUND. */
+  /** Returns the progress of a build, with at most 100 entries of its log from `logsOffset` on. BUILD_NOT_FOUND. */
   status(name: BuildName, logsOffset = 0): Promise<Output<typeof build.getBuildStatus>> {
     return this.#calls.call(build.getBuildStatus, { ...name, logsOffset });
   }
 
-  /** A build's log from its beginning, entry by entry, until the build ends; returns how it ended. A server that is away is waited for. */
+  /** Yields a build's log from its beginning, entry by entry, until the build ends; returns how it ended. Waits for a server that is away. */
   async *follow(name: BuildName, options: { signal?: AbortSignal; follow?: boolean } = {}): AsyncGenerator<build.BuildLogEntry, BuildEnd | undefined> {
     let offset = 0;
     let retryMs = FIRST_RETRY_MS;
@@ -93,12 +93,12 @@ export class TemplateClient {
     }
   }
 
-  /** Running sandboxes of it go on. TEMPLATE_IN_USE. */
+  /** Deletes a template; its running sandboxes continue. TEMPLATE_IN_USE. */
   async delete(reference: string): Promise<void> {
     await this.#calls.call(api.deleteTemplate, { templateID: reference });
   }
 
-  /** Makes a template public or private: a mark, since a deployment has one tenant. Its names. */
+  /** Marks a template public or private; this is only a label, since a deployment has one tenant. Returns the template's names. */
   async publish(reference: string, isPublic = true): Promise<string[]> {
     return (await this.#calls.call(api.updateTemplate, { templateID: reference, public: isPublic })).names;
   }
@@ -107,12 +107,12 @@ export class TemplateClient {
     return this.#calls.call(api.listTags, { templateID: reference });
   }
 
-  /** Gives the build that `target` (name or name:tag) names further tags; a tag moves from the build that bore it. */
+  /** Adds tags to the build that `target` (name or name:tag) refers to; each tag moves from the build that had it before. */
   tag(target: string, tags: readonly string[]): Promise<Output<typeof api.assignTags>> {
     return this.#calls.call(api.assignTags, { target, tags: [...tags] });
   }
 
-  /** TAG_NOT_FOUND. */
+  /** Removes tags. TAG_NOT_FOUND. */
   async untag(name: string, tags: readonly string[]): Promise<void> {
     await this.#calls.call(api.removeTags, { name, tags: [...tags] });
   }

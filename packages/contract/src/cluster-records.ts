@@ -1,18 +1,18 @@
-// What nodes and gateways of a deployment keep in etcd, by key; and the slot of its node that a sandbox's id carries.
+// The records that nodes and gateways of a deployment keep in etcd, by key; and the node slot that is part of a sandbox's id.
 import { z } from "zod";
 
 // svc/NAME/deployment          the deployment: its id, and the secret that all nodes share
 // svc/NAME/nodes/NODEID        a member, until it is removed; each change is a compare-and-set
-// svc/NAME/live/NODEID         a process of it that runs; under a lease
-// svc/NAME/slots/SLOT          whose ids carry this slot; never given to another
-// svc/NAME/slots-used          how many there are; the next one is this
-// svc/NAME/init-keys/PUBLIC    a key that envd of some sandbox obeys, sealed under the deployment secret
-// svc/NAME/sandboxes/ID        who owns a sandbox that other nodes can resume, or that moved
-// svc/NAME/snapshots/ID        a snapshot that is whole in object storage, as lists show it
-// svc/NAME/templates/ID        the same of a template of which a build is there
+// svc/NAME/live/NODEID         its running process; under a lease
+// svc/NAME/slots/SLOT          the node whose sandbox ids contain this slot; never reused
+// svc/NAME/slots-used          the number of slots in use, which is also the next free one
+// svc/NAME/init-keys/PUBLIC    a key that envd of some sandbox accepts, encrypted under the deployment secret
+// svc/NAME/sandboxes/ID        the owner of a sandbox that other nodes can resume, or that moved
+// svc/NAME/snapshots/ID        a snapshot that is complete in object storage, as lists show it
+// svc/NAME/templates/ID        the same for a template that has a build in object storage
 
-// Nodes and gateways of two versions share these. A later version only adds members, which an earlier one keeps when it writes a record;
-// `version` rises where that will not do, and then those that do not know it leave the record alone.
+// Nodes and gateways of two versions share these records. A later version only adds members, which an earlier one preserves when it writes a record. Where
+// adding is not enough, `version` is increased, and a process that does not know that version leaves the record alone.
 
 export const clusterKeys = (name: string) => {
   const base = `svc/${name}/`;
@@ -37,7 +37,7 @@ export const clusterKeys = (name: string) => {
 export const nodeIDForm = z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected a-z, 0-9 and '-', 63 characters or fewer");
 const count = z.number().int().min(0);
 
-/** Of a secret, not the secret: equal where the secrets are. */
+/** A fingerprint identifies a secret without revealing it: it is equal where the secrets are. */
 const fingerprint = z.string().max(64);
 export const fingerprints = z.object({ apiKey: fingerprint, seed: fingerprint });
 export type Fingerprints = z.output<typeof fingerprints>;
@@ -45,9 +45,9 @@ export type Fingerprints = z.output<typeof fingerprints>;
 export const deploymentRecord = z.looseObject({
   version: z.literal(1),
   deploymentID: z.string().max(64),
-  /** Of the deployment secret. */
+  /** The fingerprint of the deployment secret. */
   fingerprint,
-  /** Under the API key; absent where every node is given it as a file. */
+  /** The deployment secret, encrypted under the API key; absent if every node gets it as a file. */
   sealed: z.string().max(8192).optional(),
   /** The fingerprint of that API key. */
   sealedUnder: fingerprint.optional(),
@@ -55,10 +55,10 @@ export const deploymentRecord = z.looseObject({
 export type DeploymentRecord = z.output<typeof deploymentRecord>;
 
 /**
- *   serving ──stop──▶ stopped ──start──▶ serving     with a generation higher by one at each start
- *   serving ──its lease is over, or an operator says so──▶ dead ──start──▶ serving
+ *   serving ──stop──▶ stopped ──start──▶ serving     the generation increases by one at each start
+ *   serving ──its lease expired, or an operator declared it dead──▶ dead ──start──▶ serving
  *
- * dead: what ran on it in this generation is lost, also where its processes still run; a node that returns ends them.
+ * dead: everything that ran on it in this generation is lost, even if its processes still run; a node that returns ends them.
  */
 export const nodeRecord = z.looseObject({
   version: z.literal(1),
@@ -66,13 +66,13 @@ export const nodeRecord = z.looseObject({
   slot: count,
   generation: count,
   state: z.enum(["serving", "stopped", "dead"]),
-  /** Takes no new sandboxes. */
+  /** The node accepts no new sandboxes. */
   isDraining: z.boolean(),
-  /** Where gateways and other nodes reach it; absent before it serves for the first time. */
+  /** The URL under which gateways and other nodes reach it; absent before it serves for the first time. */
   url: z.string().max(512).optional(),
   /** Unix milliseconds, for people. */
   changedAtMs: z.number(),
-  /** Why it is dead. */
+  /** The reason why it is dead. */
   reason: z.string().max(512).optional(),
 });
 export type NodeRecord = z.output<typeof nodeRecord>;
@@ -81,7 +81,7 @@ export const liveRecord = z.looseObject({
   version: z.literal(1),
   nodeID: nodeIDForm,
   generation: count,
-  /** Host and home: two processes never share one. */
+  /** Host and home directory; two processes never share one. */
   home: z.string().max(512),
   fingerprints,
   /** Absent until it serves. */
@@ -89,26 +89,26 @@ export const liveRecord = z.looseObject({
 });
 export type LiveRecord = z.output<typeof liveRecord>;
 
-/** One key of `slots/`. */
+/** The record of one key of `slots/`. */
 export const slotRecord = z.object({ version: z.literal(1), nodeID: nodeIDForm });
 
 export const initKeyRecord = z.object({ version: z.literal(1), sealed: z.string().max(1024) });
 
 const SLOT_CHARS = 4;
 const RANDOM_CHARS = 19;
-/** Slots are given out once: four characters last for a million and a half nodes. */
+/** Slots are never reused: four characters are enough for a million and a half nodes. */
 export const MAX_SLOTS = 36 ** SLOT_CHARS;
 
-/** How ids of a node begin: `i`, which all have, then its slot where it is part of a deployment. */
+/** The beginning of a node's sandbox ids: `i`, then its slot if the node is part of a deployment. */
 export function idStart(slot: number | undefined): string {
   return slot === undefined ? "i" : `i${slot.toString(36).padStart(SLOT_CHARS, "0")}`;
 }
 
-/** The random characters behind `idStart`. */
+/** The number of random characters after `idStart`. */
 export const ID_RANDOM_CHARS = RANDOM_CHARS;
 const slotted = new RegExp(`^i([a-z0-9]{${SLOT_CHARS}})[a-z0-9]{${RANDOM_CHARS}}$`);
 
-/** Undefined for ids of nodes that were on their own when they made them: those are shorter. */
+/** Returns undefined for ids that a node made while it was not part of a deployment: those are shorter. */
 export function slotOf(sandboxID: string): number | undefined {
   const slot = slotted.exec(sandboxID)?.[1];
   return slot === undefined ? undefined : Number.parseInt(slot, 36);

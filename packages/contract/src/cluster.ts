@@ -1,25 +1,25 @@
-// What gateways and nodes say to each other: a node's state as a stream of lines, questions about ids, and what marks a gateway's requests.
+// The protocol between gateways and nodes: a node's state as a stream of lines, queries for ids, and the headers of a gateway's requests.
 import { z } from "zod";
 import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";
 import { operation } from "./operation.ts";
 import { sandboxDetail } from "./sandbox.ts";
 
-/** Of the stream. A node speaks the lower one of its own and the gateway's; members that one side does not know are left out. */
+/** The version of the stream. A node uses the lower one of its own and the gateway's; unknown members are ignored. */
 export const CLUSTER_VERSION = 1;
-/** A node says something at least this often. */
+/** A node sends a line at least this often. */
 export const BEAT_MS = 200;
 
 export const STREAM_PATH = "/cluster/stream";
 export const FIND_PATH = "/cluster/find";
-/** Parts of a checkpoint's files, for a node that takes its sandbox over. */
+/** Serves parts of a checkpoint's files to a node that takes over its sandbox. */
 export const CHECKPOINT_CHUNKS_PATH = "/cluster/captures";
-/** Snapshots and builds of templates, for a node that is to start them and object storage has not. */
+/** Serves snapshots and template builds that object storage does not have to nodes that start sandboxes from them. */
 export const OFFERS_PATH = "/cluster/offers";
 
-/** Request headers that gateways alone may send; they count only with the right token (`gatewayToken` in kit/src/secret.ts). */
+/** Request headers that only gateways may send; they are valid only with the right token (`gatewayToken` in kit/src/secret.ts). */
 export const gatewayHeaders = { token: "svc-gateway-token", client: "svc-gateway-client" } as const;
-/** On answers of a gateway that lack what these nodes hold: their names, joined by commas. */
+/** Set on a gateway's answers that are incomplete because these nodes could not be queried: their names, joined by commas. */
 export const MISSING_NODES_HEADER = "svc-missing-nodes";
 
 const bytes = z.number().int().min(0);
@@ -27,23 +27,23 @@ const count = z.number().int().min(0);
 
 export const nodeIdentity = z.object({
   nodeID: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/),
-  /** Rises with each start of the node. */
+  /** Increases with each start of the node. */
   generation: count,
   version: z.string().max(64),
-  /** "" where a node does not say, or of an earlier version. */
+  /** Empty if the node does not report it, or runs an earlier version. */
   commit: z.string().max(64).default(""),
-  /** The program that memory is checkpointed with, by its content; "" where its driver needs none. */
+  /** The hash of the program that memory is checkpointed with; empty where the driver needs none. */
   runsc: z.string().max(64).default(""),
-  /** Versions of its records: of sandboxes and of templates. */
+  /** The schema versions of its sandbox and template records. */
   schema: z.string().max(64).default(""),
-  /** HMACs under the secrets, not hashes of them: equal where the secrets are, and of no use to guess them. */
+  /** HMACs under the secrets instead of hashes of them: equal where the secrets are equal, but useless for guessing them. */
   fingerprints: z.object({ apiKey: z.string().max(64), seed: z.string().max(64) }),
   cpuClass: z.string().max(64),
   labels: z.record(z.string().max(64), z.string().max(256)),
   maxSandboxes: count,
   runtime: z.string().max(32),
   machine: z.object({ cpuCount: count, cpuArchitecture: z.string(), cpuFamily: z.string(), cpuModel: z.string(), cpuModelName: z.string() }),
-  /** Snapshots and templates that it lacks it fetches from the nodes that have them: there is no object storage. */
+  /** It fetches missing snapshots and templates from the nodes that have them, since there is no object storage. */
   fetchesFromNodes: z.boolean().default(false),
   /** It serves `settleNames` and `countSpawns`. */
   settlesNames: z.boolean().default(false),
@@ -53,95 +53,95 @@ export const nodeIdentity = z.object({
 export type NodeIdentity = z.output<typeof nodeIdentity>;
 
 export const nodeLoad = z.object({
-  /** Creates, forks and resumes under way, those that wait among them. */
+  /** Creates, forks and resumes in progress, including the waiting ones. */
   starting: count,
-  /** Of these, the ones that wait to be admitted. */
+  /** The number of these that wait for admission. */
   waiting: count,
-  /** Warm sandboxes, by the name of their template. */
+  /** The number of warm sandboxes by the name of their template. */
   pools: z.record(z.string(), count),
-  /** `reserved`: the limits of what runs; `used`: what it takes, pages that copies share counted once; `available`: the kernel's word. */
+  /** `reserved`: the limits of all running sandboxes; `used`: their memory, with shared pages counted once; `available`: as the kernel reports it. */
   memory: z.object({ totalBytes: bytes, availableBytes: bytes, reservedBytes: bytes, usedBytes: bytes }),
   allocatedCPU: z.number().min(0),
   cpuPercent: z.number().min(0),
   disk: z.object({ totalBytes: bytes, usedBytes: bytes }),
   isDraining: z.boolean(),
-  /** Its clock is so many milliseconds ahead of the deployment's; absent where that was not measured. */
+  /** The number of milliseconds by which its clock is ahead of the deployment's; absent if that was not measured. */
   clockSkewMs: z.number().optional(),
-  /** That follow this node's stream; a node of an earlier version does not say. */
+  /** The number of gateways that follow this node's stream; a node of an earlier version does not report it. */
   gateways: count.default(1),
 });
 export type NodeLoad = z.output<typeof nodeLoad>;
 
-/** Something sandboxes start from; `names` are all it is found by besides its id. */
+/** A template or snapshot that sandboxes start from; it is found by its id and by `names` only. */
 export const heldTemplate = z.object({
   templateID: z.string(),
   names: z.array(z.string()),
   kind: z.enum(["template", "snapshot"]),
-  /** false: no build of it is ready. */
+  /** false if no build of it is ready. */
   isReady: z.boolean(),
   memoryMB: count,
-  /** Of a template: its builds that are in object storage, where other nodes fetch them. */
+  /** For a template: its builds that are in object storage, where other nodes fetch them. */
   builds: z.array(z.string()).default([]),
-  /** Other nodes can fetch it from this one. */
+  /** true if other nodes can fetch it from this one. */
   isOffered: z.boolean().default(false),
-  /** Of a snapshot that was fetched: the node that took it. That one alone decides what its names mean, and whether it still exists. */
+  /** For a fetched snapshot: the node that took it. Only that node decides which names it has and whether it still exists. */
   originNodeID: z.string().max(63).optional(),
-  /** Of a snapshot: of two with one name, the newer one bears it. */
+  /** For a snapshot: if two have the same name, the newer one gets it. */
   createdAtMs: z.number().default(0),
 });
 export type HeldTemplate = z.output<typeof heldTemplate>;
 
-/** What the name of a snapshot means, as a node heard last. */
+/** The snapshot that a name refers to, as this node last learned it. */
 export const nameRecord = z.object({
   /** name:tag */
   name: z.string().max(256),
-  /** Of two records of one name, the later one holds: milliseconds of a wall clock, and always later than what the node knew of the name. */
+  /** Milliseconds of a wall clock, always later than the record that the node knew before; the later one of two records wins. */
   atMs: z.number().int().min(0),
-  /** The snapshot that bears it; "": none, the one that bore it was deleted. */
+  /** The snapshot with this name; empty if there is none because it was deleted. */
   snapshotID: z.string().max(64),
-  /** The node that gave it. */
+  /** The node that assigned the name. */
   nodeID: z.string().max(63),
 });
 export type NameRecord = z.output<typeof nameRecord>;
 
-/** The same on every node and gateway, whatever came first. */
+/** Orders records the same way on every node and gateway, in whatever order they arrive. */
 export function isLater(a: NameRecord, b: NameRecord | undefined): boolean {
   return b === undefined || a.atMs > b.atMs || (a.atMs === b.atMs && a.snapshotID > b.snapshotID);
 }
 
-/** Builds that were fetched from object storage or from another node. Which of them a name means, the node that built them says. */
+/** Builds that were fetched from object storage or from another node. Only the node that built them decides which build a name refers to. */
 export const copiedTemplate = z.object({ templateID: z.string(), name: z.string(), memoryMB: count, builds: z.array(z.string()) });
 export type CopiedTemplate = z.output<typeof copiedTemplate>;
 
-/** Answer of GET /cluster/offers?asked=ID|NAME|NAME:TAG: the snapshot or build that it means on this node; by a name only what was made here. */
+/** Answer of GET /cluster/offers?asked=ID|NAME|NAME:TAG: the snapshot or build that it refers to on this node; a name finds only what was made here. */
 export const offerAnswer = z.object({
   offer: z
     .object({
       id: z.string().max(64),
       isOwn: z.boolean(),
-      /** Of a copy: the node that made it, where that is known. */
+      /** For a copy: the node that made it, if known. */
       originNodeID: z.string().max(63).optional(),
       createdAtMs: z.number(),
     })
     .optional(),
-  /** It was made here and deleted; false where nothing is known of it, either, as in a home that was restored from a backup. */
+  /** true if it was made here and deleted. false also if nothing is known about it, as after a restore of the home from a backup. */
   wasDeleted: z.boolean().default(false),
-  /** Of a snapshot's name: what this node heard of it last. */
+  /** For a snapshot's name: the last record that this node has of it. */
   named: nameRecord.optional(),
 });
 export type OfferAnswer = z.output<typeof offerAnswer>;
 
-/** Ids by what becomes of them; a sandbox that another line names moves there. */
+/** Sandbox ids by their new state; if a later line lists a sandbox under another state, that replaces this one. */
 const sandboxIDs = z.object({
   running: z.array(z.string()),
   paused: z.array(z.string()),
   gone: z.array(z.string()),
-  /** On their way from or to this node: until another line says that they run, or are paused, at one of the two. */
+  /** Being moved from or to this node, until another line reports them as running or paused on one of the two nodes. */
   leaving: z.array(z.string()).default([]),
 });
 
 /**
- * One JSON object a line: first all there is, then each change as it happens, and a beat every BEAT_MS.
+ * One JSON object per line: first the whole state, then each change as it happens, and a beat every BEAT_MS.
  *
  *   state ─▶ change | templates | names | beat ─▶ …
  */
@@ -158,7 +158,7 @@ export const clusterFrame = z.discriminatedUnion("kind", [
   }),
   z.object({ kind: z.literal("change"), sandboxes: sandboxIDs }),
   z.object({ kind: z.literal("templates"), templates: z.array(heldTemplate), copies: z.array(copiedTemplate).default([]) }),
-  /** Those that changed. */
+  /** The records that changed. */
   z.object({ kind: z.literal("names"), names: z.array(nameRecord) }),
   z.object({ kind: z.literal("beat"), load: nodeLoad }),
 ]);
@@ -166,10 +166,10 @@ export type ClusterFrame = z.output<typeof clusterFrame>;
 export type StateFrame = Extract<ClusterFrame, { kind: "state" }>;
 export type SandboxIDs = z.output<typeof sandboxIDs>;
 
-/** A line longer than this is refused: 100,000 sandboxes take 3 MiB. */
+/** Longer lines are refused; 100,000 sandboxes take 3 MiB. */
 export const MAX_FRAME_BYTES = 64 * 1024 * 1024;
 
-/** Query of GET /cluster/stream; `domain` is where the gateway's clients find sandboxes, for a node that has no setting for it. */
+/** Query of GET /cluster/stream; `domain` is the domain under which the gateway's clients reach sandboxes, for nodes that have no setting for it. */
 export const streamQuery = z.object({
   version: z.coerce.number().int().min(1),
   domain: z
@@ -178,20 +178,20 @@ export const streamQuery = z.object({
     .optional(),
 });
 
-/** Query of GET /cluster/find, one of them: what a gateway knows from no stream, and a node may. */
+/** Query of GET /cluster/find, with one of these members: ids that no stream contains but that a node may know. */
 export const findQuery = z.object({
   sandboxID: z.string().max(64).optional(),
   templateID: z.string().max(128).optional(),
-  /** Of gateways before `create-keys.ts`. */
+  /** Sent by gateways that are older than `create-keys.ts`. */
   idempotencyKey: z.string().max(255).optional(),
-  /** A file URL or a look at envd's health that carries no id: its path and query, with its X-Access-Token where it has one. */
+  /** The path and query, with the X-Access-Token if there is one, of a file URL or an envd health check that carries no sandbox id. */
   target: z.string().max(32_768).optional(),
   isWrite: z.enum(["true", "false"]).optional(),
   token: z.string().max(256).optional(),
 });
 export type FindQuery = z.output<typeof findQuery>;
 
-/** Asked of a node by another one, or by a gateway. */
+/** Sent to a node by another node or by a gateway. */
 export const takeSandbox = operation({
   name: "takeSandbox",
   method: "POST",
@@ -220,7 +220,7 @@ export const takeSandbox = operation({
   ],
 });
 
-/** Asked of a node by a gateway. */
+/** Sent to a node by a gateway. */
 export const endSandbox = operation({
   name: "endSandbox",
   method: "POST",
@@ -236,7 +236,7 @@ export const endSandbox = operation({
   failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "NODE_LOST", "ETCD_UNAVAILABLE"],
 });
 
-/** Asked of a node by a gateway. */
+/** Sent to a node by a gateway. */
 export const dropTemplate = operation({
   name: "dropTemplate",
   method: "POST",
@@ -253,7 +253,7 @@ export const dropTemplate = operation({
 });
 
 export const MAX_SETTLED_NAMES = 1_000;
-/** Asked of a node by a gateway. */
+/** Sent to a node by a gateway. */
 export const settleNames = operation({
   name: "settleNames",
   method: "POST",
@@ -266,7 +266,7 @@ export const settleNames = operation({
   failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "DISK_FULL"],
 });
 
-/** Asked of a node by a gateway. */
+/** Sent to a node by a gateway. */
 export const countSpawns = operation({
   name: "countSpawns",
   method: "POST",
@@ -279,7 +279,7 @@ export const countSpawns = operation({
   failures: ["UNAUTHENTICATED"],
 });
 
-/** Asked of a node by a gateway. */
+/** Sent to a node by a gateway. */
 export const readSandbox = operation({
   name: "readSandbox",
   method: "POST",
@@ -292,9 +292,12 @@ export const readSandbox = operation({
   failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "SNAPSHOT_NOT_FOUND", "SNAPSHOT_UNSUITABLE", "SNAPSHOT_DAMAGED", "OBJECTS_UNAVAILABLE"],
 });
 
-/** What nodes serve to each other and to gateways. */
+/** The operations that nodes serve to each other and to gateways. */
 export const clusterOperations = { takeSandbox, endSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
 
-/** `found` for a sandbox that ended within the hour, too: its node knows why. `buildID`: what the name of a template means now. */
+/**
+ * `found` is also true for a sandbox that ended within the last hour, since its node knows the reason. `buildID`: the build that a template's name refers to
+ * now.
+ */
 export const findAnswer = z.object({ found: z.boolean(), sandboxID: z.string().optional(), buildID: z.string().optional() });
 export type FindAnswer = z.output<typeof findAnswer>;

@@ -8,12 +8,12 @@ import { type ConnectCode, Failure, type FailureName } from "./failures.ts";
 const HEADER_BYTES = 5;
 const FLAG_COMPRESSED = 0x01;
 const FLAG_END = 0x02;
-/** envd sends chunks of 32 KiB; what is far beyond is not a stream of ours, and would be parsed in one go. */
+/** envd sends chunks of 32 KiB; a much larger message is not from envd, and parsing it would block the event loop. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 export type ConnectError = { code: string; message: string };
 
-/** One message as it travels. */
+/** Encodes one message with its header. */
 export function envelope(message: unknown): Buffer {
   const body = Buffer.from(JSON.stringify(message));
   const frame = Buffer.allocUnsafe(HEADER_BYTES + body.length);
@@ -24,8 +24,8 @@ export function envelope(message: unknown): Buffer {
 }
 
 /**
- * The messages of a response body, one at a time and with at most one of them in memory.
- * Ends at the end envelope; throws the failure it names, or SERVER_UNREACHABLE when the body stops without one.
+ * Yields the messages of a response body, with at most one of them in memory. It ends at the end message; throws the failure that message names, or
+ * SERVER_UNREACHABLE when the body stops without one.
  */
 export async function* messagesOf(body: AsyncIterable<Buffer>, describe: string): AsyncGenerator<Record<string, unknown>> {
   let pending: Buffer[] = [];
@@ -76,7 +76,7 @@ const names: Readonly<Record<ConnectCode, FailureName>> = {
   unauthenticated: "UNAUTHENTICATED",
 };
 
-/** A Connect error as our failure. `not_found` of a process method is a process, of the others a file. */
+/** Converts a Connect error to our failure. For process methods `not_found` means the process, for others a file. */
 export function failureOfConnect(error: ConnectError, describe: string): Failure {
   const known = Object.hasOwn(names, error.code) ? names[error.code as ConnectCode] : "INTERNAL";
   const name = known === "FILE_NOT_FOUND" && describe.startsWith("process.") ? "PROCESS_NOT_FOUND" : known;

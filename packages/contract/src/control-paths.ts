@@ -1,4 +1,4 @@
-// Which paths belong to the control plane: those of its operations that need a key, and those that answer "not offered".
+// The paths of the control plane: those of operations that need a key, and those that answer "not offered".
 import { nodeControlOperations } from "./node-control.ts";
 import { nodesOperations } from "./nodes.ts";
 import { pathsNotOffered } from "./not-offered.ts";
@@ -8,7 +8,7 @@ const operations = Object.values({ ...nodeOperations, ...nodesOperations, ...nod
 const withKey = operations.filter(({ credential }) => credential === "apiKey").map(({ path }) => path);
 const words: ReadonlySet<string> = new Set([...withKey, ...pathsNotOffered].map(firstWord));
 
-/** Whether a request's target begins, after an optional version (`/v2`), with the first word of such a path. */
+/** Returns true if a request's target begins, after an optional version (`/v2`), with the first word of such a path. */
 export function isControlPath(target: string): boolean {
   const word = firstWord(target);
   return word !== "" && words.has(word);

@@ -1,9 +1,9 @@
-// What a create carries in headers of svc's own, beside the body that E2B clients send.
+// The headers of svc's own on a create request, in addition to the body that E2B clients send.
 import { z } from "zod";
 import { idempotencyKeyForm, keyTurnForm } from "./create-keys.ts";
 import { sourceID } from "./fields.ts";
 
-/** Between the servers of a deployment: left out of the reference that clients read. */
+/** Used between the servers of a deployment and left out of the API reference for clients. */
 const ofGateway = { internal: true } as const;
 
 export const createHeaderFields = {

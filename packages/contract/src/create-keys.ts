@@ -1,14 +1,14 @@
-// Which node may create under an Idempotency-Key: what gateways ask of the node that decides, its registrar, and of those that may not any more.
+// Decides which node may create under an Idempotency-Key: what gateways request from the registrar, which decides, and from nodes that may no longer create.
 import { z } from "zod";
 import { nodeIDForm } from "./cluster-records.ts";
 import { operation } from "./operation.ts";
 
 export const idempotencyKeyForm = z.string().regex(/^[a-z0-9-]{1,255}$/, "Idempotency-Key: 1 to 255 of a-z, 0-9 and -");
 /**
- * One node at a time may create under a key: the registrar gives it a turn, and the next one only after that turn was declined, for good.
+ * One node at a time may create under a key: the registrar grants it a turn, and grants the next turn only after this one was declined for good.
  *
  *   register(node) ──▶ turn 1 ──declined by its node──▶ register(node, after 1) ──▶ turn 2 ─▶ …
- *   register(node, from 500) ──▶ turn 501      nobody knew of it, and every node has declined all turns up to 500
+ *   register(node, from 500) ──▶ turn 501      the key was unknown, and every node has declined all turns up to 500
  */
 const turn = z
   .number()
@@ -17,7 +17,10 @@ const turn = z
   .max(2 ** 52);
 export const keyTurnForm = z.coerce.number().pipe(turn);
 
-/** No registrar gives out more turns of a key: from so many above the highest known one nobody else's are in the way. */
+/**
+ * Each registrar grants fewer turns of a key than this. A new one continues at the next multiple above the highest known turn, so that its
+ * turns cannot collide with those that an unreachable registrar grants.
+ */
 export const TURNS_OF_A_REGISTRAR = 100_000;
 
 export const registerKey = operation({

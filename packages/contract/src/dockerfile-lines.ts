@@ -1,4 +1,4 @@
-// A Dockerfile's text as instructions: continued lines joined, comments left out, words and quotes told apart.
+// Splits a Dockerfile into instructions: joins continued lines, drops comments, and separates words and quotes.
 import { fail } from "./failures.ts";
 
 export type Instruction = { readonly line: number; readonly keyword: string; readonly rest: string };
@@ -9,26 +9,26 @@ export function instructionsOf(text: string): Lines {
   const lines = text.replace(/^\uFEFF/, "").split(/\r?\n/);
   const escapeChar = escapeOf(lines);
   const instructions: Instruction[] = [];
-  let held: { line: number; text: string } | undefined;
+  let pending: { line: number; text: string } | undefined;
   lines.forEach((raw, at) => {
-    if (/^\s*#/.test(raw) || (raw.trim() === "" && held !== undefined)) return;
+    if (/^\s*#/.test(raw) || (raw.trim() === "" && pending !== undefined)) return;
     const continued = endsContinued(raw, escapeChar);
     const part = continued === undefined ? raw : continued;
-    const joined = held === undefined ? { line: at + 1, text: part } : { line: held.line, text: held.text + part };
-    held = continued === undefined ? undefined : joined;
-    if (held === undefined && joined.text.trim() !== "") instructions.push(instructionOf(joined));
+    const joined = pending === undefined ? { line: at + 1, text: part } : { line: pending.line, text: pending.text + part };
+    pending = continued === undefined ? undefined : joined;
+    if (pending === undefined && joined.text.trim() !== "") instructions.push(instructionOf(joined));
   });
-  if (held !== undefined) instructions.push(instructionOf(held));
+  if (pending !== undefined) instructions.push(instructionOf(pending));
   return { escapeChar, instructions };
 }
 
-/** The line without its last character, where that one joins the next line to it. */
+/** Returns the line without its last character if that is the continuation character, else undefined. */
 function endsContinued(raw: string, escapeChar: string): string | undefined {
   const trimmed = raw.trimEnd();
   return trimmed.endsWith(escapeChar) ? trimmed.slice(0, -1) : undefined;
 }
 
-/** `# escape=` counts only among the directives at the very top. */
+/** `# escape=` is valid only among the directives at the very top. */
 function escapeOf(lines: readonly string[]): string {
   for (const line of lines) {
     const directive = /^\s*#\s*([a-z]+)\s*=\s*(\S+)\s*$/i.exec(line);
@@ -44,7 +44,7 @@ function instructionOf({ line, text }: { line: number; text: string }): Instruct
   return { line, keyword: keyword.toUpperCase(), rest: rest.trimEnd() };
 }
 
-/** `["a", "b"]`, where the text is that. */
+/** Parses the JSON form, `["a", "b"]`; undefined for any other text. */
 export function jsonForm(text: string): string[] | undefined {
   if (!text.trimStart().startsWith("[")) return undefined;
   try {
@@ -57,7 +57,7 @@ export function jsonForm(text: string): string[] | undefined {
 
 export type Flag = { readonly name: string; readonly value: string };
 
-/** Flags stand before everything else: --chown=a:b. */
+/** Takes the flags, which precede everything else, for example --chown=a:b. */
 export function takeFlags(text: string): { flags: Flag[]; rest: string } {
   const flags: Flag[] = [];
   let rest = text;
@@ -68,7 +68,7 @@ export function takeFlags(text: string): { flags: Flag[]; rest: string } {
   return { flags, rest };
 }
 
-/** Parts at spaces outside of quotes; quotes and escapes stay where they are, for `unquoted` to judge. */
+/** Splits at spaces outside quotes; quotes and escapes stay in the words, for `unquoted` to interpret. */
 export function wordsOf(text: string, escapeChar: string): string[] {
   const words: string[] = [];
   let word = "";
@@ -91,14 +91,14 @@ export function wordsOf(text: string, escapeChar: string): string[] {
   return word === "" ? words : [...words, word];
 }
 
-/** How a variable is replaced: its value, or undefined to leave the reference as it stands. */
+/** Returns a variable's value, or undefined to leave the reference in place. */
 export type Lookup = (name: string) => string | undefined;
 
 const reference = /^\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^}]*))?\})/;
 
 /**
- * Takes quotes and escapes away and replaces variables. What the lookup does not know stays a reference, and a dollar that is
- * none is escaped: whoever knows the image's own variables replaces the rest.
+ * Removes quotes and escapes and replaces variables. A variable that the lookup does not know stays a reference, and a literal dollar is escaped, since the
+ * server later replaces the image's own variables.
  */
 export function unquoted(text: string, escapeChar: string, lookup: Lookup): string {
   let out = "";
@@ -111,7 +111,7 @@ export function unquoted(text: string, escapeChar: string, lookup: Lookup): stri
       else out += char === "$" ? "\\$" : char;
     } else if (char === escapeChar && next !== undefined) {
       at++;
-      // Within double quotes only these lose their escapeChar.
+      // Within double quotes, only these characters lose the escape character before them.
       if (next === "$") out += "\\$";
       else out += quote === '"' && next !== '"' && next !== escapeChar ? char + next : next;
     } else if (char === quote) {

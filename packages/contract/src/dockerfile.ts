@@ -1,4 +1,4 @@
-// A Dockerfile as the steps of a template build: what it can say, in our words; what it cannot, refused with a sentence.
+// Converts a Dockerfile to the steps of a template build; an instruction that has no equivalent is refused with the reason.
 
 import { type Flag, type Instruction, instructionsOf, jsonForm, type Lookup, takeFlags, unquoted, wordsOf } from "./dockerfile-lines.ts";
 import { fail } from "./failures.ts";
@@ -7,18 +7,18 @@ export type PlannedStep = {
   readonly type: "COPY" | "RUN" | "ENV" | "WORKDIR" | "USER";
   readonly args: string[];
   readonly force?: boolean;
-  /** Of a COPY, once its files are uploaded; see build-context.ts. */
+  /** The hash of a COPY step's files, set once they are uploaded; see build-context.ts. */
   readonly filesHash?: string;
 };
 
-/** What POST /v2/templates/{id}/builds/{id} takes, when the files of COPY steps have their hashes. */
+/** The body of POST /v2/templates/{id}/builds/{id}, except that COPY steps do not have their hashes yet. */
 export type BuildPlan = {
   readonly fromImage: string;
   readonly steps: readonly PlannedStep[];
   readonly startCmd: string | undefined;
-  /** Steps begin as root in / where the image says nothing else. */
+  /** Steps start as root in / unless the image specifies otherwise. */
   readonly dockerfile: true;
-  /** Instructions that mean nothing here and were left out, as sentences. */
+  /** Sentences about instructions that have no meaning here and were left out. */
   readonly notes: readonly string[];
 };
 
@@ -36,15 +36,15 @@ const refusedInstructions: Readonly<Record<string, string>> = {
   SHELL: "commands are run by bash where the image has it, else by sh; call another shell in RUN",
   ONBUILD: "write the instruction where it shall run",
 };
-/** Set by the tools that build Dockerfiles, without ARG. */
+/** Build tools define these arguments without an ARG instruction. */
 const predefinedArgs = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"];
 
-/** @throws INVALID_REQUEST that names the line. */
+/** @throws INVALID_REQUEST with the line's number. */
 export function planFromDockerfile(text: string, { buildArgs = {} }: PlanOptions = {}): BuildPlan {
   const { escapeChar, instructions } = instructionsOf(text);
   const plan = { fromImage: "", steps: [] as PlannedStep[], notes: [] as string[] };
   const command: { entrypoint?: Words; cmd?: Words } = {};
-  /** ARGs before FROM are known to FROM; behind it each must be declared again. */
+  /** ARGs before FROM are visible only to FROM; after it each must be declared again. */
   const early = new Map<string, string>();
   const args = new Map<string, string>();
   const env = new Map<string, string>();
@@ -76,7 +76,7 @@ export function planFromDockerfile(text: string, { buildArgs = {} }: PlanOptions
       case "ENV": {
         const pairs = envPairs(rest, escapeChar, refuse).map(([name, value]) => [name, full(value)] as const);
         plan.steps.push({ type: "ENV", args: pairs.flat() });
-        // Only what names nothing of the image is known here.
+        // A value that refers to an unresolved variable of the image is unknown here.
         for (const [name, value] of pairs) {
           if (/(^|[^\\])\$/.test(value)) env.delete(name);
           else env.set(name, literal(value));
@@ -102,7 +102,7 @@ export function planFromDockerfile(text: string, { buildArgs = {} }: PlanOptions
         break;
       case "ENTRYPOINT":
         command.entrypoint = wordsIn(rest);
-        // A command from before belongs to the image's entrypoint.
+        // A new ENTRYPOINT resets CMD, since an earlier CMD belongs to the previous entrypoint.
         delete command.cmd;
         break;
       default:
@@ -121,7 +121,7 @@ function wordsIn(rest: string): Words {
   return exec === undefined ? { shell: rest.trim() } : { exec };
 }
 
-/** An entrypoint that is a shell's line takes no arguments. */
+/** An ENTRYPOINT in shell form takes no arguments. */
 function startCommand({ entrypoint, cmd }: { entrypoint?: Words; cmd?: Words }): string | undefined {
   const text = (words: Words | undefined) => (words === undefined ? "" : "shell" in words ? words.shell : words.exec.map(quoted).join(" "));
   const tail = cmd !== undefined && "shell" in cmd && entrypoint !== undefined ? `/bin/sh -c ${quoted(cmd.shell)}` : text(cmd);
@@ -142,7 +142,7 @@ function fromImage(rest: string, full: (value: string) => string, refuse: Refuse
   return name;
 }
 
-/** ARGs are variables of the command, but not of the template. */
+/** ARGs become variables of the command, but not of the template. */
 function runCommand({ rest }: Instruction, args: ReadonlyMap<string, string>, notes: string[], refuse: Refuse): string {
   const { flags, rest: words } = takeFlags(rest);
   for (const { name, value } of flags) {
@@ -162,7 +162,7 @@ function copies({ keyword, rest }: Instruction, escapeChar: string, full: (value
   const unknown = flags.find(({ name }) => !["chown", "chmod", "link"].includes(name));
   if (unknown !== undefined) refuse(`--${unknown.name} is not offered`);
   const words = (jsonForm(text) ?? wordsOf(text, escapeChar)).map(full);
-  // What was escaped stays so: the server replaces the image's own variables in it.
+  // Escaped dollars stay escaped here, since the server replaces the image's own variables in the text.
   const target = words.pop();
   if (target === undefined || words.length === 0) refuse("expected a source and a destination");
   const folder = words.length > 1 && !String(target).endsWith("/") ? `${target}/` : String(target);
@@ -172,7 +172,7 @@ function copies({ keyword, rest }: Instruction, escapeChar: string, full: (value
     if (/^[a-z+]+:\/\/|^git@/.test(source)) refuse(`'${source}': nothing is fetched; RUN curl or git clone instead`);
     if (keyword === "ADD" && /\.(tar|tgz|tbz2?|txz|tar\.\w+)$/.test(source)) refuse(`'${source}': archives are not unpacked; COPY it and RUN tar`);
     if (source.split("/").includes("..")) refuse(`'${source}' lies outside the context`);
-    // As in the format: files belong to root unless it says otherwise.
+    // As in the Dockerfile format, files belong to root unless --chown is given.
     return {
       type: "COPY" as const,
       args: [
@@ -185,7 +185,7 @@ function copies({ keyword, rest }: Instruction, escapeChar: string, full: (value
   });
 }
 
-/** ENV a=b c="d e", or the older ENV a the rest of the line. */
+/** Parses ENV a=b c="d e", or the older form, where the value is the rest of the line. */
 function envPairs(rest: string, escapeChar: string, refuse: Refuse): [string, string][] {
   const words = wordsOf(rest, escapeChar);
   const first = words[0] ?? refuse("expected NAME=VALUE");
@@ -208,7 +208,7 @@ function split(word: string): [string, string | undefined] {
   return at === -1 ? [word, undefined] : [word.slice(0, at), word.slice(at + 1)];
 }
 
-/** What `unquoted` escaped for those who come later, taken as it is. */
+/** Removes the escapes that `unquoted` adds for the server, where the text is used here. */
 function literal(text: string): string {
   return text.replaceAll("\\$", "$");
 }

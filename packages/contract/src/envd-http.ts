@@ -1,4 +1,4 @@
-// Requests to one sandbox's envd through the platform's proxy: routing headers, streams both ways, failures by name.
+// Sends requests to one sandbox's envd through the platform's proxy: routing headers, streams in both directions, failures by name.
 import http, { type IncomingMessage } from "node:http";
 import https from "node:https";
 import { connect as connectTCP, isIP } from "node:net";
@@ -11,10 +11,10 @@ import { Failure, fail } from "./failures.ts";
 
 /** The port inside a sandbox that selects envd. */
 export const ENVD_PORT = 49983;
-/** envd sends a keepalive this often on silent streams, so that nothing on the way takes them for dead. */
+/** envd sends a keepalive this often on silent streams, so that no proxy between drops them as idle. */
 const KEEPALIVE_SECONDS = 50;
 const UNARY_TIMEOUT_MS = 60_000;
-/** A stream's first message; before it the sandbox may have to be resumed. */
+/** The time limit for a stream's first message, before which the sandbox may have to be resumed. */
 const SILENCE_MS = 120_000;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
@@ -22,29 +22,29 @@ export type EnvdAddress = {
   /** The platform's URL, for example http://localhost:8000 */
   readonly baseURL: string;
   readonly sandboxID: string;
-  /** Sent as X-Access-Token; a secure sandbox demands it. */
+  /** Sent as X-Access-Token; a secure sandbox requires it. */
   readonly envdAccessToken?: string | undefined;
-  /** How long the first message of a stream is waited for; default two minutes. */
+  /** The time limit for the first message of a stream; default two minutes. */
   readonly silenceMs?: number;
 };
 
 export type RequestOptions = {
-  /** The user inside the sandbox whose rights count; default: the template's (`user`). */
+  /** The user inside the sandbox whose rights apply; default: the template's (`user`). */
   readonly user?: string | undefined;
   readonly signal?: AbortSignal | undefined;
 };
 
 export type EnvdRequest = RequestOptions & {
   readonly method: string;
-  /** With query, below the proxy: /files?path=… */
+  /** Path and query as envd sees them: /files?path=… */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Buffer | Readable | undefined;
-  /** Fails with TIMED_OUT when no answer has begun by then; streams have no limit. */
+  /** Fails with TIMED_OUT if no answer has begun by then; streams have no limit. */
   readonly timeoutMs?: number;
 };
 
-/** One keep-alive pool per sandbox address; nothing in it keeps the process alive. */
+/** One keep-alive pool per sandbox address; its idle connections do not keep the process alive. */
 export class EnvdHttp {
   readonly #address: EnvdAddress;
   readonly #prefix: string;
@@ -62,7 +62,7 @@ export class EnvdHttp {
     this.#agent.destroy();
   }
 
-  /** A unary RPC, `process.Process/List`: JSON in, JSON out. `timeoutMs` 0: no limit. */
+  /** Calls a unary RPC such as `process.Process/List`: JSON in, JSON out. `timeoutMs` 0: no limit. */
   async unary(method: string, message: object, options: RequestOptions = {}, timeoutMs = UNARY_TIMEOUT_MS): Promise<Record<string, unknown>> {
     const headers = { "content-type": "application/json", "connect-protocol-version": "1" };
     const body = Buffer.from(JSON.stringify(message));
@@ -72,7 +72,7 @@ export class EnvdHttp {
     return JSON.parse(text === "" ? "{}" : text) as Record<string, unknown>;
   }
 
-  /** A server stream, `process.Process/Start`; `timeoutMs` is the server's limit on the whole call (Connect-Timeout-Ms). */
+  /** Calls a server stream such as `process.Process/Start`; `timeoutMs` is the server's limit on the whole call (Connect-Timeout-Ms). */
   async *stream(method: string, message: object, options: RequestOptions & { timeoutMs?: number | undefined } = {}): AsyncGenerator<Record<string, unknown>> {
     const headers: Record<string, string> = {
       "content-type": "application/connect+json",
@@ -81,7 +81,7 @@ export class EnvdHttp {
       ...(options.timeoutMs === undefined ? {} : { "connect-timeout-ms": String(options.timeoutMs) }),
     };
     const { user, signal } = options;
-    // envd says at once what it began; a sandbox that can begin nothing any more may say nothing, ever.
+    // envd reports the start at once; a sandbox that can no longer start processes may never answer.
     const silence = new AbortController();
     const timer = setTimeout(() => silence.abort(), this.#address.silenceMs ?? SILENCE_MS);
     const either = signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]);
@@ -95,7 +95,7 @@ export class EnvdHttp {
       }
     } catch (error) {
       if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(method), { cause: error, ...this.#details });
-      // Nothing came of it: the server's own words say why.
+      // There was no response at all: the error from the request already says why.
       if (response === undefined) throw error;
       this.#broken(method, error, signal);
     } finally {
@@ -104,7 +104,7 @@ export class EnvdHttp {
     }
   }
 
-  /** A plain HTTP request such as GET /files; a status of 400 or more throws. The caller reads or destroys the answer. */
+  /** Sends a plain HTTP request such as GET /files; a status of 400 or more throws. The caller reads or destroys the answer. */
   async request(request: EnvdRequest): Promise<IncomingMessage> {
     const response = await this.#send(request, false);
     if ((response.statusCode ?? 0) >= 400) throw this.#failure(response, await textOf(response), `${request.method} ${request.path}`);
@@ -112,8 +112,8 @@ export class EnvdHttp {
   }
 
   /**
-   * A raw connection to a TCP port inside the sandbox, also to one that listens on its loopback only; either side may end its
-   * half first. PORT_NOT_OPEN when nothing listens there.
+   * Opens a raw connection to a TCP port inside the sandbox, which may listen on loopback only; either side may end its half first. PORT_NOT_OPEN when nothing
+   * listens there.
    */
   async openPort(port: number, { signal }: RequestOptions = {}): Promise<Duplex> {
     const silence = new AbortController();
@@ -139,7 +139,7 @@ export class EnvdHttp {
     try {
       return await answered;
     } catch (error) {
-      // No agent owns it: left open, it would keep the process alive.
+      // The connection belongs to no agent; if it stayed open, it would keep the process alive.
       connection.destroy();
       if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(describe), { cause: error, ...this.#details });
       if (signal?.aborted === true) throw error;
@@ -153,7 +153,7 @@ export class EnvdHttp {
     }
   }
 
-  /** Node's agents open connections that close as a whole at the peer's end of its half. */
+  /** Node's agents open connections that close completely when the peer ends its half, so this connection is opened without one. */
   #dialHalfOpen(): Duplex {
     const { protocol, hostname, port } = new URL(this.#address.baseURL);
     const host = hostname.replace(/^\[|\]$/g, "");
@@ -183,16 +183,16 @@ export class EnvdHttp {
     });
     outgoing.setNoDelay(true);
     const answered = new Promise<IncomingMessage>((resolve, reject) => outgoing.once("response", resolve).on("error", reject));
-    // An answer may come before the upload is through (507, 401): it counts, the rest of the upload does not.
+    // An answer may arrive before the upload is complete (507, 401): the answer is valid, and the rest of the upload is dropped.
     const sent = request.body === undefined || Buffer.isBuffer(request.body) ? outgoing.end(request.body) : pipeline(request.body, outgoing);
     try {
       if (sent instanceof Promise) sent.catch(() => {});
       return await answered;
     } catch (error) {
-      // The server may close an idle connection in the moment we use it again; nothing has been read of such a request.
+      // The server may close an idle connection just as it is reused; it has not read such a request, so a retry is safe.
       if (mayRepeat && outgoing.reusedSocket && (error as NodeJS.ErrnoException).code === "ECONNRESET") return this.#send(request, false);
       if (request.signal?.aborted === true) throw error;
-      // A local file that cannot be read ends the upload: that error is the caller's, not the network's.
+      // If a local file cannot be read, the upload ends with that error, which must not be reported as a network failure.
       if (sent instanceof Promise)
         await sent.catch((cause: NodeJS.ErrnoException) => {
           if (cause.syscall === "read" || cause.syscall === "open" || cause instanceof Failure) throw cause;
@@ -212,7 +212,7 @@ export class EnvdHttp {
     return `sandbox ${sandboxID} began nothing within ${silenceMs / 1000} s of ${method}: it may lack memory, processes or its files; svc logs ${sandboxID} and svc metrics ${sandboxID} show more`;
   }
 
-  /** Marks a failure as one of the sandbox, not of the control plane. */
+  /** Marks a failure as coming from the sandbox, not from the control plane. */
   get #details() {
     return { details: { sandboxID: this.#address.sandboxID } };
   }
@@ -224,12 +224,12 @@ export class EnvdHttp {
     throw new Failure("SERVER_UNREACHABLE", text, { cause: error, ...this.#details });
   }
 
-  /** The proxy's error bodies name the failure; envd's carry a Connect code, or the HTTP status as a number. */
+  /** The proxy's error bodies name the failure; envd's contain a Connect code, or the HTTP status as a number. */
   #failure(response: IncomingMessage, text: string, describe: string): Failure {
     const code = connectErrorOf(text);
     const { name, message } =
       code === undefined ? failureOf(response.statusCode ?? 500, response.headers["retry-after"], text) : failureOfConnect(code, describe);
-    // A path that envd has nothing at is another thing than a file that is not there.
+    // An unknown path of envd's API is not the same as a missing file.
     const isFile = describe.includes("/files") && !message.startsWith("envd has nothing at ");
     return new Failure(isFile && name === "ROUTE_NOT_FOUND" ? "FILE_NOT_FOUND" : name, message, this.#details);
   }

@@ -1,9 +1,9 @@
-// How far a reader of events has come: one id on a node, one id for each node behind a gateway.
+// The position of a reader of events: one id on a node, one id for each node behind a gateway.
 
-/** `12` on a node; `NODE:12.NODE:7` behind a gateway, which keeps nothing itself. */
+/** `12` on a node; `NODE:12.NODE:7` behind a gateway, which stores no events itself. */
 export type EventCursor = string;
 
-/** By node; "" is the one that has no name. Undefined where the text is not a cursor. */
+/** Returns the ids by node; "" stands for a node without a name. Undefined if the text is not a cursor. */
 export function parseCursor(text: string): Map<string, number> | undefined {
   const places = new Map<string, number>();
   for (const part of text.split(".")) {
@@ -20,7 +20,7 @@ export function formatCursor(places: ReadonlyMap<string, number>): EventCursor {
   return [...places].map(([node, id]) => (node === "" ? String(id) : `${node}:${id}`)).join(".");
 }
 
-/** Whether a reader at `cursor` has seen all that there was at `goal`. */
+/** Returns true if a reader at `cursor` has seen everything up to `goal`. */
 export function hasReached(cursor: EventCursor, goal: EventCursor): boolean {
   const places = parseCursor(cursor);
   return [...(parseCursor(goal) ?? [])].every(([node, id]) => (places?.get(node) ?? 0) >= id);

@@ -1,4 +1,4 @@
-// The one table of failures: each row says what HTTP, Connect and the store's wire show for it.
+// The one table of failures: each row has the HTTP status, the Connect code and the store's error code of a failure.
 
 /** Connect status codes, by their wire names. */
 export type ConnectCode =
@@ -19,9 +19,9 @@ export type ConnectCode =
 type Row = {
   readonly http: number;
   readonly connect: ConnectCode;
-  /** The store's error code on its RPC wire, where that wire can show this failure. */
+  /** The store's error code on its RPC protocol, if that protocol can express this failure. */
   readonly store?: number;
-  /** `false`: a client must not repeat the request by itself (header `Should-Retry: false`). */
+  /** `false`: clients must not retry the request automatically (header `Should-Retry: false`). */
   readonly retry?: boolean;
 };
 
@@ -31,7 +31,7 @@ export const failures = {
   UNAUTHENTICATED: { http: 401, connect: "unauthenticated" },
   ACCESS_DENIED: { http: 403, connect: "permission_denied" },
   ROUTE_NOT_FOUND: { http: 404, connect: "not_found" },
-  // Of E2B's API, and not in svc's: a 404 would say that the object does not exist.
+  // These operations exist in E2B's API but not in svc's: a 404 would say that the object does not exist.
   NOT_OFFERED: { http: 501, connect: "unimplemented", retry: false },
   METHOD_NOT_ALLOWED: { http: 405, connect: "invalid_argument" },
   PAYLOAD_TOO_LARGE: { http: 413, connect: "resource_exhausted" },
@@ -40,7 +40,7 @@ export const failures = {
   // Idempotency keys
   REQUEST_IN_FLIGHT: { http: 409, connect: "failed_precondition" },
   IDEMPOTENCY_KEY_REUSED: { http: 422, connect: "invalid_argument" },
-  // Of a node: its turn is over, or never was. A gateway finds the node that may create.
+  // This node may not create under the key, or no longer; a gateway finds the node that may.
   KEY_ELSEWHERE: { http: 421, connect: "unavailable" },
   // Sandboxes and templates
   SANDBOX_NOT_FOUND: { http: 404, connect: "not_found" },
@@ -48,7 +48,7 @@ export const failures = {
   SNAPSHOT_NOT_FOUND: { http: 404, connect: "not_found" },
   BUILD_NOT_FOUND: { http: 404, connect: "not_found" },
   TAG_NOT_FOUND: { http: 404, connect: "not_found" },
-  // The clients take 409 on a pause for "was paused already", 409 on a resume for "runs already".
+  // Clients read 409 on a pause as "was already paused", and 409 on a resume as "is already running".
   SANDBOX_PAUSED: { http: 409, connect: "failed_precondition" },
   SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },
   BUILD_CONFLICT: { http: 409, connect: "failed_precondition" },
@@ -56,18 +56,18 @@ export const failures = {
   CHECKPOINT_UNAVAILABLE: { http: 400, connect: "unimplemented" },
   CHECKPOINT_FAILED: { http: 500, connect: "internal", retry: false },
   GUEST_UNRESPONSIVE: { http: 503, connect: "unavailable", retry: false },
-  // It is whole, and this node cannot run it: another processor, deployment or driver.
+  // The snapshot is intact but incompatible with this node (CPU, deployment or driver).
   SNAPSHOT_UNSUITABLE: { http: 422, connect: "failed_precondition", retry: false },
   SNAPSHOT_DAMAGED: { http: 500, connect: "internal", retry: false },
   SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },
   PORT_NOT_OPEN: { http: 502, connect: "unavailable" },
-  // What is named in `svc doctor` as quarantined: kept, but not usable as things are.
+  // A record that `svc doctor` lists as quarantined: it is kept, but cannot be used at present.
   QUARANTINED: { http: 503, connect: "unavailable", retry: false },
   SANDBOX_START_FAILED: { http: 500, connect: "internal", retry: false },
-  // Several nodes. Never tried again by itself: what a lost node had begun may have happened.
+  // Several nodes. NODE_LOST is never retried automatically, since the lost node may have executed the request.
   NODE_NOT_FOUND: { http: 404, connect: "not_found" },
-  // A gateway finds it there; `details.node` names the node.
+  // A gateway finds the sandbox on its new node; `details.node` names it.
   SANDBOX_MOVED: { http: 421, connect: "unavailable" },
   NODE_LOST: { http: 502, connect: "unavailable", retry: false },
   // Cache indexer
@@ -109,12 +109,12 @@ export const failures = {
 
 export type FailureName = keyof typeof failures;
 
-/** Thrown for every failure a caller can see; `name` is a row of the table. */
+/** Thrown for every failure that a caller can see; `name` is a row of the table. */
 export class Failure extends Error {
   override readonly name: FailureName;
-  /** Seconds after which a repeat makes sense; becomes `Retry-After`. */
+  /** The number of seconds after which a retry makes sense; sent as `Retry-After`. */
   readonly retryAfterSeconds: number | undefined;
-  /** Further members of the error body (say, `sandboxId`). */
+  /** Additional members of the error body (for example `sandboxId`). */
   readonly details: Readonly<Record<string, string | number>>;
 
   constructor(name: FailureName, message: string, options: FailureOptions = {}) {
@@ -135,37 +135,37 @@ export type FailureOptions = {
   details?: Record<string, string | number>;
 };
 
-/** Throws the failure `name`; an expression, so that it can stand behind `??`. */
+/** Throws the failure `name`; it is an expression, so that it can follow `??`. */
 export function fail(name: FailureName, message: string, options: FailureOptions = {}): never {
   throw new Failure(name, message, options);
 }
 
-/** As the kernel, SQLite (13 is SQLITE_FULL), tar and other programs say it. */
+/** The codes of a full disk from the kernel, SQLite (13 is SQLITE_FULL), tar and other programs. */
 const fullCodes: readonly unknown[] = ["ENOSPC", "EDQUOT", 13];
 const fullWords = /no space left on device|disk quota exceeded|database or disk is full|wrote only \d+ of \d+ bytes/i;
 
-/** Whether a write failed because the disk takes no more. */
+/** Returns true if a write failed because the disk is full. */
 export function isDiskFull(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, errcode } = error as { code?: unknown; errcode?: unknown };
   return error.name === "DISK_FULL" || fullCodes.includes(code) || fullCodes.includes(errcode) || fullWords.test(error.message);
 }
 
-/** What a person needs of it: which disk, and what to do. The system's own line is the cause, for the log. */
+/** Names the disk and says what to do, for people. The system's own message becomes the cause, for the log. */
 export function diskFull(error: unknown): Failure {
   const { path, dest } = error as { path?: unknown; dest?: unknown };
-  const place = [dest, path].find((each) => typeof each === "string");
-  return new Failure("DISK_FULL", `the disk${place === undefined ? "" : ` that holds ${place}`} is full: make room there and try again`, { cause: error });
+  const named = [dest, path].find((each) => typeof each === "string");
+  return new Failure("DISK_FULL", `the disk${named === undefined ? "" : ` that holds ${named}`} is full: make room there and try again`, { cause: error });
 }
 
-/** The failure itself; `DISK_FULL` or `INTERNAL` around anything else that was thrown. */
+/** Returns a Failure as it is, and wraps any other thrown value in `DISK_FULL` or `INTERNAL`. */
 export function asFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
   if (isDiskFull(error)) return diskFull(error);
   return new Failure("INTERNAL", error instanceof Error ? error.message : String(error), { cause: error });
 }
 
-/** The JSON body of a failure. Clients decide by `code`, which repeats the HTTP status. */
+/** The JSON body of a failure. Clients use `code`, which repeats the HTTP status. */
 export type FailureBody = { code: number; message: string; error_code: FailureName } & Record<string, string | number>;
 
 export function failureBody(failure: Failure): FailureBody {

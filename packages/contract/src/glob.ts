@@ -1,7 +1,10 @@
-// Patterns over paths: those of COPY sources and of .dockerignore.
+// Patterns over paths, for COPY sources and .dockerignore.
 import { fail } from "./failures.ts";
 
-/** Anchored, over paths with `/`: `*` and `?` stay within a name, `**` crosses folders, [a-z] and {a,b} as in a shell; a leading dot counts as any character. */
+/**
+ * Translates an anchored pattern over paths with `/`: `*` and `?` stay within a name, `**` crosses folders, [a-z] and {a,b} work as in a shell; a leading dot
+ * is an ordinary character.
+ */
 export function globPattern(glob: string): RegExp {
   try {
     return new RegExp(`^${translated(glob)}$`, "s");
@@ -50,7 +53,7 @@ function translated(glob: string): string {
   return out;
 }
 
-/** A `]` right behind the bracket is one of its characters. */
+/** Finds the closing bracket; a `]` directly after the opening one is a character of the set. */
 function closing(glob: string, at: number): number {
   const from = /^\[[!^]?\]/.test(glob.slice(at)) ? glob.indexOf("]", at + 1) + 1 : at + 1;
   const end = glob.indexOf("]", from);

@@ -1,10 +1,10 @@
-// One form of help for every verb and program: usage, what it does, options and commands in columns, examples.
+// One form of help for every command and program: usage, description, options and commands in columns, examples.
 
-/** What stands left in a column, and what it means. */
+/** The text of the left column, and its explanation. */
 export type HelpEntry = readonly [head: string, does: string];
 
 export type HelpPage = {
-  /** Forms of the command line. */
+  /** The forms of the command line. */
   readonly usage: readonly string[];
   readonly about: string;
   readonly commands?: readonly HelpEntry[];
@@ -15,7 +15,7 @@ export type HelpPage = {
 };
 
 const WIDTH = 100;
-/** What a longer head means stands below it. */
+/** The explanation of a longer head is printed on the next line. */
 const MAX_HEAD = 36;
 const HELP: HelpEntry = ["-h, --help", "show this help"];
 
@@ -40,17 +40,17 @@ export function renderHelp({ usage, about, commands = [], options, more, example
   ].join("\n");
 }
 
-/** Below the sentence that says what is wrong with a command line. */
+/** Printed after the sentence that says what is wrong with a command line. */
 export function usageLines(usage: string, example: string | undefined, help: string): string {
   return `\nUsage: ${usage}\n${example === undefined ? "" : `Example: ${example}\n`}See ${help}.\n`;
 }
 
-/** As usageLines, of a page. */
+/** The same as usageLines, for a page. */
 export function usageOfPage({ usage, examples }: HelpPage, help: string): string {
   return usageLines(usage.join("\n       "), examples[0], help);
 }
 
-/** Words that stand for values in capitals, as error messages and guides have them: <id> is ID, [local] is [LOCAL]. */
+/** Writes placeholders in capitals, as error messages and guides do: <id> becomes ID, [local] becomes [LOCAL]. */
 export function inCapitals(text: string): string {
   return text.replace(/<([^<>]+)>|\[(?!options\])([^[\]<>]+(?:\[[^\]]*\])?[^[\]<>]*)\]/g, (_, needed: string | undefined, optional: string) =>
     needed === undefined ? `[${optional.toUpperCase()}]` : needed.toUpperCase(),

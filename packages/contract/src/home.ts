@@ -1,10 +1,10 @@
-// Where the servers of a machine keep their state: every server and the command line decide it alike.
+// Where the servers of a machine keep their state; every server and the command line use this function.
 import { statfsSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fail } from "./failures.ts";
 
-/** What the kernel calls a file system of processes. */
+/** The kernel's magic number of procfs. */
 const PROC = 0x9fa0;
 
 /** `$SVC_HOME`, else /var/lib/svc for root, else ~/.local/share/svc. @throws as `homeAt`. */
@@ -14,7 +14,7 @@ export function homeDirectory(env: Readonly<Record<string, string | undefined>> 
   return process.getuid?.() === 0 ? "/var/lib/svc" : join(homedir(), ".local/share/svc");
 }
 
-/** @throws SETTING_INVALID for one below /proc, where folders are asked for, and never made, without end. */
+/** @throws SETTING_INVALID for a path below /proc, where a program would try to create folders forever without success. */
 export function homeAt(path: string): string {
   const home = resolve(path);
   if (fileSystemOf(home) === PROC)
@@ -22,7 +22,7 @@ export function homeAt(path: string): string {
   return home;
 }
 
-/** Of the nearest folder that is there. */
+/** Returns the type of the file system of the nearest existing folder. */
 function fileSystemOf(path: string): number | undefined {
   for (let at = path; ; at = dirname(at)) {
     try {

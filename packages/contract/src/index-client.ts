@@ -1,4 +1,4 @@
-// A client of the cache indexer for router authors: the hash routine, queries in the cheapest form, registrations.
+// A client of the cache indexer for authors of routers: the hash routine, queries in the cheapest form, registrations.
 import { createXXHash3 } from "hash-wasm";
 import { failureOf } from "./call.ts";
 import { Failure, fail } from "./failures.ts";
@@ -7,10 +7,10 @@ import { DEFAULT_HASH_SEED } from "./kv-event.ts";
 
 const DEFAULT_TIMEOUT_MS = 5_000;
 
-/** Rolling hashes of a prompt's complete blocks, by the standard. */
+/** Computes the rolling hashes of a prompt's complete blocks, as the standard defines them. */
 export type PromptHasher = (tokens: Uint32Array, blockSize: number) => BigUint64Array;
 
-/** The hash routine; made once, then synchronous. */
+/** Creates the hash routine, which is synchronous afterwards. */
 export async function openHasher(seed: number = DEFAULT_HASH_SEED): Promise<PromptHasher> {
   const xxh3 = await createXXHash3(seed >>> 0, Math.floor(seed / 2 ** 32));
   const hash = (bytes: Uint8Array): bigint => BigInt(`0x${xxh3.init().update(bytes).digest("hex")}`);
@@ -49,7 +49,7 @@ export type QueryScope = {
 export type IndexClientOptions = {
   /** Default 5,000. */
   readonly timeoutMs?: number;
-  /** Needed to register and unregister where the indexer has one. */
+  /** The key to register and unregister, if the indexer requires one. */
   readonly apiKey?: string | undefined;
 };
 
@@ -58,7 +58,7 @@ export class IndexClient {
   readonly #timeoutMs: number;
   readonly #apiKey: string | undefined;
 
-  /** @throws Failure INVALID_REQUEST where `baseURL` is none. */
+  /** @throws Failure INVALID_REQUEST if `baseURL` is not a URL. */
   constructor(baseURL: string, { timeoutMs = DEFAULT_TIMEOUT_MS, apiKey }: IndexClientOptions = {}) {
     if (!/^https?:\/\/./i.test(baseURL) || !URL.canParse(baseURL))
       fail("INVALID_REQUEST", `expected the URL of a cache indexer, http://HOST:PORT, got ${JSON.stringify(baseURL)}`);
@@ -67,12 +67,12 @@ export class IndexClient {
     this.#apiKey = apiKey;
   }
 
-  /** By tokens, sent as raw little-endian u32: the server has nothing to parse. */
+  /** Queries by tokens, which are sent as raw little-endian u32, so that the server need not parse them. */
   query(tokens: Uint32Array, scope: QueryScope): Promise<QueryAnswer> {
     return this.#ask<QueryAnswer>("/query", scope, tokens);
   }
 
-  /** By rolling hashes of `openHasher`, sent as raw little-endian u64. */
+  /** Queries by rolling hashes of `openHasher`, which are sent as raw little-endian u64. */
   queryByHash(hashes: BigUint64Array, scope: QueryScope): Promise<QueryAnswer> {
     return this.#ask<QueryAnswer>("/query_by_hash", scope, hashes);
   }

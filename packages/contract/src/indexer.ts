@@ -1,4 +1,4 @@
-// The cache indexer's HTTP API: registrations, queries, and what it says of itself.
+// The cache indexer's HTTP API: registrations, queries, and its status.
 import { z } from "zod";
 import { operation } from "./operation.ts";
 
@@ -12,7 +12,7 @@ const count = z.number().int().min(0).max(MAX_U32);
 const size = z.number().int().min(1).max(MAX_U32);
 const optionalText = text.nullish().transform((value) => value ?? "");
 
-/** One publisher of KV events; members keep the wire's spelling. */
+/** One publisher of KV events; the members have the names of the wire format. */
 export const registration = z.strictObject({
   endpoint: name,
   replay_endpoint: optionalText,
@@ -28,10 +28,10 @@ export const registration = z.strictObject({
 export type Registration = z.output<typeof registration>;
 export type RegistrationInput = z.input<typeof registration>;
 
-/** What identifies a registration; the other members of the record may come along and are not looked at. */
+/** The members that identify a registration; the other members of the record are accepted and ignored. */
 export const unregistration = z.looseObject({ instance_id: name, tenant_id: text.nullish(), dp_rank: count });
 
-/** A token id, or a hash as an exact number or a decimal string. */
+/** A token id or a hash, as an exact number or a decimal string. */
 export const u64 = z.union([
   z.bigint().min(0n).max(MAX_U64),
   z
@@ -62,25 +62,25 @@ export const hashQuery = z.object({ ...scope, seq_hashes: z.array(u64).optional(
 export type QueryInput = z.input<typeof query>;
 export type HashQueryInput = z.input<typeof hashQuery>;
 
-/** How much of what an instance's answer rests on is current. */
+/** How current the data behind an instance's answer is. */
 export type Freshness = {
-  /** Of the last batch taken in; null before the first. */
+  /** The sequence number of the last batch that was applied; null before the first. */
   last_sequence: number | null;
-  /** From the publisher's clock to our taking the last batch in; it changes with the next one. */
+  /** The time from the publisher's timestamp until we applied the last batch; it changes with the next one. */
   lag_ms: number | null;
-  /** Since the last batch came. */
+  /** The time since the last batch. */
   age_ms: number | null;
-  /** Events were lost and could not be replayed: what is certain now is true but not all. */
+  /** Events were lost and could not be replayed: certain blocks are correct but incomplete. */
   gap: boolean;
-  /** Some blocks that lost events can have touched are still answered, as uncertain. */
+  /** Some blocks that lost events may have affected are still answered, as uncertain. */
   uncertain: boolean;
-  /** Everything since the publisher's start, or since it cleared all, was taken in and is still there; false while it is not connected. */
+  /** Everything since the publisher's start, or since it last cleared all blocks, was applied and is still there; false while it is not connected. */
   complete: boolean;
   source: "none" | "event" | "replay" | "snapshot";
   connected: boolean;
 };
 
-/** One instance's share of a prompt, in tokens. Media other than the three appear where an instance has them. */
+/** The part of a prompt that an instance has, in tokens. Media other than the three appear if an instance has them. */
 export type Match = {
   longest_matched: number;
   GPU: number;
@@ -91,7 +91,7 @@ export type Match = {
   uncertain?: { longest_matched: number; DP: Record<string, number> };
   freshness?: Record<string, Freshness>;
 };
-/** By tenant, then by instance. */
+/** Matches by tenant, then by instance. */
 export type QueryAnswer = Record<string, Record<string, Match>>;
 
 const anyAnswer = z.custom<QueryAnswer>((value) => typeof value === "object" && value !== null);

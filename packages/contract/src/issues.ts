@@ -1,4 +1,4 @@
-// What is wrong with an input, in words for people: for all schemas of the servers and the command line.
+// Describes for people why an input is not valid, for all schemas of the servers and the command line.
 import { z } from "zod";
 
 const MAX_SHOWN_CHARS = 100;
@@ -24,7 +24,7 @@ const formats: Readonly<Record<string, string>> = {
   ipv6: "an IPv6 address",
 };
 
-/** Spoken where a schema has no words of its own. */
+/** Used where a schema has no message of its own. */
 z.config({ customError: (issue) => expectation(issue) });
 
 function expectation(issue: z.core.$ZodRawIssue): string | undefined {
@@ -55,7 +55,7 @@ function expectation(issue: z.core.$ZodRawIssue): string | undefined {
   }
 }
 
-/** The first thing that is wrong: where, what was expected and, where the input is at hand, what was given. */
+/** Returns the first issue: where it is, what was expected and, if the input is available, what was given. */
 export function issueText(error: z.ZodError, input?: unknown): string {
   const issue = error.issues[0];
   if (issue === undefined) return "the input is not valid";
@@ -66,16 +66,16 @@ export function issueText(error: z.ZodError, input?: unknown): string {
     : issue.path.reduce<unknown>((found, part) => (found as Record<PropertyKey, unknown> | undefined | null)?.[part], input);
   const text =
     input !== undefined && issue.code !== "unrecognized_keys" && issue.message.startsWith("expected ") ? issue.message + given(value, issue) : issue.message;
-  // A schema with words of its own may name the place already.
+  // A schema's own message may already begin with the member's name.
   const place = issue.message.split(":", 1)[0] ?? "";
   return where === "" || place === where || place.endsWith(`.${where}`) ? text : `${where}: ${text}`;
 }
 
-/** Of what is long, its length; of text and lists, how much there is, where that is wrong. */
+/** Describes the given value; of long text and lists only the length. */
 function given(value: unknown, issue: z.core.$ZodIssue): string {
   const { code } = issue;
   if (value === undefined) return ", got nothing";
-  // A query's numbers are text.
+  // The numbers of a query are text.
   const isNumeric = (code === "too_small" || code === "too_big") && ["number", "int", "bigint"].includes(issue.origin);
   if (isNumeric && typeof value === "string" && value.length <= MAX_SHOWN_CHARS) return `, got ${value}`;
   if (typeof value === "number" || typeof value === "boolean" || typeof value === "bigint" || value === null) return `, got ${value}`;

@@ -1,4 +1,4 @@
-// KV events as they travel: what an engine's, a store master's or our own publisher puts on the wire, and the replay requests.
+// KV events in their wire format, as an engine, a store master or our own publisher sends them, and the replay requests.
 
 /** `[topic, sequence, payload]`; the payload is msgpack `[timestamp, [event…], rank]`. */
 export const EVENT_FRAMES = 3;
@@ -8,7 +8,7 @@ export const REPLAY_END = 0xffffffffffffffffn;
 
 export type EventType = "stored" | "removed" | "cleared";
 
-/** The specification's envelope; a member that is null and one that is absent mean the same. */
+/** The specification's envelope; null and absent members mean the same. */
 export type EventEnvelope = {
   event_id: number | bigint;
   timestamp?: number | null;
@@ -37,10 +37,10 @@ export type ClearedEvent = EventEnvelope & { event_type: "cleared" };
 
 export type KvEvent = StoredEvent | RemovedEvent | ClearedEvent;
 
-/** The hashing standard's seed where nothing else is configured. */
+/** The seed of the hashing standard if no other is configured. */
 export const DEFAULT_HASH_SEED = 1337;
 
-/** A publisher's sequence number as its frame. */
+/** Encodes a publisher's sequence number as its frame. */
 export function sequenceFrame(sequence: bigint): Buffer {
   const frame = Buffer.alloc(8);
   frame.writeBigUInt64BE(sequence);

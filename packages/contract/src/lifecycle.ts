@@ -1,4 +1,4 @@
-// What can be done with a sandbox after it exists: pause, resume, snapshot, fork.
+// The operations on an existing sandbox: pause, resume, snapshot, fork, move.
 import { z } from "zod";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
 import { operation } from "./operation.ts";
@@ -182,7 +182,7 @@ export const moveSandbox = operation({
   method: "POST",
   path: "/sandboxes/{sandboxID}/move",
   summary: "Moves a sandbox to another node of the deployment: paused, exported, and resumed there if it ran",
-  // Strict: to a misspelt nodeID it would go where nobody wanted it.
+  // The object is strict, since with a misspelt nodeID the sandbox would move to an arbitrary node.
   input: z.strictObject({ sandboxID, nodeID: z.string().min(1).max(256).nullish().describe("Its id or URL; absent: one that has room") }),
   output: movedSandbox,
   success: 200,

@@ -1,4 +1,4 @@
-// What a query of a list matches: one reading of it for nodes, which hold sandboxes and snapshots, and for gateways, which know of others.
+// How list queries match; nodes, which have sandboxes and snapshots, and gateways, which know about them, share this code.
 
 export type SandboxFilter = {
   readonly metadata?: string | undefined;
@@ -15,7 +15,7 @@ export type Filterable = {
   readonly alias: string | undefined;
 };
 
-/** The query is read once, however many are matched. */
+/** Parses the query once, for any number of sandboxes. */
 export function sandboxMatcher(query: SandboxFilter): (sandbox: Filterable) => boolean {
   const states = query.state?.split(",");
   const pairs = query.metadata === undefined ? [] : metadataPairs(query.metadata);
@@ -28,12 +28,12 @@ export function sandboxMatcher(query: SandboxFilter): (sandbox: Filterable) => b
   };
 }
 
-/** `asked`: a name, with or without its tag; `names` bear theirs. */
+/** `asked` is a name with or without its tag; `names` include their tags. */
 export function bearsName(names: readonly string[], asked: string): boolean {
   return names.some((taken) => taken === asked || taken.slice(0, taken.indexOf(":")) === asked);
 }
 
-/** Each pair of the filter in both spellings that clients use: encoded once as a query string, or each part once before that. */
+/** Returns each pair of the filter in both encodings that clients use: only the query string encoded, or each part encoded before that. */
 function metadataPairs(filter: string): [key: string, value: string][][] {
   return [...new URLSearchParams(filter)].map((pair) => {
     const [key, value] = pair.map(decoded);

@@ -1,7 +1,7 @@
 // Records that transfer engines keep in a metadata service, and the HTTP contract of such a service.
 import { z } from "zod";
 
-/** A PUT with this header is forgotten that many milliseconds later, unless it is put again; without it, it stays until DELETE. */
+/** A PUT with this header expires after that number of milliseconds unless it is repeated; without the header, it stays until DELETE. */
 export const LEASE_HEADER = "x-lease-ttl-ms";
 export const MAX_KEY_BYTES = 4096;
 
@@ -10,7 +10,7 @@ export type SegmentKind = "ram" | "nvmeof";
 export const segmentKey = (brand: string, kind: SegmentKind, name: string): string => `${brand}/${kind}/${name}`;
 export const rpcMetaKey = (brand: string, serverName: string): string => `${brand}/rpc_meta/${serverName}`;
 
-/** Addresses and keys are unsigned numbers of 64 bits: numbers where they are exact, else bigints (see parseRecord). */
+/** Addresses and keys are unsigned 64-bit numbers: numbers where they are exact, else bigints (see parseRecord). */
 const unsigned = z.union([z.number().int().nonnegative(), z.bigint().nonnegative()]);
 
 export const ramRecord = z.looseObject({
@@ -30,7 +30,7 @@ export const fileRecord = z.looseObject({
 export type RamRecord = z.output<typeof ramRecord>;
 export type FileRecord = z.output<typeof fileRecord>;
 
-/** JSON whose whole numbers above 2^53 come as bigints. */
+/** Parses JSON, with whole numbers above 2^53 as bigints. */
 export function parseRecord(text: string): unknown {
   return JSON.parse(text, ((_key: string, value: unknown, context?: { source?: string }) => {
     if (typeof value === "number" && !Number.isSafeInteger(value) && /^\d+$/.test(context?.source ?? "")) return BigInt(context?.source ?? 0);

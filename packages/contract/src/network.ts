@@ -1,4 +1,4 @@
-// A sandbox's network as clients ask for it: what it may reach, who may reach it, and changing that while it runs.
+// A sandbox's network as clients configure it: what it may reach, who may reach it, and changes while it runs.
 import { z } from "zod";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
@@ -10,7 +10,7 @@ const rules = z.array(rule).max(networkLimits.rules);
 
 const notOffered = (member: string, why: string) => z.undefined(`network.${member}: ${why}`).optional();
 
-/** What a sandbox may reach; null and absent are the same. */
+/** The destinations that a sandbox may reach; null and absent are the same. */
 export const egressMembers = {
   allowOut: rules.nullish().describe("CIDR blocks, addresses and domains (*.example.com too) that may be reached; wins over denyOut"),
   denyOut: rules.nullish().describe("CIDR blocks and addresses that may not be reached"),
@@ -39,7 +39,7 @@ export const network = z
   .strict();
 export type NetworkInput = z.output<typeof network>;
 
-/** The network of a sandbox as its detail shows it. */
+/** A sandbox's network as its details show it. */
 export const shownNetwork = z.object({
   allowPublicTraffic: z.boolean(),
   maskRequestHost: z.string().optional(),

@@ -1,4 +1,4 @@
-// How a node is taken out of service and brought back, in the shape of the E2B API where that has one.
+// How a node is taken out of service and put back, in the shape of the E2B API where that has one.
 import { z } from "zod";
 import { operation } from "./operation.ts";
 
@@ -65,5 +65,5 @@ export const removeNode = operation({
   failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "NODE_NOT_FOUND", "ETCD_UNAVAILABLE"],
 });
 
-/** What every node serves; a gateway passes them on. */
+/** The operations that every node serves; a gateway forwards them. */
 export const nodeControlOperations = { setNodeStatus, getNodeDrain, removeNode } as const;

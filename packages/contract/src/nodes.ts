@@ -69,5 +69,5 @@ export const getNode = operation({
   failures: ["UNAUTHENTICATED", "NODE_NOT_FOUND", "NODE_LOST"],
 });
 
-/** What a gateway serves beside the operations of its nodes. */
+/** The operations that a gateway serves in addition to those of its nodes. */
 export const nodesOperations = { listNodes, getNode } as const;

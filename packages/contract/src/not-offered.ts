@@ -1,6 +1,6 @@
-// Operations of E2B's API that svc does not have: an SDK would take a bare 404 for "there is no such object".
+// Operations of E2B's API that svc does not have: an SDK would read a plain 404 as "there is no such object".
 
-/** Each segment is a word, `*` for any one segment, or `**` at the end for any rest, none included. */
+/** Each segment is a word, `*` for any one segment, or `**` at the end for any number of segments, including none. */
 type Row = { readonly methods: readonly string[]; readonly paths: readonly string[]; readonly what: string; readonly instead: string };
 
 const any: readonly string[] = [];
@@ -45,7 +45,7 @@ const rows: readonly Row[] = [
 
 export const pathsNotOffered: readonly string[] = rows.flatMap(({ paths }) => paths);
 
-/** The message for an operation that E2B has and svc does not; undefined for any other. */
+/** Returns the message for an operation that E2B has and svc does not; undefined for any other. */
 export function notOffered(method: string, path: string): string | undefined {
   const segments = path.split("/").slice(1);
   const row = rows.find(

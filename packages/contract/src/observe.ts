@@ -1,4 +1,4 @@
-// What a sandbox used, said and was denied: metrics, both logs endpoints, the events of the node.
+// Observation of a sandbox: metrics, both logs endpoints, the events of the node.
 import { z } from "zod";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
@@ -122,7 +122,7 @@ export const lifecycleEvents = [
   "template.deleted",
 ] as const;
 
-/** What GET /events sends, one JSON object per server-sent event; `id` resumes behind it (Last-Event-ID). */
+/** One event of GET /events, sent as one JSON object per server-sent event; a reader resumes after `id` (Last-Event-ID). */
 export const lifecycleEvent = z.object({
   id: z.number().int(),
   type: z.enum(lifecycleEvents),
@@ -135,7 +135,7 @@ export const lifecycleEvent = z.object({
 });
 export type LifecycleEvent = z.output<typeof lifecycleEvent>;
 
-/** Not an event of any sandbox: what was asked for is not kept any more, or was never given out; what follows begins at `oldest`. */
+/** Sent instead of an event: the requested position is no longer stored, or was never issued; the stream continues at `oldest`. */
 export const eventGap = z.object({ asked: z.number().int(), oldest: z.number().int(), newest: z.number().int() });
 
 const eventTypes = z
@@ -149,7 +149,7 @@ const eventTypes = z
     return z.NEVER;
   });
 
-/** Served beside the table of operations: its answer is a stream, not one value. */
+/** Not part of the table of operations, since its answer is a stream instead of one value. */
 export const streamEvents = operation({
   name: "streamEvents",
   method: "GET",

@@ -1,11 +1,11 @@
-// Prints the operations as an OpenAPI 3.1 document: what `svc openapi` shows and the API reference is made from.
+// Prints the operations as an OpenAPI 3.1 document, which `svc openapi` prints and the API reference is generated from.
 import { z } from "zod";
 import { type FailureName, failures } from "./failures.ts";
 import { carriesBody, type Operation, pathMembers } from "./operation.ts";
 
 type Json = Record<string, unknown>;
 
-/** Marked by `.meta({ internal: true })`: what servers of a deployment send each other, and no client. */
+/** Marked by `.meta({ internal: true })`: members that only servers of a deployment send each other. */
 export const isInternal = (shape: object): boolean => "internal" in shape && shape.internal === true;
 
 /** One document for a set of operations. */
@@ -74,7 +74,7 @@ function successes(operation: Operation): Json {
   return Object.fromEntries([operation.success, ...(operation.otherSuccess ?? [])].map((status) => [status, answer]));
 }
 
-/** One response a status, naming all failures that share it. */
+/** Describes one response per status, with the names of all failures that share it. */
 function refusals(names: readonly FailureName[]): Json {
   const byStatus = new Map<number, FailureName[]>();
   for (const name of names) byStatus.set(failures[name].http, [...(byStatus.get(failures[name].http) ?? []), name]);
@@ -86,7 +86,7 @@ function json(schema: Json): Json {
   return { "application/json": { schema } };
 }
 
-/** `unrepresentable: "any"`: members that must be absent (z.undefined) have no JSON Schema, and are then left out. */
+/** `unrepresentable: "any"`: members that must be absent (z.undefined) have no JSON Schema, and are left out. */
 function schemaOf(type: z.ZodType, io: "input" | "output"): Json {
   const { $schema: _, ...schema } = z.toJSONSchema(type, { io, unrepresentable: "any" }) as Json & { properties?: Record<string, Json> };
   if (schema.properties !== undefined) {

@@ -4,24 +4,24 @@ import type { FailureName } from "./failures.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
-/** Where the members of an input travel; those named in the path are not listed. */
+/** The description of an operation and of how its input is sent. */
 export type Operation<I extends z.ZodObject = z.ZodObject, O extends z.ZodType = z.ZodType> = {
   readonly name: string;
   readonly method: Method;
-  /** `{sandboxID}` stands for the input's member of that name. */
+  /** `{sandboxID}` stands for the member of the input with that name. */
   readonly path: string;
   readonly summary: string;
   /** The whole input: path and query or body members together. */
   readonly input: I;
   readonly output: O;
-  /** Further request headers this operation reads, by member name of the input. */
+  /** Additional request headers that this operation reads, by member name of the input. */
   readonly headers?: Readonly<Record<string, string>>;
   /** Status of a success; 204 has no body. Some operations choose among several at run time. */
   readonly success: number;
   readonly otherSuccess?: readonly number[];
-  /** `none` for what lies outside API-key authentication. */
+  /** `none` for operations that need no API key. */
   readonly credential: "apiKey" | "none";
-  /** What an answer is, where not one JSON value: `output` then describes one event of the stream. */
+  /** The media type of an answer that is not one JSON value: `output` then describes one event of the stream. */
   readonly media?: "text/event-stream";
   readonly failures: readonly FailureName[];
 };
@@ -34,12 +34,12 @@ export type Input<T> = T extends Operation<infer I, z.ZodType> ? z.input<I> : ne
 export type Parsed<T> = T extends Operation<infer I, z.ZodType> ? z.output<I> : never;
 export type Output<T> = T extends Operation<z.ZodObject, infer O> ? z.output<O> : never;
 
-/** Names in the path, in order: `/sandboxes/{sandboxID}/timeout` → ["sandboxID"]. */
+/** Returns the names in the path, in order: `/sandboxes/{sandboxID}/timeout` → ["sandboxID"]. */
 export function pathMembers(path: string): string[] {
   return [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "");
 }
 
-/** GET carries its members in the query, the others in a JSON body; DELETE is taken with either, and sent with a body where it has members. */
+/** GET sends its members in the query, the others in a JSON body; DELETE is accepted with either, and sent with a body if it has members. */
 export function carriesBody(method: Method): boolean {
   return method !== "GET";
 }

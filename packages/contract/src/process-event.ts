@@ -1,4 +1,4 @@
-// What a process inside a sandbox tells: its start, its output, its end; read from envd's stream messages.
+// The events of a process inside a sandbox (start, output, end), decoded from envd's stream messages.
 import { Failure } from "./failures.ts";
 
 export type ProcessEvent =
@@ -16,7 +16,7 @@ type Wire = {
   };
 };
 
-/** The event in a stream message; undefined for keepalives. */
+/** Decodes the event of a stream message; undefined for keepalives. */
 export function processEventOf(message: Record<string, unknown>): ProcessEvent | undefined {
   const event = (message as Wire).event;
   if (event?.data !== undefined) {
@@ -27,7 +27,7 @@ export function processEventOf(message: Record<string, unknown>): ProcessEvent |
   }
   if (event?.start !== undefined) return { type: "start", pid: event.start.pid ?? 0 };
   if (event?.end !== undefined) {
-    // proto3 JSON leaves default values out: no exitCode is 0.
+    // proto3 JSON omits default values: an absent exitCode is 0.
     const { exitCode, exit_code, exited, status, error } = event.end;
     return { type: "end", exitCode: exitCode ?? exit_code ?? 0, exited: exited ?? false, status: status ?? "", error };
   }
@@ -54,7 +54,7 @@ const signalNumbers: Readonly<Record<string, number>> = {
   terminated: 15,
 };
 
-/** The code a shell would show: the exit code, or 128 plus the number of the signal that ended the process. */
+/** Returns the exit code that a shell would show: the process's own, or 128 plus the number of the signal that ended it. */
 export function shellExitCode(end: Extract<ProcessEvent, { type: "end" }>): number {
   if (end.exitCode >= 0 && (end.exited || end.exitCode !== 0 || !end.status.startsWith("signal"))) return end.exitCode;
   const signal = /signal: ([^(]+?)(?: \(core dumped\))?$/.exec(end.status)?.[1];

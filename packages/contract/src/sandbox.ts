@@ -1,4 +1,4 @@
-// The public API of the sandbox platform as a table: what the E2B API's clients call, in both generations.
+// The public API of the sandbox platform as a table: the operations that E2B clients call, in both generations.
 import { z } from "zod";
 import { createHeaderFields, createHeaders } from "./create-headers.ts";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
@@ -18,7 +18,7 @@ import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetric
 import { operation } from "./operation.ts";
 import * as template from "./template.ts";
 
-/** A map of strings with a bound on its keys and on its bytes. */
+/** A map of strings with limits on the number of keys and on its size in bytes. */
 function stringMap(what: string, keys: number, bytes: number) {
   return z
     .record(z.string().min(1).max(256), z.string())
@@ -68,7 +68,7 @@ const createMembers = {
   ...createHeaderFields,
 };
 
-/** A rule over several members: whether traffic may resume a sandbox that its timeout would not pause with its memory. */
+/** Returns false if traffic would resume a sandbox that is not paused with its memory at its timeout. */
 function resumesOnlyPaused(input: { autoPause: boolean; autoPauseMemory: boolean; autoResume?: { enabled: boolean } | null | undefined }): boolean {
   return input.autoResume?.enabled !== true || (input.autoPause && input.autoPauseMemory);
 }
@@ -263,7 +263,7 @@ export const getHealth = operation({
   failures: ["SHUTTING_DOWN"],
 });
 
-/** Everything a node serves, in the order of the API reference. */
+/** All operations of a node, in the order of the API reference. */
 export const nodeOperations = {
   createSandbox,
   createSandboxV1,

@@ -1,14 +1,14 @@
-// A terminal taken over for a while: frames redrawn in place at any size, keys, and everything as before at the end.
+// Takes over the terminal for a while: redraws frames in place at any size, reads keys, and restores the terminal at the end.
 import type { WriteStream } from "node:tty";
 
 export type Screen = {
   readonly columns: number;
   readonly rows: number;
-  /** Replaces what is shown; lines too long or too many are cut. */
+  /** Replaces the frame; lines that are too long or too many are cut. */
   draw(lines: readonly string[]): void;
-  /** Resolves when q or Ctrl-C was pressed, or a signal or a closed window ends it. */
+  /** Resolves when q or Ctrl-C was pressed, or when a signal or a closed window ends it. */
   readonly left: Promise<void>;
-  /** Gives the terminal back; what was shown last stays on it. */
+  /** Restores the terminal; the last frame stays on it. */
   close(): void;
 };
 
@@ -46,7 +46,7 @@ export function openScreen(redraw: () => void, output: WriteStream = process.std
   };
   process.once("exit", close);
   for (const signal of LEAVING) process.once(signal, end);
-  // Before the process's own answer to a broken pipe, which would leave the terminal raw.
+  // Must run before the process's own handler of a broken pipe, which would leave the terminal in raw mode.
   output.on("resize", onResize).on("error", end);
   if (input.isTTY) {
     input.setRawMode(true);
@@ -63,7 +63,7 @@ export function openScreen(redraw: () => void, output: WriteStream = process.std
     draw(lines) {
       if (!isOpen) return;
       last = lines.slice(0, this.rows).map((line) => cut(line, this.columns));
-      // Each line is overwritten and its rest cleared, then all below: no frame is ever blank.
+      // Each line is overwritten and the rest of the screen cleared afterwards, so that the screen does not flicker.
       output.write(`\x1b[H${last.map((line) => `${line}\x1b[K`).join("\r\n")}\x1b[J`);
     },
     left,
@@ -71,7 +71,7 @@ export function openScreen(redraw: () => void, output: WriteStream = process.std
   };
 }
 
-/** At most `columns` characters, escapes that colour not counted. */
+/** Returns at most `columns` characters, not counting colour escapes. */
 export function cut(line: string, columns: number): string {
   let seen = 0;
   let out = "";

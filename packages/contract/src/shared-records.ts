@@ -1,4 +1,4 @@
-// What etcd says of sandboxes, snapshots and templates that any node of a deployment can take from object storage.
+// etcd's records of sandboxes, snapshots and templates that any node of a deployment can take from object storage.
 import { z } from "zod";
 import { nodeIDForm } from "./cluster-records.ts";
 import { snapshotInfo } from "./lifecycle.ts";
@@ -6,34 +6,34 @@ import { listedSandbox } from "./sandbox.ts";
 import { listedTemplate } from "./template.ts";
 
 /**
- * Whoever is named owns it; each change is a compare-and-set, before anything of it starts.
+ * The named node owns the sandbox; each change of the record is a compare-and-set, made before anything of the sandbox starts.
  *
  *   (none) ──share──▶ manifest ──keep──▶ no manifest ──share──▶ …      by its owner: paused and exported, then resumed
  *                        ├──offer──▶ isOffered ──keep──▶ no manifest
  *                        └──take──▶ manifest, another nodeID           once offered, or while its owner does not serve
  *
- *   forget: (none), or isOver until each node that it was taken from has been back
+ *   forget: (none), or isOver until each node that it was taken from has served again
  */
 export const sandboxRecord = z.looseObject({
   version: z.literal(1),
   sandboxID: z.string().max(64),
   nodeID: nodeIDForm,
-  /** By which any node imports it from object storage; without it only its owner has it, and may run it. */
+  /** The manifest with which any node imports it from object storage; without one only its owner has it, and may run it. */
   manifest: z.string().max(256).optional(),
-  /** As lists show it while it rests there; absent where a node of an earlier version wrote it. */
+  /** Its entry in lists while it is stored only in object storage; absent if a node of an earlier version wrote the record. */
   listed: listedSandbox.optional().catch(undefined),
-  /** Any node may take it, though its owner serves. */
+  /** Any node may take it, even while its owner serves. */
   isOffered: z.boolean().default(false),
-  /** Nodes from which it was taken while they did not serve, and that have not been back since: each still has it on its disk. */
+  /** Nodes that it was taken from while they did not serve, and that have not served since: each still has it on its disk. */
   takenFrom: z.array(nodeIDForm).max(100).default([]),
-  /** It has ended, and is on record for those that it was taken from. */
+  /** It has ended; the record stays for the nodes that it was taken from. */
   isOver: z.boolean().default(false),
-  /** Of this write: whoever reads its own back knows that it was made. */
+  /** Identifies this write, so that a writer that lost the answer can recognize its own record. */
   writeID: z.string().max(64),
 });
 export type SharedSandbox = z.output<typeof sandboxRecord>;
 
-/** Written by the node that exported it, which lists it itself as long as it answers. */
+/** Written by the node that exported it, which itself lists the snapshot as long as it answers. */
 export const storedSnapshot = z.looseObject({ version: z.literal(1), nodeID: nodeIDForm, listed: snapshotInfo });
 export type StoredSnapshot = z.output<typeof storedSnapshot>;
 export const storedTemplate = z.looseObject({ version: z.literal(1), nodeID: nodeIDForm, listed: listedTemplate });

@@ -1,4 +1,4 @@
-// The small file in a home by which others on this machine find the server that runs there.
+// The small file in a home directory by which programs on this machine find the server that runs there.
 import { renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { isDiskFull } from "./failures.ts";
 
@@ -7,8 +7,8 @@ const AGAIN_MS = 2_000;
 export type KeptStateFile = { remove(): void };
 
 /**
- * Writes the file now, or as soon as a full disk has room for it: a server serves all the same. `onFull` is called once where it could not be
- * written at once.
+ * Writes the file now, or as soon as a full disk has space for it; the server starts in both cases. `onFull` is called once if the file could not be written at
+ * once.
  */
 export function keepStateFile(path: string, text: string, onFull: () => void): KeptStateFile {
   let again: NodeJS.Timeout | undefined;
@@ -26,7 +26,7 @@ export function keepStateFile(path: string, text: string, onFull: () => void): K
   };
 }
 
-/** Whole or not at all. False where a full disk takes neither a new file nor the text in place of an old one. */
+/** Writes the file completely or not at all. Returns false if a full disk has space for neither a new file nor the text in place of an old one. */
 export function writeStateFile(path: string, text: string): boolean {
   try {
     writeFileSync(`${path}.new`, text);
@@ -35,12 +35,12 @@ export function writeStateFile(path: string, text: string): boolean {
   } catch (error) {
     if (!isDiskFull(error)) throw error;
     rmSync(`${path}.new`, { force: true });
-    // A server that was killed has left its file, one that was stopped its spare, and both have their blocks.
+    // A killed server has left its file, and a stopped one its spare; both still own blocks that can be overwritten.
     return overwrite(path, text) || (overwrite(spareOf(path), text) && moved(spareOf(path), path));
   }
 }
 
-/** The file goes; its blocks stay under another name, for a start on a full disk. */
+/** Removes the file but keeps its blocks under another name, for a start on a full disk. */
 export function removeStateFile(path: string): void {
   if (!moved(path, spareOf(path))) rmSync(path, { force: true });
 }

@@ -1,9 +1,9 @@
-// How answers are shown: a table, on a terminal and in a pipe alike, or JSON by --output json.
+// How answers are printed: a table, on a terminal and in a pipe alike, or JSON by --output json.
 import { styleText } from "node:util";
 
 export type OutputFormat = "table" | "json";
 
-/** A pipe changes nothing: people read tables through `less` and `grep`, and a script names the format that it parses. */
+/** The default is the same in a pipe: people read tables through `less` and `grep`, and a script names the format that it parses. */
 export function outputFormat(given: OutputFormat | undefined): OutputFormat {
   return given ?? "table";
 }
@@ -12,12 +12,12 @@ export function printJSON(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }
 
-/** One object a line: for what may be long or goes on. */
+/** Prints one object per line, for answers that are long or unbounded. */
 export function printJSONLine(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
-/** Columns as wide as their widest cell, two spaces between; numbers are given as text. */
+/** Prints columns as wide as their widest cell, with two spaces between; numbers are given as text. */
 export function printTable(columns: readonly string[], rows: readonly (readonly string[])[]): void {
   const widths = columns.map((column, index) => Math.max(column.length, ...rows.map((row) => plain(row[index]).length)));
   const line = (cells: readonly string[]) =>
@@ -29,7 +29,7 @@ export function printTable(columns: readonly string[], rows: readonly (readonly 
   for (const row of rows) process.stdout.write(`${line(row)}\n`);
 }
 
-/** Names come from whoever created the sandbox: nothing in them may steer the terminal. */
+/** Names are chosen by the sandbox's creator, so control characters must not reach the terminal. */
 export function plain(cell: string | undefined): string {
   return (cell ?? "").replace(/[\p{Cc}\p{Cf}]/gu, "?");
 }

@@ -1,7 +1,7 @@
-// Headers of a tar archive in the POSIX format; names and sizes that do not fit into one get a record in front of it.
+// Headers of a tar archive in the POSIX format; names and sizes that do not fit get an extended record before the header.
 
 export type TarEntry = {
-  /** Below the context, with `/`. */
+  /** Relative to the context, with `/`. */
   readonly path: string;
   readonly kind: "file" | "folder" | "link";
   readonly mode: number;
@@ -12,11 +12,11 @@ export type TarEntry = {
 
 const BLOCK = 512;
 const NAME_BYTES = 100;
-/** Eleven octal digits. */
+/** The largest number that eleven octal digits can hold. */
 const LARGEST_SIZE = 8 ** 11 - 1;
 const types = { file: "0", link: "2", folder: "5", record: "x" } as const;
 
-/** The entry's header, with the record that it may need before it. Owners are root: the server gives the files theirs. */
+/** Returns the entry's header, preceded by an extended record if needed. Owners are root, since the server sets the files' owners. */
 export function tarHeader({ path, kind, mode, sizeBytes, modifiedAtSeconds, target }: TarEntry): Buffer {
   const name = kind === "folder" ? `${path}/` : path;
   const records: [string, string][] = [];
@@ -29,7 +29,7 @@ export function tarHeader({ path, kind, mode, sizeBytes, modifiedAtSeconds, targ
   return Buffer.concat([block("record", types.record, 0o644, body.length, modifiedAtSeconds, ""), body, tarPadding(body.length), own]);
 }
 
-/** Up to the next whole block. */
+/** Fills up to the next whole block. */
 export function tarPadding(sizeBytes: number): Buffer {
   return Buffer.alloc((BLOCK - (sizeBytes % BLOCK)) % BLOCK);
 }
@@ -38,12 +38,12 @@ export function tarEnd(): Buffer {
   return Buffer.alloc(2 * BLOCK);
 }
 
-/** Names outside ASCII have no agreed encoding in a header. */
+/** Names outside ASCII have no standard encoding in a header, so they need a record. */
 function fits(text: string): boolean {
   return Buffer.byteLength(text) <= NAME_BYTES && /^[\x20-\x7e]*$/.test(text);
 }
 
-/** "LENGTH key=value\n", where LENGTH counts itself. */
+/** Formats "LENGTH key=value\n", where LENGTH includes its own digits. */
 function record(key: string, value: string): Buffer {
   const rest = Buffer.byteLength(` ${key}=${value}\n`);
   let length = rest + String(rest).length;

@@ -1,4 +1,4 @@
-// Building templates as the public API shows it: request, upload, build, poll.
+// The public API for building templates: request, upload, build, poll.
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { logEntry, logLevels } from "./observe.ts";
@@ -6,7 +6,7 @@ import { operation } from "./operation.ts";
 
 export const buildStatus = z.enum(["waiting", "building", "ready", "error"]);
 
-/** Of a template; a host that has fewer gives what it has, and the build's log says so. */
+/** The maximum for a template; a host with fewer CPUs uses all it has, and the build's log says so. */
 const MAX_CPUS = 128;
 const templateID = z.string().min(1).max(limits.nameLength);
 const buildID = z.uuid();
@@ -57,7 +57,7 @@ export const getTemplateFiles = operation({
   input: z.object({
     templateID,
     hash: z.string().regex(/^[0-9a-f]{64}$/, "64 hexadecimal characters"),
-    // Sent by every client, and by proxies on the way, by themselves.
+    // Clients and proxies send these headers automatically.
     host: z.string().max(255).optional().meta({ internal: true }),
     protocol: z.string().max(32).optional().meta({ internal: true }),
   }),

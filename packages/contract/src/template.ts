@@ -1,4 +1,4 @@
-// Templates as the public API shows them: what sandboxes start from, listed, tagged, deleted; builds are in template-build.ts.
+// The public API for templates, from which sandboxes start: list, tag, delete; builds are in template-build.ts.
 import { z } from "zod";
 import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";
@@ -26,7 +26,7 @@ export const listedTemplate = z.object({
 });
 export type ListedTemplate = z.output<typeof listedTemplate>;
 
-/** The first SDKs with `Template.build` call it (2.1 to 2.5, JavaScript and Python) and demand the whole template in its answer. */
+/** The first SDKs with `Template.build` (2.1 to 2.5, JavaScript and Python) call this operation and expect the whole template in its answer. */
 export const requestTemplateV2 = operation({
   ...requestTemplate,
   name: "requestTemplateV2",

@@ -1,4 +1,4 @@
-// A build's context: what is meant, what is left out, its hash, and an archive that the real tar reads.
+// A build context: matched files, ignored files, its hash, and an archive that the real tar reads.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ function folder(files: Readonly<Record<string, string>>) {
 }
 
 void describe("a build's context", () => {
-  void test("knows files, folders and patterns, and nothing that .dockerignore names", async () => {
+  void test("matches files, folders and patterns, and nothing that .dockerignore excludes", async () => {
     using root = folder({
       "a.txt": "",
       "b.md": "",
@@ -43,7 +43,7 @@ void describe("a build's context", () => {
     assert.throws(() => context.entries("nope*"), /nothing in .* matches/);
   });
 
-  void test("hashes contents, modes, names and links, but no times", async () => {
+  void test("hashes contents, modes, names and links, but not times", async () => {
     using root = folder({ "d/a": "1", "d/b": "2" });
     const hash = async () => (await openContext(root.path)).hash("d");
     const first = await hash();
@@ -96,7 +96,7 @@ void describe("a build's context", () => {
     assert.equal(readFileSync(join(out.path, "d", long), "utf8"), "long\n");
   });
 
-  void test("leaves out by the last rule that matches", () => {
+  void test("excludes files by the last rule that matches", () => {
     const rules = ignoreRules("# note\n*.log\n!keep.log\nbuild/\n/only\n**/tmp\n");
     assert.deepEqual(["a.log", "keep.log", "d/a.log", "build/x/y", "only", "d/only", "d/tmp/f", "tmp"].filter(rules.test), [
       "a.log",

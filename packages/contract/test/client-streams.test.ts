@@ -1,4 +1,4 @@
-// What the client follows, against a server on a socket that cuts the line, repeats itself and goes away: logs, events, builds.
+// Logs, events and build logs that the client follows, from a server on a socket that drops connections, repeats itself and goes away.
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -23,7 +23,7 @@ const json = (response: ServerResponse, body: unknown, status = 200) => void res
 const refuse = (response: ServerResponse, status: number, error_code: string) => json(response, { code: status, message: error_code, error_code }, status);
 const entry = (ms: number, message: string) => ({ timestamp: new Date(ms).toISOString(), message, level: "info", fields: { kind: "process" } });
 
-/** As the server pages: from the cursor on, that millisecond included. */
+/** Pages as the server does: from the cursor on, including that millisecond. */
 function page(log: readonly ReturnType<typeof entry>[], url: URL) {
   const limit = Number(url.searchParams.get("limit"));
   const cursor = url.searchParams.get("cursor");
@@ -37,13 +37,13 @@ async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
   return all;
 }
 
-void test("a log of several pages comes whole, each entry once, also those of one millisecond that read the same", async () => {
+void test("a log of several pages is complete, with each entry once, also identical ones of one millisecond", async () => {
   const log = Array.from({ length: 2500 }, (_, index) => entry(1000 + Math.floor(index / 7), `line ${Math.floor(index / 2)}`));
   await using server = await serve((_request, response, url) => json(response, { logs: page(log, url) }));
   assert.deepEqual(await collect(server.client.logs("i1")), log);
 });
 
-void test("a command in a sandbox that begins nothing any more fails with the reason, whether it answers at all or not", async () => {
+void test("a command in a sandbox that can no longer start anything fails with the reason, whether the sandbox answers or not", async () => {
   for (const isAnswered of [false, true]) {
     await using server = await serve((_request, response) => {
       if (isAnswered) response.writeHead(200, { "content-type": "application/connect+json" }).flushHeaders();
@@ -57,7 +57,7 @@ void test("a command in a sandbox that begins nothing any more fails with the re
   }
 });
 
-void test("more entries in one millisecond than a page holds do not hold a reader up", async () => {
+void test("more entries in one millisecond than a page holds do not stop a reader", async () => {
   const log = [...Array.from({ length: 1500 }, (_, index) => entry(1000, `flood ${index}`)), entry(2000, "after")];
   await using server = await serve((_request, response, url) => json(response, { logs: page(log, url) }));
   const messages = (await collect(server.client.logs("i1"))).map(({ message }) => message);
@@ -65,7 +65,7 @@ void test("more entries in one millisecond than a page holds do not hold a reade
   assert.equal(new Set(messages).size, messages.length);
 });
 
-void test("a log that is followed goes on over a server that is away, prints nothing twice, and ends with its sandbox", async () => {
+void test("a followed log continues across an absence of the server, repeats nothing, and ends with its sandbox", async () => {
   const log = [entry(1000, "a"), entry(1000, "a"), entry(1001, "b")];
   let polls = 0;
   await using server = await serve((_request, response, url) => {
@@ -85,7 +85,7 @@ void test("a log that is followed goes on over a server that is away, prints not
   assert.deepEqual(reconnects, ["SERVER_UNREACHABLE", "SHUTTING_DOWN"]);
 });
 
-void test("a log nobody has is refused, followed or not", async () => {
+void test("a log that does not exist is refused, followed or not", async () => {
   await using server = await serve((_request, response) => refuse(response, 404, "SANDBOX_NOT_FOUND"));
   const isMissing = (error: unknown) => error instanceof Failure && error.name === "SANDBOX_NOT_FOUND";
   await assert.rejects(collect(server.client.logs("i1")), isMissing);
@@ -95,7 +95,7 @@ void test("a log nobody has is refused, followed or not", async () => {
 const event = (id: number, type = "sandbox.created", sandboxID = "i1") =>
   `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify({ id, type, at: "2026-01-31T09:05:00Z", sandboxID, details: {} })}\n\n`;
 
-void test("events are resumed by the last id after the line was cut, and none comes twice", async () => {
+void test("events are resumed by the last id after a lost connection, and none is repeated", async () => {
   const resumedFrom: (string | undefined)[] = [];
   await using server = await serve((request, response) => {
     const from = request.headers["last-event-id"] as string | undefined;
@@ -103,7 +103,7 @@ void test("events are resumed by the last id after the line was cut, and none co
     response.writeHead(200, { "content-type": "text/event-stream" });
     if (resumedFrom.length === 1) {
       response.write(`retry: 2000\nid: 40\n\n: alive\n\n${event(41)}`);
-      // The line ends within an event.
+      // The connection ends within an event.
       response.write(event(42).slice(0, 20));
       setTimeout(() => response.destroy(), 50);
     } else {
@@ -122,7 +122,7 @@ void test("events are resumed by the last id after the line was cut, and none co
   assert.equal(reconnects, 1);
 });
 
-void test("without follow events end behind the newest, filters or not, and an empty log ends at once", async () => {
+void test("without follow events end after the newest, filters or not, and an empty log ends at once", async () => {
   const kept = [event(7), event(8, "sandbox.ended", "i2"), event(9, "template.built", "")];
   await using server = await serve((request, response) => {
     const from = request.headers["last-event-id"];
@@ -138,7 +138,7 @@ void test("without follow events end behind the newest, filters or not, and an e
   assert.deepEqual(await ids({}), []);
 });
 
-void test("a gap in the events is told once, and the stream goes on behind it", async () => {
+void test("a gap in the events is reported once, and the stream continues after it", async () => {
   await using server = await serve((_request, response) => {
     response.writeHead(200, { "content-type": "text/event-stream" });
     response.write(`id: 99\n\nid: 99\nevent: gap\ndata: {"asked":5,"oldest":100,"newest":101}\n\n${event(100)}`);
@@ -151,7 +151,7 @@ void test("a gap in the events is told once, and the stream goes on behind it", 
   assert.deepEqual(gaps, [{ asked: 5, oldest: 100, newest: 101 }]);
 });
 
-void test("a signal ends a stream of events, and a refused key is not tried again", async () => {
+void test("a signal ends a stream of events, and a refused key is not retried", async () => {
   let requests = 0;
   const abort = new AbortController();
   await using server = await serve((request, response) => {
@@ -166,7 +166,7 @@ void test("a signal ends a stream of events, and a refused key is not tried agai
   assert.equal(requests, before + 1);
 });
 
-void test("a build's log is read by offset to its end, over a server that was away, and its reason is the answer", async () => {
+void test("a build's log is read by offset to its end, across an absence of the server, and the build's reason is returned", async () => {
   const log = Array.from({ length: 130 }, (_, index) => ({ ...entry(index, `line ${index}`), step: "1" }));
   let polls = 0;
   await using server = await serve((_request, response, url) => {

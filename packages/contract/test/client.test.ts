@@ -1,4 +1,4 @@
-// The TypeScript client against a server on a socket: what it sends, and what it makes of the answers.
+// The TypeScript client against a server on a socket: the requests it sends, and how it interprets the answers.
 import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -48,7 +48,7 @@ function isFailure(name: string, message?: RegExp) {
   return (error: unknown) => error instanceof Failure && error.name === name && (message === undefined || message.test(error.message));
 }
 
-void test("list goes through all pages, and fetches the next one only when it is wanted", async () => {
+void test("list goes through all pages, and fetches the next one only when it is needed", async () => {
   await using server = await serve((request, response) => {
     const token = new URL(request.url ?? "", "http://x").searchParams.get("nextToken");
     const headers = token === "page-3" ? {} : { "x-next-token": token === null ? "page-2" : "page-3" };
@@ -58,7 +58,7 @@ void test("list goes through all pages, and fetches the next one only when it is
   const ids: string[] = [];
   for await (const { sandboxID } of client.list({ metadata: { "a b": "c&d=+" } })) ids.push(sandboxID);
   assert.deepEqual(ids, ["anull", "bnull", "apage-2", "bpage-2", "apage-3", "bpage-3"]);
-  // Encoded twice: the pairs, then the query.
+  // The value is encoded twice: first the pairs, then the query.
   const query = new URL(server.seen[0]?.url ?? "", "http://x").searchParams;
   assert.equal(query.get("metadata"), "a%20b=c%26d%3D%2B");
   assert.equal((await client.list().next()).value?.sandboxID, "anull");
@@ -88,7 +88,7 @@ void test("the key comes from the argument, else from SDK_API_KEY, and without e
   );
 });
 
-void test("an id cannot lead to another route", async () => {
+void test("an id cannot change the route of a request", async () => {
   await using server = await serve((_, response) => response.writeHead(204).end());
   await new SvcClient({ baseURL: server.baseURL, apiKey: "k" }).delete("../templates/base?x=");
   assert.equal(server.seen[0]?.url, "/sandboxes/..%2Ftemplates%2Fbase%3Fx%3D");
@@ -112,7 +112,7 @@ void test("an answer that is not this API's is a failure that shows its status",
   );
 });
 
-void test("a server that is not there is named in the failure", async () => {
+void test("an unreachable server is named in the failure", async () => {
   const { baseURL, ...server } = await serve((_, response) => response.end());
   await server[Symbol.asyncDispose]();
   await assert.rejects(new SvcClient({ baseURL, apiKey: "k" }).health(), isFailure("SERVER_UNREACHABLE", /127\.0\.0\.1:\d+ \(ECONNREFUSED\)/));

@@ -1,4 +1,4 @@
-// The framing of Connect streams: cut anywhere, bounded, and never ended in silence.
+// The framing of Connect streams: cut anywhere, bounded, and never ended silently.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { envelope, messagesOf } from "../src/connect-stream.ts";
@@ -48,12 +48,12 @@ void test("the error in an end message becomes a failure by its code", async () 
   await assert.rejects(collect(error("constructor")), isFailure("INTERNAL"));
 });
 
-void test("a message that claims to be huge is refused before it is stored", async () => {
+void test("a message whose header announces a huge size is refused before it is buffered", async () => {
   const header = Buffer.from([0, 0xff, 0xff, 0xff, 0xff]);
   await assert.rejects(collect(chunksOf(header, 5)), isFailure("INTERNAL"));
 });
 
-void test("a compressed message is refused, as none was asked for", async () => {
+void test("a compressed message is refused, since the client never requests compression", async () => {
   const frame = envelope({});
   frame.writeUInt8(1, 0);
   await assert.rejects(collect(chunksOf(frame, 64)), isFailure("INTERNAL"));

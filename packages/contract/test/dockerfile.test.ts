@@ -1,4 +1,4 @@
-// Dockerfiles as plans of a template build.
+// Conversion of Dockerfiles to plans of a template build.
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: variables of a Dockerfile are spelled so
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -9,7 +9,7 @@ const steps = (text: string, buildArgs?: Record<string, string>) => planFromDock
 const refused = (text: string, says: RegExp) => assert.throws(() => planFromDockerfile(text), says);
 
 void describe("a Dockerfile", () => {
-  void test("becomes steps in its order, joined lines as one, comments and blank lines left out", () => {
+  void test("becomes steps in its order, continued lines as one, comments and blank lines left out", () => {
     const text =
       '# syntax=x\nFROM python:3\n\n# note\nRUN apt-get update && \\\n  # why\n\n  apt-get install -y x\nworkdir /app\nUSER  me\nENV A=1 B="two words"\nENV C the rest\n';
     assert.equal(planFromDockerfile(text).fromImage, "python:3");
@@ -44,7 +44,7 @@ void describe("a Dockerfile", () => {
     ]);
   });
 
-  void test("starts what ENTRYPOINT and CMD say together", () => {
+  void test("combines ENTRYPOINT and CMD into one start command", () => {
     const start = (rest: string) => planFromDockerfile(`FROM a\n${rest}`).startCmd;
     assert.equal(start("CMD python app.py"), "python app.py");
     assert.equal(start('CMD ["python", "my app.py"]'), "python 'my app.py'");
@@ -54,7 +54,7 @@ void describe("a Dockerfile", () => {
     assert.equal(start("RUN true"), undefined);
   });
 
-  void test("is told what is left out, and refused with the line and a reason where it cannot be built", () => {
+  void test("lists what is left out, and is refused with the line and a reason if it cannot be built", () => {
     assert.match(planFromDockerfile("FROM a\nEXPOSE 80\nLABEL x=y").notes.join("\n"), /line 2: EXPOSE is left out.*\n.*line 3: LABEL/);
     refused("RUN x", /line 1: RUN: FROM comes first/);
     refused("", /has no FROM/);
@@ -95,7 +95,7 @@ void describe("a Dockerfile", () => {
     );
   });
 
-  void test("never breaks otherwise than by a refusal", () => {
+  void test("fails only with a refusal, whatever its text", () => {
     const line = fc.array(
       fc.constantFrom("FROM", "RUN", "COPY", "ENV", "ARG", "CMD", "a=b", "$A", "${B:-c}", "\\", '"', "'", "[", "]", "--x=y", "/d", "#", "\n", " "),
       { maxLength: 30 },

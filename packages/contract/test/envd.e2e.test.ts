@@ -1,4 +1,4 @@
-// The client of envd with a real sandbox: processes, files, failures by name, and memory that stays flat.
+// The envd client with a real sandbox: processes, files, failures by name, and constant memory.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
@@ -41,7 +41,7 @@ void describe("the envd client", needs("root", "runsc", "envd", "base"), () => {
     return { output, exitCode: undefined };
   }
 
-  void test("a process tells its start, its output and its end", async () => {
+  void test("a process reports its start, its output and its end", async () => {
     const types: string[] = [];
     for await (const event of envd.start({ cmd: "sh", args: ["-c", "echo a; echo b >&2; exit 3"], stdin: false })) types.push(event.type);
     assert.equal(types[0], "start");
@@ -49,7 +49,7 @@ void describe("the envd client", needs("root", "runsc", "envd", "base"), () => {
     assert.equal(types.at(-1), "end");
   });
 
-  void test("a command beyond 128 KiB for one argument is said to be too long, on gVisor too", async () => {
+  void test("a command beyond 128 KiB for one argument is reported as too long, on gVisor too", async () => {
     assert.deepEqual(await run({ cmd: "sh", args: ["-c", 'printf %s "$1" | wc -c', "sh", "x".repeat(131_071)] }), { output: "131071\n", exitCode: 0 });
     await assert.rejects(
       run({ cmd: "sh", args: ["-c", `: ${"x".repeat(131_072)}`] }),
@@ -57,7 +57,7 @@ void describe("the envd client", needs("root", "runsc", "envd", "base"), () => {
     );
   });
 
-  void test("a process that was left runs on, is listed by its tag, takes input, and is found again", async () => {
+  void test("a process keeps running after its client leaves, is listed by its tag, takes input, and is found again", async () => {
     for await (const event of envd.start({ cmd: "sh", args: ["-c", "read line; echo got $line; exit 6"], tag: "left" })) if (event.type === "start") break;
     const listed = (await envd.processes()).find(({ tag }) => tag === "left");
     assert.equal(listed?.cmd, "sh");
@@ -97,7 +97,7 @@ void describe("the envd client", needs("root", "runsc", "envd", "base"), () => {
     await assert.rejects(envd.stat("work"), isFailure("FILE_NOT_FOUND"));
   });
 
-  void test("a file of 256 MiB goes up and comes down the same, with flat memory", async () => {
+  void test("a file of 256 MiB goes up and comes down the same, with constant memory", async () => {
     const size = 256 * MIB;
     const chunk = Buffer.alloc(MIB, "svc ");
     const sent = createHash("sha256");

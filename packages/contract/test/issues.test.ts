@@ -1,4 +1,4 @@
-// What people read about an input that a schema refuses.
+// The messages that people read when a schema refuses an input.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { issueText } from "@svc/contract/issues.ts";
@@ -39,14 +39,14 @@ const cases: [unknown, string][] = [
   [7, "expected an object, got 7"],
 ];
 
-void test("an input that is refused is refused with the place, what was expected and what was given", () => {
+void test("a refused input is reported with the member, what was expected and what was given", () => {
   for (const [input, text] of cases) {
     const { error } = schema.safeParse(input);
     assert.equal(error === undefined ? "taken" : issueText(error, input), text);
   }
 });
 
-void test("no schema speaks in the words of its validator", () => {
+void test("no schema shows its validator's own messages", () => {
   const given: unknown[] = [undefined, null, 0, -1, 1e9, Number.NaN, "", "x".repeat(1000), [], [1, 2, 3], {}, { a: 1 }, true, 1n];
   const schemas = [z.string().min(1).max(3), z.number().int().min(1).max(2), z.bigint().max(0n), z.array(z.string()).min(1), z.boolean(), z.literal("a")];
   const more = [

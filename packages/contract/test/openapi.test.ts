@@ -1,4 +1,4 @@
-// The OpenAPI document says what the operations say.
+// The OpenAPI document matches the operations.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { streamEvents } from "../src/observe.ts";
@@ -24,7 +24,7 @@ function described(path: string, method: string): Described {
   return operation;
 }
 
-void test("every operation stands in the document under its method and path", () => {
+void test("every operation is in the document under its method and path", () => {
   assert.equal(document.openapi, "3.1.0");
   for (const { name, method, path } of Object.values(nodeOperations)) assert.equal(described(path, method.toLowerCase()).operationId, name);
 });
@@ -56,7 +56,7 @@ void test("failures that share a status are named together", () => {
   );
 });
 
-void test("health is open, all else wants the API key", () => {
+void test("health is open, all else requires the API key", () => {
   for (const { path, method } of Object.values(nodeOperations)) {
     assert.deepEqual(described(path, method.toLowerCase()).security, path === "/health" ? [] : [{ apiKey: [] }], path);
   }

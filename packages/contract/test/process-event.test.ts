@@ -1,4 +1,4 @@
-// What envd's stream messages mean, and the exit code that a shell would show for an end.
+// The meaning of envd's stream messages, and the exit code that a shell would show for an end.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { processEventOf, shellExitCode } from "../src/process-event.ts";
@@ -21,7 +21,7 @@ void test("a process ended by a signal shows 128 plus the signal's number", () =
   assert.equal(exitCodeOf({ exitCode: -1, status: "signal: signal 34" }), 162);
 });
 
-void test("an end that says neither code nor signal is no success", () => {
+void test("an end without code and signal counts as a failure", () => {
   assert.equal(exitCodeOf({ exitCode: -1, status: "" }), 1);
 });
 
@@ -33,7 +33,7 @@ void test("output arrives as the bytes that were written", () => {
   }
 });
 
-void test("keepalives are no events, and unknown events are an error", () => {
+void test("keepalives yield no event, and unknown events are an error", () => {
   assert.equal(processEventOf({ event: { keepalive: {} } }), undefined);
   assert.throws(() => processEventOf({ event: { surprise: {} } }), /does not know/);
 });

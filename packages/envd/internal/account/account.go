@@ -1,4 +1,4 @@
-// Package account says who a request acts for, and does things with exactly that user's rights.
+// Package account resolves the user that a request acts for, and performs actions with exactly that user's rights.
 package account
 
 import (
@@ -13,10 +13,10 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// A user database larger than this is not one.
+// A file larger than this is not accepted as a user database.
 const maxDatabaseBytes = 4 << 20
 
-// Account is one user as the sandbox's files describe them now.
+// Account is one user, as the sandbox's files currently describe it.
 type Account struct {
 	Name   string
 	UID    int
@@ -26,7 +26,7 @@ type Account struct {
 	Shell  string
 }
 
-// Lookup reads /etc/passwd and /etc/group anew: users come and go inside a sandbox.
+// Lookup reads /etc/passwd and /etc/group at each call, since users can be added and removed inside a sandbox.
 func Lookup(name string) (Account, error) {
 	found, err := find("/etc/passwd", "/etc/group", name)
 	if err != nil {
@@ -39,7 +39,7 @@ func Lookup(name string) (Account, error) {
 	return found, nil
 }
 
-// find takes NAME, and as images name their users NAME:GROUP, each a name or a number; a number needs no row.
+// find takes NAME, or NAME:GROUP as images do, each a name or a number; a number needs no entry in the files.
 func find(passwd, group, whole string) (Account, error) {
 	name, groupName, hasGroup := strings.Cut(whole, ":")
 	if name == "" || (hasGroup && groupName == "") || strings.ContainsAny(whole, "\n\x00") || strings.Contains(groupName, ":") {
@@ -53,7 +53,7 @@ func find(passwd, group, whole string) (Account, error) {
 			return true
 		}
 		found = Account{Name: field[0], UID: uid, GID: gid, Home: field[5], Shell: field[6]}
-		return field[0] != name // a name beats a number that is spelled the same
+		return field[0] != name // A name takes precedence over an equal number.
 	})
 	if err != nil {
 		return Account{}, failure.New(failure.Internal, "cannot read the sandbox's users: %w", err)
@@ -69,7 +69,7 @@ func find(passwd, group, whole string) (Account, error) {
 		found.Home = "/"
 	}
 	if hasGroup {
-		// No other group then, as where containers are run.
+		// The group replaces all supplementary groups, as in container runtimes.
 		found.GID, err = findGroup(group, groupName)
 		found.Groups = []uint32{uint32(found.GID)}
 		return found, err
@@ -113,16 +113,16 @@ func findGroup(group, name string) (int, error) {
 	return gid, nil
 }
 
-// number reads an id; the largest one stands for none.
+// number parses an id; the largest value means "no id" to the kernel.
 func number(text string) (int, bool) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	return int(id), err == nil && id < 1<<32-1
 }
 
-// Names maps ids to names, for listings: one reading serves a whole answer.
+// Names maps ids to names, for listings: the files are read once per answer.
 type Names struct{ users, groups map[int]string }
 
-// ReadNames reads both databases; what cannot be read shows as numbers.
+// ReadNames reads both databases; ids that are missing there are shown as numbers.
 func ReadNames() Names {
 	names := Names{users: map[int]string{}, groups: map[int]string{}}
 	collect := func(path string, fields int, into map[int]string) {
@@ -150,7 +150,7 @@ func orNumber(names map[int]string, id uint32) string {
 	return strconv.FormatUint(uint64(id), 10)
 }
 
-// eachRecord hands over each line with the wanted number of fields, until take says false.
+// eachRecord passes each line with the wanted number of fields to take, until it returns false.
 func eachRecord(path string, fields int, take func([]string) bool) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,6 @@
 package account
 
-// Users and groups as the sandbox's own files name them.
+// Users and groups, as the sandbox's own files define them.
 
 import (
 	"fmt"

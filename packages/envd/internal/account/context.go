@@ -6,12 +6,12 @@ import "context"
 
 type nameKey struct{}
 
-// WithName notes in the request whom it acts for; the lookup waits until someone needs it.
+// WithName stores in the request's context the user that it acts for; the lookup is done when it is needed.
 func WithName(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, nameKey{}, name)
 }
 
-// Of looks up the user that the request acts for.
+// For a request's context, Of looks up the user that the request acts for.
 func Of(ctx context.Context) (Account, error) {
 	name, _ := ctx.Value(nameKey{}).(string)
 	return Lookup(name)

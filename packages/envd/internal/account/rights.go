@@ -1,12 +1,12 @@
 package account
 
-// Acting for a user: the calling thread takes on the user's ids, so the kernel itself judges every path.
+// Acting for a user: the calling thread takes the user's ids, so the kernel itself checks every path.
 //
 //	root thread ── setgroups, setresgid(-1,g,-1), setresuid(-1,u,-1) ──▶ user's rights (no capability is effective)
 //	            ◀── setresuid(-1,0,-1), setresgid(-1,0,-1), setgroups ──
 //
 // Only the effective ids change: the real and saved ones stay 0, so the user can neither signal nor trace envd.
-// setfsuid would do, but gVisor does not have it. A thread that cannot come back is never used again.
+// setfsuid would be enough, but gVisor does not implement it. A thread that cannot return to root is never used again.
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// Each act holds a thread; a hung network file system must not take them all.
+// Each act occupies a thread; a hung network file system must not occupy all of them.
 const maxConcurrentActs = 64
 
 var (
@@ -31,7 +31,7 @@ var (
 	ownGroups = sync.OnceValues(unix.Getgroups)
 )
 
-// Do runs act with the account's rights. act must only open, name or inspect: a descriptor keeps its rights.
+// Do runs act with the account's rights. act should only open, name or inspect, since a descriptor keeps its rights afterwards.
 func (a Account) Do(act func() error) error {
 	acts <- struct{}{}
 	defer func() { <-acts }()
@@ -44,7 +44,7 @@ func (a Account) Do(act func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// Not unlocked on failure: the runtime then ends the thread with this goroutine.
+		// On failure the thread is not unlocked, so the runtime ends it together with this goroutine.
 		runtime.LockOSThread()
 		err := a.assume()
 		if err == nil {
@@ -58,7 +58,7 @@ func (a Account) Do(act func() error) error {
 	return <-done
 }
 
-// Lend runs act with envd's own rights, within the same bound.
+// Lend runs act with envd's own rights, within the same limit.
 func Lend(act func() error) error {
 	acts <- struct{}{}
 	defer func() { <-acts }()
@@ -75,7 +75,7 @@ func (a Account) assume() error {
 	if _, _, err := unix.RawSyscall(unix.SYS_SETRESUID, unch, uintptr(a.UID), unch); err != 0 {
 		return a.refused(err)
 	}
-	// Believed only when seen: with odd securebits a thread keeps its capabilities past setresuid.
+	// The result is verified, since with unusual securebits a thread keeps its capabilities after setresuid.
 	uid, _, _ := unix.RawSyscall(unix.SYS_GETEUID, 0, 0, 0)
 	if int(uid) != a.UID || hasEffectiveCapability() {
 		return failure.New(failure.Internal, "the kernel did not give up root's rights for user '%s'", a.Name)
@@ -102,7 +102,7 @@ func setGroups(ids []uint32) unix.Errno {
 	if len(ids) > 0 {
 		first = unsafe.Pointer(&ids[0])
 	}
-	// The raw call touches this thread alone; syscall.Setgroups would change every thread.
+	// The raw call affects this thread only; syscall.Setgroups would change every thread.
 	_, _, err := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(ids)), uintptr(first), 0)
 	return err
 }
@@ -116,7 +116,7 @@ func hasEffectiveCapability() bool {
 	return data[0].Effective != 0 || data[1].Effective != 0
 }
 
-// guarded keeps a bug in act from ending the whole agent with the thread's goroutine.
+// guarded keeps a panic in act from ending the whole agent together with the thread's goroutine.
 func guarded(act func() error) (err error) {
 	defer func() {
 		if bug := recover(); bug != nil {

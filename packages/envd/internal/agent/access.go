@@ -1,6 +1,6 @@
 package agent
 
-// Who may call: the access token, or for /files a signature made with it.
+// Access control: the access token, or for /files a signature made with it.
 
 import (
 	"crypto/sha256"
@@ -18,7 +18,7 @@ import (
 
 const tokenHeader = "X-Access-Token"
 
-// admit lets a request pass, with the user it acts for noted in it, or answers 401.
+// admit passes a request on with the user it acts for in its context, or answers 401.
 func (a *Agent) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		identity := a.state.Now()
@@ -33,10 +33,10 @@ func (a *Agent) admit(next http.Handler) http.Handler {
 func (a *Agent) mayPass(token string, r *http.Request) error {
 	given := r.Header.Values(tokenHeader)
 	switch {
-	case token == "" || r.URL.Path == "/health" || r.URL.Path == "/init": // /init has its own proof
+	case token == "" || r.URL.Path == "/health" || r.URL.Path == "/init": // /init has its own authentication.
 		return nil
 	case len(given) > 0:
-		// Also where a signature would do: a wrong token is never overlooked.
+		// The token is checked even if a signature would suffice, so that a wrong token is always an error.
 		for _, value := range given {
 			if !same(value, token) {
 				return failure.New(failure.Unauthenticated, "%s is not this sandbox's access token", tokenHeader)
@@ -81,13 +81,13 @@ func checkSignature(method string, query url.Values, token string, now time.Time
 	return nil
 }
 
-// same compares digests, so that neither length nor prefix shows in the time it takes.
+// same compares digests, so that the time it takes reveals neither the length nor a common prefix.
 func same(given, expected string) bool {
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(expected))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// username: the query of /files, else Basic authorization, else the sandbox's default.
+// username returns the user from the query of /files, else from Basic authorization, else the sandbox's default.
 func (a *Agent) username(identity *Identity, r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/files") {
 		if name := r.URL.Query().Get("username"); name != "" {
@@ -95,7 +95,7 @@ func (a *Agent) username(identity *Identity, r *http.Request) string {
 		}
 	}
 	if name, rest, ok := r.BasicAuth(); ok && name != "" {
-		// NAME:GROUP: — the last colon parts the user from a password, which nobody here has.
+		// In NAME:GROUP: the last colon separates the user from a password, which is always empty here.
 		if group, found := strings.CutSuffix(rest, ":"); found && group != "" {
 			name += ":" + group
 		}

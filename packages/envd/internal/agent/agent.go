@@ -10,7 +10,7 @@ import (
 	"svc/envd/internal/process"
 )
 
-// Agent joins the services behind one door.
+// Agent combines the services behind one address.
 type Agent struct {
 	state       *State
 	verifier    *Verifier
@@ -22,22 +22,22 @@ type Agent struct {
 	root        string
 }
 
-// Options are the flags that the agent itself needs.
+// Options are the flags that the agent itself uses.
 type Options struct {
 	Verifier    *Verifier
 	DefaultUser string
 	DebugInit   bool
 	MetricsRoot string
 	Reaper      *process.Reaper
-	// Root is where run/svc and etc/svc lie.
+	// Root contains run/svc and etc/svc.
 	Root string
-	// Used is called before each process that starts in a sandbox that has been given its name.
+	// Used is called before each process starts, once the sandbox has its identity.
 	Used func()
-	// EndOthers closes all connections but the one that the context's request came over.
+	// EndOthers closes all connections except the one that the context's request arrived on.
 	EndOthers func(context.Context)
 }
 
-// New builds the whole HTTP face of envd.
+// New builds the HTTP handler for all of envd's endpoints.
 func New(options Options) http.Handler {
 	a := &Agent{
 		state: NewState(options.DefaultUser), verifier: options.Verifier, defaultUser: options.DefaultUser,

@@ -1,6 +1,6 @@
 package agent
 
-// What tells programs inside that they go on as a copy: a generation that changes, and the hooks that a template carries.
+// Notifies programs inside that they run in a copy: by the generation file, and by hooks that the template contains.
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ const (
 	hookPath       = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// publish writes the generation in place: who watches the file is told, and who has mapped it reads the new one.
+// publish writes the generation in place, so that programs that watch the file are notified, and those that have mapped it read the new value.
 func publish(root, generation string) error {
 	path := filepath.Join(root, generationFile)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -38,7 +38,7 @@ func publish(root, generation string) error {
 	return errors.Join(err, file.Truncate(int64(len(text))), file.Close())
 }
 
-// runHooks runs the programs of the folder in the order of their names, all of them within the bound; the first failure ends it.
+// runHooks runs the programs of the folder in the order of their names, all of them within the bound; the first failure stops it.
 func runHooks(root string, identity *Identity, reaper *process.Reaper, bound time.Duration) error {
 	folder := filepath.Join(root, hookFolder)
 	entries, err := os.ReadDir(folder)
@@ -72,7 +72,7 @@ func runHooks(root string, identity *Identity, reaper *process.Reaper, bound tim
 	return nil
 }
 
-// onlyRoots: what runs as root must be nobody else's to write.
+// onlyRoots requires that only root can write a program that runs as root.
 func onlyRoots(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

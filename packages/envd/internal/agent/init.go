@@ -1,6 +1,6 @@
 package agent
 
-// POST /init: the node tells envd which sandbox it is in, after start, restore or fork.
+// POST /init: the node tells envd which sandbox it is in, after a start, restore or fork.
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 
 const maxInitBytes = 4 << 20
 
-// initRequest holds what may change; members that are absent stay as they are.
+// initRequest contains the members that may change; absent ones stay as they are.
 type initRequest struct {
 	SandboxID      *string           `json:"sandboxId"`
 	Generation     *string           `json:"generation"`
@@ -76,7 +76,7 @@ func (a *Agent) initialise(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if nonce <= s.nonce {
-			// The caller is the node, whose wall clock may have been set back: it learns where to go on.
+			// The caller is the node, whose wall clock may have been set back; the header lets it continue with a valid nonce.
 			w.Header().Set(nonceHeader, strconv.FormatUint(s.nonce, 10))
 			return failure.New(failure.Unauthenticated, "%s must be greater than any before it; this one was used or is older", nonceHeader)
 		}
@@ -96,10 +96,10 @@ func (a *Agent) initialise(w http.ResponseWriter, r *http.Request) error {
 	now := request.identity(before, a.defaultUser)
 	s.identity.Store(now)
 	if restored(before, now) {
-		// Whoever is at their other end speaks to another sandbox, or has long gone.
+		// The clients of these connections belong to another sandbox, or are long gone.
 		a.endOthers(r.Context())
 	}
-	// In bare debug mode the machine is somebody's own: its name, clock and trust store are not ours.
+	// In bare debug mode the machine belongs to its user, so its name, clock and trust store are not changed.
 	if !signed {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (a *Agent) initialise(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restored tells a copy, or a life after a pause, from the first identity and from a change of it.
+// restored distinguishes a copy, or a resumed sandbox, from the first identity and from a change of it.
 func restored(before, now *Identity) bool {
 	another := func(was, is string) bool { return was != "" && was != is }
 	return another(before.SandboxID, now.SandboxID) || another(before.Generation, now.Generation)
@@ -154,7 +154,7 @@ func (q *initRequest) check() error {
 		return failure.New(failure.InvalidArgument, "nameserver must be an IP address, got '%.80s'", *q.Nameserver)
 	}
 	for _, volume := range q.VolumeMounts {
-		// The runtime mounts volumes; envd makes sure that the promise was kept.
+		// The runtime mounts volumes; envd verifies that it did.
 		info, err := os.Stat(volume.Path)
 		if !filepath.IsAbs(volume.Path) || errors.Is(err, os.ErrNotExist) || (err == nil && !info.IsDir()) {
 			return failure.New(failure.FailedPrecondition, "volume '%s' is not mounted at '%s'", volume.Name, volume.Path)

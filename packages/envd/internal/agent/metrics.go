@@ -1,6 +1,6 @@
 package agent
 
-// GET /metrics: what the sandbox uses, measured when asked; nothing runs in between.
+// GET /metrics: the sandbox's resource usage, measured on request; nothing runs between requests.
 
 import (
 	"os"
@@ -17,7 +17,7 @@ import (
 
 const (
 	clockTicks = 100 // USER_HZ: fixed on every architecture Go runs on
-	// Two readings closer than this give the earlier percentage: the counters tick every 10 ms.
+	// A reading sooner than this returns the previous percentage, since the counters tick every 10 ms.
 	minInterval = 100 * time.Millisecond
 )
 
@@ -80,7 +80,7 @@ func meminfo(text string) map[string]uint64 {
 	return field
 }
 
-// cpuPercent is the share of all processors used since the last reading, 0 to 100.
+// cpuPercent returns the share of all processors that was used since the last reading, 0 to 100.
 func (m *meter) cpuPercent() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *meter) cpuPercent() float64 {
 	return m.percent
 }
 
-// cpuTime: /proc/stat where the kernel fills it in; gVisor leaves zeros, so there every process is summed.
+// cpuTime reads /proc/stat if the kernel fills it in; gVisor leaves zeros, so there the times of all processes are added up.
 func cpuTime() time.Duration {
 	if text, err := os.ReadFile("/proc/stat"); err == nil {
 		line, _, _ := strings.Cut(string(text), "\n")
@@ -117,7 +117,7 @@ func cpuTime() time.Duration {
 	return ticks * time.Second / clockTicks
 }
 
-// busyTicks: user, nice, system, then idle and iowait, which are no work, then irq, softirq, steal.
+// busyTicks adds user, nice and system, skips idle and iowait, and adds irq, softirq and steal.
 func busyTicks(words []string) time.Duration {
 	var busy time.Duration
 	for i, word := range words {
@@ -130,7 +130,7 @@ func busyTicks(words []string) time.Duration {
 	return busy
 }
 
-// processTicks: own time and that of children already waited for, which nothing else shows any more.
+// processTicks returns the process's own time and that of reaped children, which appears nowhere else.
 func processTicks(stat string) time.Duration {
 	_, rest, _ := strings.Cut(stat[max(strings.LastIndexByte(stat, ')'), 0):], " ")
 	words := strings.Fields(rest)

@@ -1,6 +1,6 @@
 package agent
 
-// GET /relay?port=N: a raw connection to a server inside the sandbox, also to one that listens on localhost only.
+// GET /relay?port=N: a raw connection to a server inside the sandbox, which may listen on localhost only.
 
 import (
 	"bufio"
@@ -58,12 +58,12 @@ func dialLocal(port string) (net.Conn, error) {
 	return connection, err
 }
 
-// splice carries bytes both ways; the kernel moves them between the sockets where it can.
+// splice copies bytes in both directions; the kernel moves them between the sockets if it can.
 func splice(client net.Conn, early *bufio.Reader, application net.Conn) {
 	upward := make(chan struct{})
 	go func() {
 		defer close(upward)
-		// What net/http had read past the head comes first.
+		// Bytes that net/http has read beyond the request's head are forwarded first.
 		if n := early.Buffered(); n > 0 {
 			if head, err := early.Peek(n); err == nil {
 				if _, err := application.Write(head); err != nil {
@@ -77,7 +77,7 @@ func splice(client net.Conn, early *bufio.Reader, application net.Conn) {
 	<-upward
 }
 
-// carry copies one direction and passes its end on; an error ends both.
+// carry copies one direction and forwards its end; an error ends both directions.
 func carry(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(halfCloser); ok && err == nil && half.CloseWrite() == nil {

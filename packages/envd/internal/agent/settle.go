@@ -1,6 +1,6 @@
 package agent
 
-// What a new identity changes in the system around envd. All of it is best effort: the identity already holds.
+// Applies a new identity to the system around envd. Everything here is best effort, since the identity itself is already in effect.
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ const (
 	caBegin   = "# svc: begin\n"
 	caEnd     = "# svc: end\n"
 
-	// A restored machine's clock lags; a late request must not turn it back.
+	// A restored machine's clock lags behind; a delayed request must not set it back.
 	clockTolerance = 5 * time.Second
 )
 
@@ -51,7 +51,7 @@ func (a *Agent) settle(q *initRequest, lastNameserver string, now *Identity) {
 	if q.Nameserver != nil {
 		attempt("nameserver", resolveBy(lastNameserver, *q.Nameserver))
 	}
-	// After the kernel's randomness is its own: who is woken by it seeds from there.
+	// The generation is published after the kernel's randomness was reseeded, since programs that it wakes take their seeds from there.
 	if q.Generation != nil {
 		attempt("generation", publish(a.root, now.Generation))
 	}
@@ -62,7 +62,7 @@ func (a *Agent) settle(q *initRequest, lastNameserver string, now *Identity) {
 
 func rename(host string) error {
 	var refused error
-	// The runtime has given a restored machine its name already, and envd may lack the right to.
+	// The runtime has already named a restored machine, and envd may lack the right to do so.
 	if now, err := os.Hostname(); err != nil || now != host {
 		refused = unix.Sethostname([]byte(host))
 	}
@@ -77,7 +77,7 @@ func rename(host string) error {
 	return errors.Join(refused, rewrite("/etc/hosts", hostsWith(old, strings.TrimSpace(string(last)), host)))
 }
 
-// hostsWith puts the new name where the last one stood and keeps all else: sudo waits for DNS when the host's name is not here.
+// hostsWith replaces the last host name by the new one and keeps everything else: without an entry for the host name, sudo waits for DNS.
 func hostsWith(old []byte, last, host string) []byte {
 	const own = "127.0.1.1"
 	var kept strings.Builder
@@ -88,7 +88,7 @@ func hostsWith(old []byte, last, host string) []byte {
 			kept.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 			continue
 		}
-		// Our own lines go; in one that somebody has added names to, only the last host's name does.
+		// Lines that we wrote are removed; from a line with names that a user added, only the last host name is.
 		names := slices.DeleteFunc(words[1:], func(name string) bool { return name == last || name == host })
 		if len(names) > 0 && !strings.Contains("#"+comment, hostsMark) {
 			kept.WriteString(own + " " + strings.Join(names, " "))
@@ -110,7 +110,7 @@ func resolveBy(last, nameserver string) error {
 	return rewrite("/etc/resolv.conf", resolverWith(old, last, nameserver))
 }
 
-// resolverWith writes the file as the runtime does at a first start; one that somebody has changed keeps all but the last server.
+// resolverWith writes the file as the runtime does at a first start; in a file that was edited, only the last server is replaced.
 func resolverWith(old []byte, last, nameserver string) []byte {
 	first, rest, _ := strings.Cut(string(old), "\n")
 	if strings.TrimSpace(string(old)) == "" || (strings.HasPrefix(first, "nameserver ") && rest == resolverOptions) {
@@ -162,7 +162,7 @@ func bundleWith(old []byte, pem string) []byte {
 	return append(bytes.Clone(before), caBegin+pem+caEnd...)
 }
 
-// rewrite replaces a file in one step where it can; a bind-mounted one only takes writing in place.
+// rewrite replaces a file atomically if possible; a bind-mounted one can only be written in place.
 func rewrite(path string, content []byte) error {
 	temporary := path + ".svc"
 	if err := os.WriteFile(temporary, content, 0o644); err == nil {

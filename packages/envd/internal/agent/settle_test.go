@@ -1,6 +1,6 @@
 package agent
 
-// What an identity changes in /etc, on copies.
+// The changes of an identity to /etc, on copies of the files.
 
 import "testing"
 

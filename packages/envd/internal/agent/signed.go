@@ -1,6 +1,6 @@
 package agent
 
-// Calls of the node: signed, so that code inside the sandbox, which can read the public key, cannot make them.
+// Verifies the calls of the node, which are signed because code inside the sandbox, which can read the public key, must not be able to make them.
 
 import (
 	"crypto/ed25519"
@@ -21,10 +21,10 @@ const (
 	relayWindow     = 5 * time.Minute
 )
 
-// Verifier holds the node's public key; without one nothing verifies.
+// Verifier holds the node's public key; without one no signature is valid.
 type Verifier struct{ key ed25519.PublicKey }
 
-// NewVerifier reads the key as the flag carries it.
+// NewVerifier parses the key from the flag's encoding.
 func NewVerifier(encoded string) (*Verifier, error) {
 	if encoded == "" {
 		return &Verifier{}, nil
@@ -38,7 +38,7 @@ func NewVerifier(encoded string) (*Verifier, error) {
 
 func (v *Verifier) present() bool { return v.key != nil }
 
-// verify checks the header pair over purpose, nonce and subject, and gives back the nonce.
+// verify checks the header pair over purpose, nonce and subject, and returns the nonce.
 func (v *Verifier) verify(r *http.Request, purpose, subject string) (uint64, error) {
 	if !v.present() {
 		return 0, failure.New(failure.Unauthenticated, "this envd was started without -init-key: nobody can sign for it")
@@ -60,7 +60,7 @@ func (v *Verifier) verifyInit(r *http.Request, body []byte) (uint64, error) {
 	return v.verify(r, "svc-init", hex.EncodeToString(sum[:]))
 }
 
-// verifyRelay takes a nonce near the present: opening a port twice does no harm.
+// verifyRelay only requires a nonce near the present time, since replaying a relay request is harmless.
 func (v *Verifier) verifyRelay(r *http.Request, port string, now time.Time) error {
 	nonce, err := v.verify(r, "svc-relay", port)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package agent is envd as a server: who may call it, what it knows of its sandbox, and its own endpoints.
+// Package agent is envd's server: access control, the identity of its sandbox, and envd's own endpoints.
 package agent
 
 import (
@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// Identity is what the node told envd about its sandbox; an /init changes the members it names.
+// Identity is the node's description of the sandbox; an /init changes the members that it contains.
 type Identity struct {
 	SandboxID      string
-	Generation     string // of this sandbox's life: another after every restore
-	Nameserver     string // the last one told
+	Generation     string // changes with every restore of this sandbox
+	Nameserver     string // the last one that /init set
 	AccessToken    string // empty: insecure
 	EnvVars        map[string]string
 	DefaultUser    string
@@ -18,7 +18,7 @@ type Identity struct {
 	StrictFiles    bool // files are reached with the named user's rights alone
 }
 
-// State holds the identity of the moment; a reader never sees half of a change.
+// State holds the current identity; a reader never sees a partial change.
 type State struct {
 	identity atomic.Pointer[Identity]
 	changing sync.Mutex
@@ -31,5 +31,5 @@ func NewState(defaultUser string) *State {
 	return s
 }
 
-// Now is the identity; callers must not change it.
+// Now returns the current identity; callers must not change it.
 func (s *State) Now() *Identity { return s.identity.Load() }

@@ -1,4 +1,4 @@
-// Package attributes carries extended attributes of files from one tree to its copy: what an archive cannot hold.
+// Package attributes copies extended attributes of files from one tree to its copy, since an archive cannot contain them.
 package attributes
 
 import (
@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	maxValue = 64 << 10 // XATTR_SIZE_MAX, also of the list of names
+	maxValue = 64 << 10 // XATTR_SIZE_MAX, which also limits the list of names
 	maxLine  = 4 * maxValue
 )
 
-// One attribute of one file; the path is relative to the tree.
+// record is one attribute of one file; the path is relative to the tree.
 type record struct {
 	Path  string `json:"path"`
 	Name  string `json:"name"`
 	Value []byte `json:"value"`
 }
 
-// carried: what belongs to a file itself. The trusted ones are the file system's own bookkeeping.
+// carried reports whether an attribute belongs to the file itself. The trusted ones are the file system's own bookkeeping.
 func carried(name string) bool {
 	switch name {
 	case "security.capability", "system.posix_acl_access", "system.posix_acl_default":
@@ -36,7 +36,7 @@ func carried(name string) bool {
 	return strings.HasPrefix(name, "user.")
 }
 
-// List reads paths, each ended by NUL, and writes a line for every attribute found below root. Files that have gone are passed over.
+// List reads paths, each ended by NUL, and writes a line for every attribute found below root. Files that no longer exist are skipped.
 func List(root string, paths io.Reader, lines io.Writer) error {
 	scanner := bufio.NewScanner(paths)
 	scanner.Buffer(nil, maxLine)
@@ -83,7 +83,7 @@ func untilNUL(data []byte, atEOF bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// Apply reads List's lines and sets the attributes on the files below root. No path leads out of it: the tree may be a stranger's.
+// Apply reads List's lines and sets the attributes on the files below root. No path can lead out of it, since the tree may be hostile.
 func Apply(root string, lines io.Reader) error {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -111,7 +111,7 @@ func set(top int, r record) error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV}
 	fd, err := unix.Openat2(top, r.Path, &how)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
-		return nil // left out of the copy, or a symbolic link, which bears none
+		return nil // It is not part of the copy, or it is a symbolic link, which has no such attributes.
 	}
 	if err != nil {
 		return err

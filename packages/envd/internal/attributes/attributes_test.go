@@ -1,4 +1,4 @@
-// Extended attributes survive being listed and put back, whatever bytes they hold.
+// Extended attributes survive listing and applying, whatever bytes they contain.
 package attributes
 
 import (
@@ -52,7 +52,7 @@ func TestNoLineReachesOutOfTheTreeOrSetsTheFileSystemsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, refused := range map[string]bool{
-		`{"path":"link/file","name":"user.x","value":"eA=="}`:         false, // passed over
+		`{"path":"link/file","name":"user.x","value":"eA=="}`:         false, // skipped
 		`{"path":"` + outside + `","name":"user.x","value":"eA=="}`:   true,
 		`{"path":"../file","name":"user.x","value":"eA=="}`:           true,
 		`{"path":".","name":"trusted.overlay.opaque","value":"eQ=="}`: true,

@@ -1,6 +1,6 @@
 package connect
 
-// The HTTP side of a call: what may be asked, how long it may take, and how a plain error looks.
+// The HTTP side of a call: accepted requests, time limits, and plain error answers.
 
 import (
 	"compress/gzip"
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// A message is held in memory whole; bulk data belongs to /files.
+	// A message is kept in memory as a whole; bulk data belongs to /files.
 	maxMessageBytes = 32 << 20
 
 	contentTypeUnary  = "application/json"
@@ -27,7 +27,7 @@ const (
 	minKeepalive     = time.Second
 )
 
-// Unary serves one request, one answer.
+// Unary serves calls with one request and one answer.
 func Unary[Req, Res any](handle func(context.Context, *Req) (*Res, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !acceptable(w, r, contentTypeUnary) {
@@ -96,7 +96,7 @@ func gunzip(from io.Reader) ([]byte, error) {
 	return readAllBounded(reader)
 }
 
-// Decode is for JSON beside the calls: what cannot be decoded exactly is refused.
+// Decode is for JSON of other endpoints; values that cannot be decoded exactly are refused.
 func Decode(body []byte, into any) error { return decode(body, into) }
 
 func decode(body []byte, into any) error {
@@ -109,7 +109,7 @@ func decode(body []byte, into any) error {
 	return exact(body, into)
 }
 
-// acceptable answers a request that is no call of the wanted kind.
+// acceptable answers a request that is not a call of the expected kind with an error.
 func acceptable(w http.ResponseWriter, r *http.Request, contentType string) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -125,7 +125,7 @@ func acceptable(w http.ResponseWriter, r *http.Request, contentType string) bool
 	return true
 }
 
-// Timeout reads Connect-Timeout-Ms; zero means none was given.
+// Timeout reads Connect-Timeout-Ms; zero means that none was given.
 func Timeout(r *http.Request) (time.Duration, error) {
 	text := r.Header.Get("Connect-Timeout-Ms")
 	if text == "" {
@@ -135,7 +135,7 @@ func Timeout(r *http.Request) (time.Duration, error) {
 	if err != nil || len(text) > 10 {
 		return 0, failure.New(failure.InvalidArgument, "Connect-Timeout-Ms must be at most ten digits, got %q", text)
 	}
-	// Zero milliseconds is a deadline already over, not the absence of one.
+	// Zero milliseconds means a deadline that has already passed, not the absence of one.
 	return max(time.Duration(ms)*time.Millisecond, 1), nil
 }
 
@@ -155,7 +155,7 @@ func withTimeout(r *http.Request) (context.Context, context.CancelFunc, error) {
 	return ctx, cancel, nil
 }
 
-// Keepalive is how often a stream shows that it lives: Keepalive-Ping-Interval, in seconds.
+// Keepalive returns the interval at which a stream sends keepalives: Keepalive-Ping-Interval, in seconds.
 func Keepalive(r *http.Request) time.Duration {
 	seconds, err := strconv.Atoi(r.Header.Get("Keepalive-Ping-Interval"))
 	if err != nil || seconds <= 0 || seconds > 24*3600 {

@@ -1,9 +1,9 @@
 package connect
 
-// Text that is not UTF-8. encoding/json would put U+FFFD in its place, and a command would run with another argument.
+// Text that is not UTF-8: encoding/json would replace it with U+FFFD, and a command would run with another argument.
 //
-// JSON has no bytes, but it can spell half of a surrogate pair. As Python does with names of files (PEP 383), the lone
-// escape \udcXX stands for the byte XX from 0x80 on. Fields that go to the kernel as bytes take it; all others refuse.
+// JSON has no bytes, but it can spell half of a surrogate pair. As Python does with file names (PEP 383), the lone escape \udcXX stands for the byte XX from
+// 0x80 on. Fields that are passed to the kernel as bytes accept it; all others refuse it.
 
 import (
 	"bytes"
@@ -16,13 +16,13 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// marker is no character and stands in no text; before one of U+0080 to U+00FF it makes that a byte.
+// marker is a noncharacter that occurs in no text; before one of U+0080 to U+00FF it turns that into a byte.
 const marker = "\ufdd0"
 
-// byteCarrier is a request with fields that take bytes: it says how many of them it took.
+// byteCarrier is a request with fields that accept bytes; it returns the number of bytes they contained.
 type byteCarrier interface{ CarriedBytes() int }
 
-// exact refuses a message of which a part would be lost in decoding.
+// exact refuses a message that decoding would change.
 func exact(body []byte, into any) error {
 	if !utf8.Valid(body) {
 		return failure.New(failure.InvalidArgument, "the message is not UTF-8: spell a byte XX of a command, argument or variable as \\udcXX")
@@ -38,7 +38,7 @@ func exact(body []byte, into any) error {
 		"the message has text that is not Unicode (half of a surrogate pair): only a command, its arguments, variables and cwd take bytes, as \\udc80 to \\udcff")
 }
 
-// loneSurrogates finds where the escapes of JSON spell half of a pair.
+// loneSurrogates returns the positions where JSON escapes spell half of a pair.
 func loneSurrogates(body []byte) []int {
 	var found []int
 	for at := bytes.IndexByte(body, '\\'); at >= 0 && at+1 < len(body); {
@@ -75,7 +75,7 @@ func escaped(text []byte) (uint64, bool) {
 	return unit, err == nil
 }
 
-// UnmarshalBytes decodes JSON whose strings may spell bytes; restore is for each of them. It returns how many bytes there were.
+// UnmarshalBytes decodes JSON whose strings may spell bytes; the caller applies restore to each string. It returns the number of bytes found.
 func UnmarshalBytes(body []byte, into any) (restore func(string) string, count int, err error) {
 	places := loneSurrogates(body)
 	if len(places) == 0 {

@@ -1,6 +1,6 @@
 package connect
 
-// Streams: envelopes of one flag byte, four bytes of length, JSON; the last one has flag 0x02.
+// Streams: envelopes of one flag byte, four bytes of length, and JSON; the last one has flag 0x02.
 
 import (
 	"context"
@@ -19,30 +19,30 @@ const (
 	flagEnd        = 0x02
 	headerBytes    = 5
 
-	// A client that takes nothing for this long is gone, whatever TCP believes.
+	// A client that reads nothing for this long is treated as gone, whatever TCP reports.
 	writeStall = 60 * time.Second
 )
 
-// Frame is one ready envelope; several streams may share it.
+// Frame is one encoded envelope; several streams may share it.
 type Frame []byte
 
-// NewFrame puts a message into its envelope.
+// NewFrame encodes a message in its envelope.
 func NewFrame(message any) Frame {
 	body, err := json.Marshal(message)
 	if err != nil {
-		panic(err) // the messages are our own structs
+		panic(err) // the messages are our own structs, so encoding cannot fail
 	}
 	return RawFrame(body)
 }
 
-// RawFrame wraps JSON already written.
+// RawFrame wraps encoded JSON.
 func RawFrame(body []byte) Frame {
 	frame := make(Frame, headerBytes, headerBytes+len(body))
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(body)))
 	return append(frame, body...)
 }
 
-// Stream is the answering side of a server stream.
+// Stream is the server's side of a server stream.
 type Stream struct {
 	Request *http.Request
 	w       http.ResponseWriter
@@ -58,7 +58,7 @@ func (s *Stream) Send(frame Frame) error {
 	return s.control.Flush()
 }
 
-// ServerStream serves one request, many answers.
+// ServerStream serves calls with one request and many answers.
 func ServerStream[Req any](handle func(context.Context, *Req, *Stream) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !acceptable(w, r, contentTypeStream) {
@@ -81,7 +81,7 @@ func serverStream[Req any](r *http.Request, stream *Stream, handle func(context.
 	if err != nil {
 		return orMissing(err)
 	}
-	// Reading to the end also lets net/http notice when the client goes.
+	// Reading to the end also lets net/http notice when the client disconnects.
 	if _, err := messages.next(); !errors.Is(err, io.EOF) {
 		return failure.New(failure.InvalidArgument, "this call takes exactly one message")
 	}
@@ -92,14 +92,14 @@ func serverStream[Req any](r *http.Request, stream *Stream, handle func(context.
 	return handle(ctx, &request, stream)
 }
 
-// ClientStream serves many requests, one answer; next returns io.EOF after the last.
+// ClientStream serves calls with many requests and one answer; next returns io.EOF after the last.
 func ClientStream[Req, Res any](handle func(ctx context.Context, next func() (*Req, error)) (*Res, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !acceptable(w, r, contentTypeStream) {
 			return
 		}
 		stream := &Stream{Request: r, w: w, control: http.NewResponseController(w)}
-		// An early failure is told at once, not after the client's last message.
+		// With full duplex an early failure is sent at once, not after the client's last message.
 		_ = stream.control.EnableFullDuplex()
 		response, err := clientStream(r, handle)
 		stream.begin()
@@ -147,7 +147,7 @@ func (s *Stream) end(err error) {
 	frame := NewFrame(trailer)
 	frame[0] = flagEnd
 	_ = s.Send(frame)
-	// The deadline belongs to the connection and would outlive this request.
+	// The deadline belongs to the connection and would otherwise affect its next request.
 	_ = s.control.SetWriteDeadline(time.Time{})
 }
 

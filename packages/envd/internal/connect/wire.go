@@ -1,7 +1,7 @@
-// Package connect speaks the Connect protocol with its JSON codec over HTTP/1.1: what the E2B clients use of it.
+// Package connect implements the parts of the Connect protocol that the E2B clients use, with the JSON codec over HTTP/1.1.
 //
-// It is ours because protobuf's reflection alone links 9 MB into the agent; the messages are few and plain,
-// so structs with JSON tags carry them. packages/contract/proto is the description they are tested against.
+// It is our own because protobuf's reflection alone would add 9 MB to the agent; the messages are few and simple, so they are structs with JSON tags. Tests
+// check them against packages/contract/proto.
 package connect
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Uint32 takes what proto3 JSON allows for an integer: 80, 80.0, 8e1 and "80".
+// Uint32 accepts what proto3 JSON allows for an integer: 80, 80.0, 8e1 and "80".
 type Uint32 uint32
 
 func (n *Uint32) UnmarshalJSON(text []byte) error {
@@ -29,7 +29,7 @@ func (n *Uint32) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Bytes takes standard and URL-safe base64, padded or not.
+// Bytes accepts standard and URL-safe base64, padded or not.
 type Bytes []byte
 
 var urlToStd = strings.NewReplacer("-", "+", "_", "/")

@@ -1,4 +1,4 @@
-// Package failure holds the one kind of error envd answers with, and the table that says how each wire shows it.
+// Package failure defines the one type of error that envd answers with, and the table of its codes and statuses.
 package failure
 
 import (
@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Code is a Connect error code, as it is spelled on the wire.
+// Code is a Connect error code, with its spelling on the wire.
 type Code string
 
 const (
@@ -28,14 +28,14 @@ const (
 	Unauthenticated    Code = "unauthenticated"
 )
 
-// The statuses are the Connect protocol's own.
+// The Connect protocol defines these statuses.
 var httpStatus = map[Code]int{
 	Canceled: 499, Unknown: 500, InvalidArgument: 400, DeadlineExceeded: 504, NotFound: 404, AlreadyExists: 409,
 	PermissionDenied: 403, ResourceExhausted: 429, FailedPrecondition: 400, Unimplemented: 501, Internal: 500,
 	Unavailable: 503, Unauthenticated: 401,
 }
 
-// Failure is an error with a code; Status, when set, overrides the HTTP status of the code.
+// Failure is an error with a code; Status, if set, overrides the HTTP status of the code.
 type Failure struct {
 	Code    Code
 	Status  int
@@ -46,7 +46,7 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Message }
 func (f *Failure) Unwrap() error { return f.cause }
 
-// HTTPStatus is the status a plain HTTP answer carries.
+// HTTPStatus returns the status of a plain HTTP answer.
 func (f *Failure) HTTPStatus() int {
 	if f.Status != 0 {
 		return f.Status
@@ -57,20 +57,20 @@ func (f *Failure) HTTPStatus() int {
 	return http.StatusInternalServerError
 }
 
-// New makes a failure; a %w in the format keeps the cause.
+// New creates a failure; a %w in the format keeps the cause.
 func New(code Code, format string, args ...any) *Failure {
 	wrapped := fmt.Errorf(format, args...)
 	return &Failure{Code: code, Message: wrapped.Error(), cause: errors.Unwrap(wrapped)}
 }
 
-// HTTP makes a failure for an endpoint whose status is not the one of its code.
+// HTTP creates a failure for an endpoint whose status differs from that of its code.
 func HTTP(status int, code Code, format string, args ...any) *Failure {
 	f := New(code, format, args...)
 	f.Status = status
 	return f
 }
 
-// Of finds the failure in err, or makes one of it.
+// For any error, Of returns the Failure in it, or converts it to one.
 func Of(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
@@ -85,7 +85,7 @@ func Of(err error) *Failure {
 	return New(codeOfErrno(err), "%w", err)
 }
 
-// About names what was asked for in front of an error of the kernel.
+// About prefixes a kernel error with a description of the requested operation.
 func About(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Write answers a plain HTTP request: {"code":404,"message":"…"}.
+// Write answers a plain HTTP request with {"code":404,"message":"…"}.
 func Write(w http.ResponseWriter, err error) {
 	f := Of(err)
 	status := f.HTTPStatus()
@@ -15,7 +15,7 @@ func Write(w http.ResponseWriter, err error) {
 		Message string `json:"message"`
 	}{status, f.Message})
 	header := w.Header()
-	// Headers meant for the content would lie about the error.
+	// Headers that describe the content would be wrong for the error.
 	for _, name := range []string{"Content-Disposition", "Content-Encoding", "Etag", "Last-Modified"} {
 		header.Del(name)
 	}

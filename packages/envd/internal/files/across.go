@@ -1,6 +1,6 @@
 package files
 
-// Moving between file systems: copy beside the destination, rename into place, then remove the source.
+// Moves between file systems: copies next to the destination, renames into place, then removes the source.
 
 import (
 	"context"
@@ -30,12 +30,12 @@ func moveAcross(ctx context.Context, source, destination string) error {
 	return os.RemoveAll(source)
 }
 
-// besides is a fresh name in the same directory, so that a rename is atomic.
+// besides returns a new name in the same directory, so that a rename is atomic.
 func besides(path string) string {
 	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".%.64s.%s", filepath.Base(path), rand.Text()[:12]))
 }
 
-// copyTree follows no link, and reaches each directory by descriptor: their owners may swap them meanwhile.
+// copyTree follows no link, and opens each directory by descriptor, since owners may replace directories meanwhile.
 func copyTree(ctx context.Context, source, destination string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -62,7 +62,7 @@ func copyTree(ctx context.Context, source, destination string) error {
 	return failure.New(failure.FailedPrecondition, "'%s' is neither file, directory nor link and cannot move to another file system", source)
 }
 
-// keepOwner: with root's rights a copy belongs to whom its source belonged, as after a rename.
+// keepOwner gives a copy the owner of its source, as after a rename, if envd has root's rights.
 func keepOwner(info fs.FileInfo, give func(uid, gid int) error) error {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && unix.Geteuid() == 0 {
 		return give(int(stat.Uid), int(stat.Gid))

@@ -1,6 +1,6 @@
 package files
 
-// What has arrived goes to its place by renames, both sides by descriptor, so that no link that appears meanwhile is followed.
+// Moves a received tree into place by renames; both sides are descriptors, so that a link that appears meanwhile is not followed.
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// move renames one entry and what is below it. What is moved already stays so when envd's rights repeat the call.
+// move renames one entry with everything below it. Entries that have already moved are skipped if the call is repeated with envd's rights.
 func (s *stage) move(from int, fromName string, to int, name string, n *node, force bool) error {
 	if n.moved {
 		return nil
@@ -68,7 +68,7 @@ func (s *stage) merge(source, to int, name string, n *node, force bool) error {
 	return nil
 }
 
-// finishBelow sets modes and times of directories when nothing more is created in them, the innermost first.
+// finishBelow sets modes and times of directories once nothing more is created in them, the innermost first.
 func (s *stage) finishBelow(dir int, n *node) error {
 	for _, child := range n.children {
 		if child.kind != kindDirectory {

@@ -1,6 +1,6 @@
 package files
 
-// The tree that an upload brings: its plan, and what stands in its way.
+// The tree of an upload: its plan, and the existing entries that conflict with it.
 
 import (
 	"archive/tar"
@@ -16,7 +16,7 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// node is one entry of a tree; its first one is the root, whatever name that had.
+// node is one entry of a tree; the first one is the root, whatever name it has.
 type node struct {
 	name       string
 	kind       byte // kindFile (hard links too), kindLink, kindDirectory
@@ -27,7 +27,7 @@ type node struct {
 	moved      bool
 }
 
-// plannedTree grows entry by entry; each directory comes before what is in it.
+// plannedTree grows entry by entry; each directory precedes its entries.
 type plannedTree struct {
 	root    *node
 	byPath  map[string]*node
@@ -36,7 +36,7 @@ type plannedTree struct {
 
 func newPlannedTree() *plannedTree { return &plannedTree{byPath: map[string]*node{}} }
 
-// add takes a name as an archive spells it, relative to the root, and gives back its clean form.
+// add takes a name as an archive spells it, relative to the root, and returns its clean form.
 func (t *plannedTree) add(name string, kind byte) (*node, string, error) {
 	if t.entries++; t.entries > maxTreeEntries {
 		return nil, "", failure.New(failure.ResourceExhausted, "more than %d files and directories", maxTreeEntries)
@@ -44,7 +44,7 @@ func (t *plannedTree) add(name string, kind byte) (*node, string, error) {
 	clean := path.Clean(name)
 	added := &node{name: path.Base(clean), kind: kind}
 	if t.root == nil {
-		// The root of a single file has the name of its target.
+		// The root that is a single file has the name of its target.
 		if kind == kindDirectory && clean != "." {
 			return nil, "", failure.New(failure.InvalidArgument, "the archive begins with '%s' and not with its root", name)
 		}
@@ -67,7 +67,7 @@ func (t *plannedTree) add(name string, kind byte) (*node, string, error) {
 	return added, clean, nil
 }
 
-// readPlan takes entries ended by NUL: the kind's letter (f, l, d), then the name.
+// readPlan parses entries ended by NUL: the kind's letter (f, l, d), then the name.
 func readPlan(body io.Reader) (*plannedTree, error) {
 	planned := newPlannedTree()
 	scanner := bufio.NewScanner(body)
@@ -99,7 +99,7 @@ func untilNUL(data []byte, atEOF bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// note keeps what an archive's header says beside name and content.
+// note stores the metadata of an archive's header.
 func (n *node) note(header *tar.Header) {
 	n.mode = uint32(header.Mode) & 0o777
 	n.modified = header.ModTime
@@ -113,7 +113,7 @@ func (n *node) note(header *tar.Header) {
 	}
 }
 
-// standing is what a name in a directory is now, in the words of the answer; empty where nothing is.
+// standing returns the kind of an existing entry, in the terms of the answer; empty if there is none.
 func standing(dir int, name string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -135,12 +135,12 @@ func standing(dir int, name string) (string, error) {
 
 var kindNames = map[byte]string{kindFile: "file", kindLink: "link", kindDirectory: "directory"}
 
-// isFree: directories merge; with force a file replaces a file and a link a link, and neither is ever followed.
+// isFree reports whether an entry can be placed: directories merge; with force a file replaces a file and a link a link, and neither is ever followed.
 func (n *node) isFree(there string, force bool) bool {
 	return there == "" || (there == kindNames[n.kind] && (n.kind == kindDirectory || force))
 }
 
-// maxConflicts is how many the answer names; the client shows fewer.
+// maxConflicts limits the conflicts in an answer; the client shows fewer.
 const maxConflicts = 100
 
 type conflict struct {
@@ -153,7 +153,7 @@ type conflicts struct {
 	force bool
 }
 
-// look compares a tree with what stands at the target; only directories of the plan are looked into.
+// look compares a tree with the existing entries at the target; it descends only into directories of the plan.
 func (c *conflicts) look(dir int, name, shown string, n *node) error {
 	there, err := standing(dir, name)
 	if err != nil {

@@ -1,11 +1,11 @@
 package files
 
-// POST /files/tree: an archive becomes a file or a directory with all below it, whole or not at all.
+// POST /files/tree: an archive becomes a file or a directory with its contents, completely or not at all.
 //
-//	archive ──▶ .svc-copy-XXXX/tree, beside the target, or in it where it is a directory ──▶ renames into place
+//	archive ──▶ .svc-copy-XXXX/tree, next to the target, or in it if it is a directory ──▶ renames into place
 //
-// The folder goes with the request, however that ends. `check=true` only answers what stands in the way of a plan;
-// with `content=true` the body is no archive but the content of one file.
+// The staging folder is removed at the end of the request, whatever its result. `check=true` only reports the conflicts of a plan; with `content=true` the body
+// is the content of one file instead of an archive.
 
 import (
 	"encoding/json"
@@ -20,12 +20,12 @@ import (
 
 const stagedTree = "tree"
 
-// received answers a check and an upload alike; with conflicts nothing was changed.
+// received answers both a check and an upload; if there are conflicts, nothing was changed.
 type received struct {
-	// Standing is what the target itself is: file, directory, link, special, or nothing.
+	// Standing is the kind of the target itself: file, directory, link, special, or empty.
 	Standing  string     `json:"standing"`
 	Conflicts []conflict `json:"conflicts"`
-	// WithoutAttributes counts files whose attributes this file system did not take.
+	// WithoutAttributes counts files whose attributes this file system did not accept.
 	WithoutAttributes int `json:"withoutAttributes"`
 }
 
@@ -77,7 +77,7 @@ func (s *Service) received(r *http.Request) (*received, error) {
 	return answer, failure.About(err, "cannot write '%s' as user '%s'", target, who.Name)
 }
 
-// inTheWay compares a tree with its target. A directory above that is missing leaves everything free.
+// inTheWay compares a tree with its target. If a parent directory is missing, there are no conflicts.
 func (c caller) inTheWay(target string, root *node, force bool) (*received, error) {
 	answer := &received{}
 	err := c.inParent(target, 0, func(dir int, name string) (err error) {
@@ -97,7 +97,7 @@ func (c caller) inTheWay(target string, root *node, force bool) (*received, erro
 	return answer, err
 }
 
-// inParent runs act on the directory that holds the path's last part, as `at` does with the path.
+// inParent runs act on the directory that contains the path's last part, with the rights that `at` uses.
 func (c caller) inParent(path string, how int, act func(dir int, name string) error) error {
 	return c.at(path, how, func(p place) error {
 		dir, err := unix.Open(filepath.Dir(p.path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -1,9 +1,9 @@
 package files
 
-// GET /files/tree: a file or a directory with all that is below it, as an archive in the pax format.
+// GET /files/tree: a file or a directory with everything below it, as an archive in the pax format.
 //
-// It holds what a tree of files is made of: names of any bytes, modes, times to the nanosecond, symbolic links as their
-// text, hard links, holes (GNU sparse format 1.0) and attributes of the namespace `user`. `plan=true` leaves contents out.
+// The archive contains names of any bytes, modes, times in nanoseconds, symbolic links, hard links, holes (GNU sparse format 1.0) and attributes of the
+// namespace `user`. `plan=true` leaves contents out.
 
 import (
 	"bufio"
@@ -25,7 +25,7 @@ import (
 const (
 	// Both ends keep a plan of the tree in memory.
 	maxTreeEntries = 200_000
-	// Each level holds a descriptor while the tree is walked.
+	// Each level uses a descriptor while the tree is walked.
 	maxTreeDepth = 256
 )
 
@@ -52,7 +52,7 @@ func (s *Service) sendTree(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = sender.archive.end()
 	} else {
-		// The status is out: the archive itself says why it ends here.
+		// The status has already been sent, so the archive itself says why it ends here.
 		_ = sender.archive.failed(failure.Of(failure.About(err, "cannot read below '%s'", path)).Message)
 	}
 	if err := buffer.Flush(); err != nil {
@@ -60,7 +60,7 @@ func (s *Service) sendTree(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// openRoot follows a link: the client named it. What is below the root is never reached through one.
+// openRoot follows a link, since the client named it. Entries below the root are never reached through a link.
 func openRoot(who caller, path string) (*os.File, error) {
 	var root *os.File
 	err := who.at(path, followLast, func(p place) error {
@@ -101,7 +101,7 @@ func (t *treeSender) root(file *os.File, path string) error {
 	return failure.New(failure.InvalidArgument, "path '%s' is neither a file nor a directory", path)
 }
 
-// rights runs act with the user's rights, and with envd's where those are refused and the sandbox is not strict.
+// rights runs act with the user's rights, and with envd's if those are refused and the sandbox is not strict.
 func (c caller) rights(act func() error) error {
 	err := c.Do(act)
 	if c.borrows(err) {
@@ -153,7 +153,7 @@ func (t *treeSender) directory(dir *os.File, path string, stat *unix.Stat_t, lev
 	return nil
 }
 
-// children looks at all entries of a directory in one act of the user.
+// children inspects all entries of a directory in one act with the user's rights.
 func (t *treeSender) children(dir *os.File) ([]treeChild, error) {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -205,7 +205,7 @@ func (t *treeSender) child(dir int, child *treeChild, path string, level int) er
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
-		return nil // gone, or a link since
+		return nil // It was removed, or replaced by a link.
 	}
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: path, Err: err}
@@ -216,7 +216,7 @@ func (t *treeSender) child(dir int, child *treeChild, path string, level int) er
 		return err
 	}
 	if stat.Mode&unix.S_IFMT != kind {
-		return nil // another since
+		return nil // It was replaced meanwhile.
 	}
 	if kind == unix.S_IFDIR {
 		return t.directory(file, path, &stat, level+1)
@@ -260,10 +260,10 @@ func (t *treeSender) file(file *os.File, path string, stat *unix.Stat_t) error {
 	return t.archive.content(t.ctx, file, path, entry)
 }
 
-// namesSlack: gVisor's list of names may need more than the size that it named.
+// namesSlack is needed because gVisor's list of names may be longer than the size that it reported.
 const namesSlack = 4 << 10
 
-// userAttributes are those that any owner of a file may set; a file system without attributes has none.
+// userAttributes returns the attributes that a file's owner may set; a file system without attributes has none.
 func userAttributes(fd int) ([]attribute, error) {
 	size, err := unix.Flistxattr(fd, nil)
 	if err == unix.ENOTSUP || (err == nil && size == 0) {

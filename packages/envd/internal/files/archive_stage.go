@@ -1,6 +1,6 @@
 package files
 
-// Where an archive arrives: a folder that is the user's own, so that all in it is done with the user's rights.
+// The staging folder for a received archive, which belongs to the user, so that everything in it is done with the user's rights.
 
 import (
 	"archive/tar"
@@ -19,7 +19,7 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// stage is open from openStage to remove.
+// stage is valid from openStage to remove.
 type stage struct {
 	who               caller
 	fd, parent        int
@@ -37,7 +37,7 @@ func (c caller) openStage(target string) (*stage, error) {
 		if there != "directory" {
 			name = "."
 		}
-		// A directory may be a mount of its own: renames must stay on one file system.
+		// The directory may be a mount point, and renames must stay on one file system.
 		if s.parent, err = openBelow(dir, name, unix.O_PATH); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (s *stage) unpack(ctx context.Context, body io.Reader) (*node, error) {
 			return nil, err
 		}
 	}
-	// The sender ends its request only when it could read all of its files.
+	// The sender ends its request properly only if it could read all of its files.
 	if _, err := io.Copy(io.Discard, body); err != nil {
 		return nil, broken(err)
 	}
@@ -99,7 +99,7 @@ func (s *stage) unpack(ctx context.Context, body io.Reader) (*node, error) {
 	return planned.root, nil
 }
 
-// unpackOne takes a body as the content of one file, whose size nobody knows before its end.
+// unpackOne takes a body as the content of one file, whose size is unknown before its end.
 func (s *stage) unpackOne(body io.Reader) (*node, error) {
 	n := &node{kind: kindFile, mode: 0o644}
 	file, err := s.create(stagedTree)
@@ -181,7 +181,7 @@ func (s *stage) file(n *node, at string, header *tar.Header, content io.Reader) 
 	return err
 }
 
-// finish gives a file or directory its attributes, mode and time, in this order: the mode may forbid the first.
+// finish sets the attributes, mode and time of a file or directory, in this order, since the mode may forbid setting attributes.
 func (s *stage) finish(file *os.File, n *node) error {
 	for name, value := range n.attributes {
 		if err := unix.Fsetxattr(int(file.Fd()), name, []byte(value), 0); err == unix.ENOTSUP {

@@ -1,6 +1,6 @@
 package files
 
-// Writing the archive of a tree: pax records before each header, so that names, sizes and times have no limits of ustar.
+// Writes the archive of a tree, with pax records before each header, so that ustar's limits for names, sizes and times do not apply.
 
 import (
 	"bytes"
@@ -21,16 +21,16 @@ const (
 	kindHardLink  = '1'
 	kindLink      = '2'
 	kindDirectory = '5'
-	kindSpecial   = '6' // a pipe, socket or device: named, so that the client can refuse it
+	kindSpecial   = '6' // a pipe, socket or device; it is included by name, so that the client can refuse it
 
 	archiveBlock = 512
-	// A hole shorter than this is not worth a range; also the step in which zeros are looked for.
+	// A shorter hole is not worth a range; zeros are searched in steps of this size, too.
 	holeBytes = 64 << 10
-	// The map of a file's ranges stands in memory and before its content.
+	// The map of a file's ranges is kept in memory and precedes its content.
 	maxRanges = 1 << 16
-	// In plans: the size of a file whose content is left out.
+	// In plans, this record holds the size of a file whose content is left out.
 	plannedSizeRecord = "SVC.size"
-	// In a last record: why the archive ends early.
+	// In a last record, it says why the archive ends early.
 	errorRecord = "SVC.error"
 )
 
@@ -39,7 +39,7 @@ type attribute struct {
 	value []byte
 }
 
-// dataRange is a part of a file that is no hole.
+// dataRange is a part of a file that is not a hole.
 type dataRange struct{ offset, size int64 }
 
 type archiveEntry struct {
@@ -154,7 +154,7 @@ func (a archiveWriter) write(data []byte) error {
 	return err
 }
 
-// record is "LENGTH key=value\n", where LENGTH counts itself.
+// record formats "LENGTH key=value\n", where LENGTH includes its own digits.
 func record(to *bytes.Buffer, key string, value []byte) {
 	rest := len(key) + len(value) + 3
 	length := rest + len(strconv.Itoa(rest))
@@ -168,7 +168,7 @@ func header(name string, kind byte, mode uint32, size int64) []byte {
 	block := make([]byte, archiveBlock)
 	copy(block, name)
 	copy(block[100:], fmt.Sprintf("%07o\x000000000\x000000000\x00", mode))
-	// A size beyond eleven digits stands in the record alone.
+	// A size of more than eleven octal digits is only in the record.
 	if size >= 1<<33 {
 		size = 0
 	}
@@ -183,7 +183,7 @@ func header(name string, kind byte, mode uint32, size int64) []byte {
 	return block
 }
 
-// archiveTime has all nine digits; before 1970 the fraction counts away from zero, as the sign does.
+// archiveTime formats all nine digits; before 1970 the fraction has the sign of the seconds.
 func archiveTime(at unix.Timespec) string {
 	seconds, nanoseconds, sign := at.Sec, at.Nsec, ""
 	if seconds < 0 && nanoseconds > 0 {
@@ -195,7 +195,7 @@ func archiveTime(at unix.Timespec) string {
 	return fmt.Sprintf("%s%d.%09d", sign, seconds, nanoseconds)
 }
 
-// sparseMap stands before the data of a file with holes, in whole blocks.
+// sparseMap precedes the data of a file with holes, in whole blocks.
 func sparseMap(parts []dataRange) []byte {
 	text := strconv.AppendInt(nil, int64(len(parts)), 10)
 	for _, part := range parts {
@@ -208,14 +208,14 @@ func sparseMap(parts []dataRange) []byte {
 	return append(text, make([]byte, (archiveBlock-len(text)%archiveBlock)%archiveBlock)...)
 }
 
-// dataRanges is nil for a file without holes. The last range ends at the file's size, be it empty.
+// dataRanges returns nil for a file without holes. The last range ends at the file's size, even if the range is empty.
 func dataRanges(file *os.File, size int64) ([]dataRange, error) {
 	if size < holeBytes {
 		return nil, nil
 	}
 	parts, err := seekRanges(int(file.Fd()), size)
 	if err == unix.EINVAL {
-		// A sandbox's kernel may not know where its holes are: then zeros count as one.
+		// A sandbox's kernel may be unable to report holes; then runs of zeros count as holes.
 		parts, err = scanRanges(file, size)
 	}
 	if err != nil || (len(parts) == 1 && parts[0] == dataRange{0, size}) {
@@ -261,7 +261,7 @@ func scanRanges(file *os.File, size int64) ([]dataRange, error) {
 			return nil, err
 		}
 		if n == 0 {
-			break // shorter since: the copy will say so
+			break // It became shorter; the copy will report that.
 		}
 		if !bytes.Equal(chunk[:n], zeros[:n]) {
 			parts = joinRange(parts, at, min(at+int64(n), size), size)

@@ -72,7 +72,7 @@ func (c caller) lentMove(ctx context.Context, source, destination string) error 
 	}
 	defer unix.Close(from)
 	at := below(from, name, source)
-	// Before anything is made on the way to the destination.
+	// The source is checked before any parent of the destination is created.
 	if _, err := os.Lstat(at.path); err != nil {
 		return missing(err, source, c)
 	}
@@ -101,7 +101,7 @@ func (s *Service) remove(ctx context.Context, request *pathRequest) (*empty, err
 		return nil, failure.New(failure.InvalidArgument, "refusing to remove '%s': name the file or directory itself, and not /", request.Path)
 	}
 	err = who.at(path, 0, func(p place) error {
-		// A directory that cannot go itself must not be emptied first.
+		// A directory that may not be removed itself must not be emptied first.
 		if err := who.mayUnlink(p); err != nil {
 			return err
 		}
@@ -116,13 +116,13 @@ func (s *Service) remove(ctx context.Context, request *pathRequest) (*empty, err
 	return &empty{}, nil
 }
 
-// endsInDots: cleaned, such a path would name the directory above the one that its text shows.
+// endsInDots detects paths that, once cleaned, would name the parent of the directory that they seem to name.
 func endsInDots(path string) bool {
 	last := filepath.Base(strings.TrimRight(path, "/"))
 	return path != "" && (last == "." || last == "..")
 }
 
-// mayUnlink asks the kernel whether a name may go from its directory; the sticky bit is judged here.
+// mayUnlink asks the kernel whether a name may be removed from its directory; the sticky bit is checked here.
 func (c caller) mayUnlink(p place) error {
 	parent := filepath.Dir(p.path)
 	if err := unix.Faccessat(unix.AT_FDCWD, parent, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {

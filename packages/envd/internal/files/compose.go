@@ -1,6 +1,6 @@
 package files
 
-// POST /files/compose: several files become one, in order, and are gone.
+// POST /files/compose: joins several files into one, in order, and removes them.
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ import (
 
 const (
 	maxComposeSources = 10_000
-	maxComposeBytes   = 4 << 20 // of the request
+	maxComposeBytes   = 4 << 20 // limit of the request
 )
 
 type composeRequest struct {
@@ -74,7 +74,7 @@ func (s *Service) composed(r *http.Request) (*Entry, error) {
 	return response.Entry, nil
 }
 
-// join writes beside the destination, so that a source may be the destination and a failure leaves both.
+// join writes next to the destination, so that a source may be the destination and a failure changes neither.
 func join(who caller, sources []string, destination string) error {
 	beside := besides(destination)
 	out, err := openFile(who, beside, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)

@@ -1,6 +1,6 @@
 package files
 
-// GET /files: a file's bytes, in ranges, under conditions, or gzipped.
+// GET /files: a file's bytes, with support for ranges, conditional requests and gzip.
 
 import (
 	"compress/gzip"
@@ -47,13 +47,13 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 	case encoding == "gzip":
 		sendGzipped(w, r, file)
 	case info.Size() == 0:
-		// Files of /proc claim no size and have a content all the same.
+		// Files of /proc report no size but have content.
 		header.Set("Content-Type", "application/octet-stream")
 		header.Set("Last-Modified", info.ModTime().UTC().Format(http.TimeFormat))
 		_, _ = io.Copy(w, file)
 	default:
 		header.Set("Etag", fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixNano(), info.Size()))
-		http.ServeContent(w, r, "", info.ModTime(), file) // no name: the type is read from the content alone
+		http.ServeContent(w, r, "", info.ModTime(), file) // without a name, so the type is detected from the content alone
 	}
 }
 
@@ -65,13 +65,13 @@ func sendGzipped(w http.ResponseWriter, r *http.Request, file *os.File) {
 	}
 	squeezed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if _, err := io.Copy(squeezed, file); err != nil {
-		panic(http.ErrAbortHandler) // the status is out; a broken stream is the only truth left
+		panic(http.ErrAbortHandler) // the status has been sent, so only breaking the stream can report the error
 	}
 	_ = squeezed.Close()
 }
 
-// chooseEncoding gives gzip to a client that asks for it by itself or prefers it. A list in which gzip is one
-// of several is a library's default, and there plain bytes are faster: compressing costs more than loopback.
+// chooseEncoding selects gzip if the client lists only gzip or prefers it. A list in which gzip is one of several is a library's default, and there plain bytes
+// are faster: compressing costs more than loopback.
 func chooseEncoding(header http.Header) (string, error) {
 	accept := strings.ToLower(strings.Join(header.Values("Accept-Encoding"), ","))
 	if strings.TrimSpace(accept) == "" {

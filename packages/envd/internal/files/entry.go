@@ -1,6 +1,6 @@
 package files
 
-// What a path looks like: the calls here run with the rights at hand.
+// Descriptions of paths; the calls here use the rights of the current thread.
 
 import (
 	"io/fs"
@@ -43,7 +43,7 @@ func (c caller) describeInfo(p place, info fs.FileInfo, names account.Names) *En
 	return entry
 }
 
-// describeTarget: a link shows what it leads to, and stays a symlink when that is nothing, or not for these rights to see.
+// describeTarget shows a link as its target, or as a symlink if the target does not exist or these rights cannot see it.
 func (c caller) describeTarget(entry *Entry, p place) {
 	target, info, err := c.follow(p)
 	if err != nil {

@@ -1,6 +1,6 @@
 package files
 
-// Reading the kernel's queue and naming what happened.
+// Reads the kernel's queue and names the events.
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 
 const queueReadBytes = 16 << 10
 
-// run tells events until the tree is closed (nil) or can no longer be trusted.
+// run emits events until the tree is closed (nil) or its watches are no longer reliable.
 func (t *tree) run() error {
 	buffer := make([]byte, queueReadBytes)
 	for {
@@ -44,7 +44,7 @@ func (t *tree) run() error {
 	}
 }
 
-// settleMove ends the watches of a directory that left the tree: the other half of its move is not what comes next.
+// settleMove drops the watches of a directory that left the tree, which is the case if the other half of its move is not the next event.
 func (t *tree) settleMove(mask, cookie uint32) {
 	if t.moving != nil && (mask&unix.IN_MOVED_TO == 0 || cookie != t.moving.cookie) {
 		t.forget(t.moving.path)
@@ -99,7 +99,7 @@ func (t *tree) happened(wd int32, mask, cookie uint32, name string) (bool, error
 		if moved := t.moving; moved != nil {
 			t.moving = nil
 			if t.recursive && !t.watched(moved.path) {
-				return t.appeared(path, isDir, true) // renamed before it was entered: nothing in it was told
+				return t.appeared(path, isDir, true) // it was renamed before it was watched, so its entries were not reported yet
 			}
 			t.renamed(moved.path, path)
 			return t.tell(path, eventCreate), nil
@@ -141,7 +141,7 @@ func (t *tree) appeared(path string, isDir, isNew bool) (bool, error) {
 	return true, nil
 }
 
-// happenedToSelf: directories below the root are told by their parent's watch, only the root speaks for itself.
+// happenedToSelf handles events of watched directories themselves: those below the root are reported by their parent's watch, only the root reports itself.
 func (t *tree) happenedToSelf(dir string, mask uint32) bool {
 	switch {
 	case dir != "":

@@ -21,18 +21,18 @@ import (
 const (
 	// One answer is built in memory.
 	maxListedEntries = 100_000
-	// Each level holds a descriptor.
+	// Each level uses a descriptor.
 	maxListedDepth = 256
 )
 
-// listing is one answer in the making.
+// listing is an answer while it is built.
 type listing struct {
 	ctx     context.Context
 	who     caller
 	names   account.Names
 	lent    bool
 	entries []*Entry
-	// withheld: a directory below could not be read with these rights.
+	// withheld means that a directory below could not be read with these rights.
 	withheld bool
 }
 
@@ -50,7 +50,7 @@ func (s *Service) listDir(ctx context.Context, request *listRequest) (*listRespo
 		}
 		answer = &listResponse{listed.entries}
 		if listed.withheld && !p.lent {
-			return unix.EACCES // envd may see more
+			return unix.EACCES // envd may be able to see more
 		}
 		return nil
 	})
@@ -92,7 +92,7 @@ func (l *listing) add(dir *os.File, shown string, depth, level int) error {
 		}
 		info, err := child.Info()
 		if err != nil {
-			continue // gone since
+			continue // removed meanwhile
 		}
 		at := place{path: filepath.Join(dir.Name(), child.Name()), shown: filepath.Join(shown, child.Name()), lent: l.lent}
 		l.entries = append(l.entries, l.who.describeInfo(at, info, l.names))
@@ -109,14 +109,14 @@ func (l *listing) add(dir *os.File, shown string, depth, level int) error {
 		switch {
 		case os.IsPermission(err):
 			l.withheld = true
-		case err != nil && !os.IsNotExist(err) && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR): // another since
+		case err != nil && !os.IsNotExist(err) && !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR): // replaced meanwhile
 			return err
 		}
 	}
 	return nil
 }
 
-// openDirectory names the file by its descriptor: what is below is then reached through no link.
+// openDirectory names the file by its descriptor, so that entries below it are reached through no link.
 func openDirectory(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|openFlags|flags, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package files looks at, changes, moves and watches a sandbox's files with the rights of the user who asks.
+// Package files inspects, changes, moves and watches a sandbox's files with the rights of the requesting user.
 package files
 
 import (
@@ -37,7 +37,7 @@ func (n wireInt64) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, strconv.FormatInt(int64(n), 10)), nil
 }
 
-// wireTime has nine digits: clients accept three to nine, Go's own format may give one.
+// wireTime has nine digits: clients accept three to nine, while Go's own format may print one.
 type wireTime time.Time
 
 func (t wireTime) MarshalJSON() ([]byte, error) {
@@ -82,7 +82,7 @@ type event struct {
 	Entry *Entry `json:"entry,omitempty"`
 }
 
-// watchRequest also takes the snake_case names that proto3 JSON allows.
+// watchRequest also accepts the snake_case names that proto3 JSON allows.
 type watchRequest struct {
 	Path                   string `json:"path,omitempty"`
 	Recursive              bool   `json:"recursive,omitempty"`

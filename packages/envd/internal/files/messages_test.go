@@ -1,6 +1,6 @@
 package files
 
-// The Go messages against filesystem.proto.
+// Checks the Go messages against filesystem.proto.
 
 import (
 	"testing"

@@ -1,6 +1,6 @@
 package files
 
-// A file's metadata: strings that a client gave with an upload, kept in extended attributes of the file itself.
+// A file's metadata: strings that a client sent with an upload, stored in extended attributes of the file itself.
 
 import (
 	"net/http"
@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// The field's own, so that programs inside which read and write it meet what its clients sent.
+	// The prefix that E2B uses, so that programs in the sandbox see the clients' metadata, and clients theirs.
 	attributePrefix = "user.e2b."
-	// Of files that an earlier envd wrote: read, and replaced with the next upload.
+	// The prefix of earlier versions of envd, which is still read, and replaced at the next upload.
 	formerPrefix = "user.svc."
 	headerPrefix = "X-Metadata-"
 
@@ -23,7 +23,7 @@ const (
 	maxNamesBytes    = 64 << 10
 )
 
-// metadataOf reads X-Metadata-<key> headers; keys are lower case, as header names have no case.
+// metadataOf reads X-Metadata-<key> headers; keys are lower case, since header names are case-insensitive.
 func metadataOf(header http.Header) (map[string]string, error) {
 	metadata, size := map[string]string{}, 0
 	for name, values := range header {
@@ -50,7 +50,7 @@ func printable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
 }
 
-// replaceMetadata makes the file carry exactly this metadata.
+// replaceMetadata gives the file exactly this metadata.
 func replaceMetadata(fd int, metadata map[string]string) error {
 	for _, name := range attributeNames(func(into []byte) (int, error) { return unix.Flistxattr(fd, into) }) {
 		if _, kept := metadata[keyOf(name)]; !kept || strings.HasPrefix(name, formerPrefix) {
@@ -67,7 +67,7 @@ func replaceMetadata(fd int, metadata map[string]string) error {
 	return nil
 }
 
-// readMetadata is silent about what cannot be read: a listing must not fail for it.
+// readMetadata ignores unreadable attributes, since a listing must not fail because of them.
 func readMetadata(path string) map[string]string {
 	names := attributeNames(func(into []byte) (int, error) { return unix.Listxattr(path, into) })
 	if len(names) == 0 {

@@ -1,6 +1,6 @@
 package files
 
-// Opening a file for a client: the kernel judges the open, the descriptor keeps the rights.
+// Opens a file for a client: the kernel checks the open, and the descriptor keeps the rights.
 
 import (
 	"os"
@@ -10,11 +10,11 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// O_NONBLOCK: opening a FIFO nobody writes to must not hang.
+// O_NONBLOCK is set because opening a FIFO without a writer must not hang.
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 
-// openFile opens with more flags set and refuses all but regular files. One opened with O_CREAT is the user's afterwards,
-// also where it was there before and the user's rights did not suffice to write it.
+// openFile opens with additional flags and refuses everything but regular files. A file opened with O_CREAT belongs to the user afterwards, even if it existed
+// before and the user's rights did not suffice to write it.
 func openFile(who caller, path string, flags int) (*os.File, error) { // I17
 	var file *os.File
 	how := followLast
@@ -30,8 +30,8 @@ func openFile(who caller, path string, flags int) (*os.File, error) { // I17
 			return err
 		}
 		if err = regular(fd, path); err == nil && flags&unix.O_CREAT != 0 {
-			// Watchers see a new file as CREATE, CHMOD, WRITE, as elsewhere.
-			// Refused where the user may write what is another's, and by the kernel's own files: those stay as they are.
+			// Watchers see a new file as CREATE, CHMOD, WRITE, as with E2B's envd.
+			// EPERM means that the user may write another user's file, or that it is a file of the kernel: its owner stays.
 			if err = unix.Fchown(fd, who.UID, who.GID); err == unix.EPERM {
 				err = nil
 			}

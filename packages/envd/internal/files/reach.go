@@ -1,14 +1,14 @@
 package files
 
-// With whose rights a call reaches a path: the user's own, and where those do not suffice, envd's.
+// Decides with which rights a call reaches a path: the user's own, and if those do not suffice, envd's.
 //
 //	path ── the user's rights ──▶ done, or failed for another reason
 //	             │ permission denied, and the sandbox is not strict
 //	             ▼
-//	        envd's rights, part by part and by descriptor: a link is followed only when it is root's,
-//	        so that no program of a user leads a call to where its link points
+//	        envd's rights, component by component and by descriptor: only root's links are followed,
+//	        so that a user's program cannot redirect a call by a link
 //
-// What is made with envd's rights is given to the user. The clients of the field expect both.
+// Files that are created with envd's rights are given to the user. E2B's clients expect both.
 
 import (
 	"context"
@@ -25,26 +25,26 @@ import (
 )
 
 const (
-	followLast  = 1 << iota // where the path ends in a link, act on what it leads to
-	makeParents             // make the directories above that are missing
+	followLast  = 1 << iota // if the path ends in a link, act on its target
+	makeParents             // create missing parent directories
 )
 
 const (
-	maxFollowedLinks = 40 // as the kernel
+	maxFollowedLinks = 40 // as in the kernel
 	newDirectoryMode = 0o755
 )
 
-// caller is whom a request acts for.
+// caller is the user that a request acts for.
 type caller struct {
 	account.Account
 	strict bool // envd does not lend its rights
 }
 
-// place is where to act, with the rights that the calling thread has at that moment.
+// place is the path to act on, with the rights that the calling thread has at that moment.
 type place struct {
 	path  string // for system calls
 	shown string // as the client knows it
-	lent  bool   // with envd's rights: path ends in no link that may be followed
+	lent  bool   // envd's rights are used, so a link at the end of path must not be followed
 }
 
 func (s *Service) caller(ctx context.Context) (caller, error) {
@@ -52,7 +52,7 @@ func (s *Service) caller(ctx context.Context) (caller, error) {
 	return caller{user, s.strict()}, err
 }
 
-// callerAt finds the user and makes the path absolute.
+// callerAt looks up the user and makes the path absolute.
 func (s *Service) callerAt(ctx context.Context, path string) (caller, string, error) {
 	who, err := s.caller(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Service) callerAt(ctx context.Context, path string) (caller, string, er
 	return who, path, err
 }
 
-// at runs act on the path, once more with envd's rights when the user's were refused.
+// at runs act on the path, and again with envd's rights if the user's were refused.
 func (c caller) at(path string, how int, act func(place) error) error {
 	err := c.Do(func() error {
 		if how&makeParents != 0 {
@@ -85,7 +85,7 @@ func (c caller) at(path string, how int, act func(place) error) error {
 	})
 }
 
-// borrows says whether a refusal of the kernel is one that envd's rights may lift.
+// borrows reports whether the kernel's refusal is one that envd's rights may override.
 func (c caller) borrows(err error) bool {
 	return err != nil && !c.strict && c.UID != 0 && os.Geteuid() == 0 && failure.Of(err).Code == failure.PermissionDenied
 }
@@ -94,7 +94,7 @@ func below(dir int, name, shown string) place {
 	return place{path: fmt.Sprintf("/proc/self/fd/%d/%s", dir, name), shown: shown, lent: true}
 }
 
-// flags are what an open of this place must add.
+// flags returns the flags that an open of this place must add.
 func (p place) flags() int {
 	if p.lent {
 		return unix.O_NOFOLLOW
@@ -109,7 +109,7 @@ func (p place) stat() (os.FileInfo, error) {
 	return os.Stat(p.path)
 }
 
-// makeDirs makes what is missing of a directory's path; call it with the user's rights.
+// makeDirs creates the missing directories of a path; call it with the user's rights.
 func (c caller) makeDirs(path string) error {
 	switch info, err := os.Stat(path); {
 	case err == nil && info.IsDir():
@@ -129,18 +129,18 @@ func notDirectory(path string) error {
 	return failure.New(failure.InvalidArgument, "a part of the path '%s' is not a directory", path)
 }
 
-// makeDirAt gives the directory to the user also where it is the user's already: watchers see the same events as elsewhere.
+// makeDirAt sets the owner even if it is already the user, so that watchers see the same events as with E2B's envd.
 func (c caller) makeDirAt(dir int, name string) error {
 	if err := unix.Mkdirat(dir, name, newDirectoryMode); err != nil {
 		if err == unix.EEXIST {
-			return nil // made by somebody else meanwhile
+			return nil // another process created it meanwhile
 		}
 		return err
 	}
 	return unix.Fchownat(dir, name, c.UID, c.GID, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// walk opens the directory that holds the path's last part; call it with envd's rights. The caller closes it.
+// walk opens the directory that contains the path's last part; call it with envd's rights. The caller closes it.
 func (c caller) walk(path string, how int) (dir int, name string, err error) {
 	if dir, err = openPath(unix.AT_FDCWD, "/"); err != nil {
 		return -1, "", err
@@ -207,7 +207,7 @@ func (c caller) walk(path string, how int) (dir int, name string, err error) {
 	return dir, ".", nil
 }
 
-// linkTarget is empty for what is not a link. @fails for a link that may not be followed with envd's rights.
+// linkTarget returns "" if it is not a link. It fails for a link that may not be followed with envd's rights.
 func (c caller) linkTarget(fd int, path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -220,7 +220,7 @@ func (c caller) linkTarget(fd int, path string) (string, error) {
 		return "", failure.New(failure.PermissionDenied,
 			"'%s' leads over a link that is not root's: such a link is followed with the rights of user '%s' only, which do not suffice", path, c.Name)
 	}
-	// By the descriptor, not by the name: that may be another link by now.
+	// The link is read by descriptor, since its name may refer to another link by now.
 	target := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", target)
 	if err == nil && n == 0 {

@@ -1,6 +1,6 @@
 package files
 
-// The file system service: its routes, and the call that looks at one path.
+// The file system service: its routes, and the call that describes one path.
 
 import (
 	"context"
@@ -18,12 +18,12 @@ type Service struct {
 	strict   func() bool
 }
 
-// NewService: strict says at each call whether files are reached with the user's rights alone.
+// NewService takes a function that reports, at each call, whether files are reached with the user's rights only.
 func NewService(strict func() bool) *Service {
 	return &Service{watchers: newWatchers(), strict: strict}
 }
 
-// Routes puts every call on the mux.
+// Routes registers every call.
 func (s *Service) Routes(mux *http.ServeMux) {
 	for name, handler := range map[string]http.Handler{
 		"Stat":             connect.Unary(s.stat),
@@ -63,7 +63,7 @@ func entryAt(who caller, path string) (*entryResponse, error) {
 	return &entryResponse{entry}, missing(err, path, who)
 }
 
-// missing words the errors that every call shares.
+// missing translates the errors that every call shares.
 func missing(err error, path string, who caller) error {
 	if failed := failure.About(err, "path '%s' as user '%s'", path, who.Name); failed != nil {
 		f := failure.Of(failed)

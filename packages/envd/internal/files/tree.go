@@ -1,10 +1,10 @@
 package files
 
-// A watched directory, with those below it when recursive: inotify watches in, named events out.
+// A watched directory, with those below it when recursive: reads inotify events and emits named events.
 //
-// Ours rather than a library's, for two reasons. Each watch is put on a directory that was opened with the user's
-// rights, through its descriptor, so no symlink race watches what the user may not read; and directories that
-// appear in a recursive watch are joined together with what was created in them before the watch was in place.
+// It is our own instead of a library's for two reasons. Each watch is put on a directory that was opened with the user's rights, through its descriptor, so
+// that no symlink race can watch what the user may not read; and a directory that appears in a recursive watch is watched together with everything that was
+// created in it before.
 
 import (
 	"errors"
@@ -31,11 +31,11 @@ type tree struct {
 	entries   bool
 
 	names map[int32]string // watch → directory relative to root, "" the root itself
-	// seen holds what a scan of a new directory already reported, until the kernel's queue has run empty.
+	// seen contains what a scan of a new directory has already reported, until the kernel's queue is empty.
 	seen map[string]bool
-	// moving is a directory whose new name, if it stays in the tree, is the next event.
+	// moving is a directory that was moved away; if it stays in the tree, the next event has its new name.
 	moving *move
-	emit   func(event) bool // false: nobody wants more
+	emit   func(event) bool // returns false if no further events are wanted
 }
 
 type move struct {
@@ -115,11 +115,11 @@ func (t *tree) watch(dir *os.File, name string) error {
 	return nil
 }
 
-// join watches every directory below name; what it finds is told as created when the directory itself is new.
+// join watches every directory below name; entries that it finds are reported as created if the directory itself is new.
 func (t *tree) join(dir *os.File, name string, isNew bool) error {
 	children, err := dir.ReadDir(-1)
 	if err != nil {
-		return nil // gone: nothing to watch there
+		return nil // it no longer exists, so there is nothing to watch
 	}
 	for _, child := range children {
 		below := filepath.Join(name, child.Name())
@@ -141,7 +141,7 @@ func (t *tree) join(dir *os.File, name string, isNew bool) error {
 func (t *tree) enter(name string, isNew bool) error {
 	dir, err := t.open(name)
 	if err != nil {
-		return nil // gone, or not for these rights to read
+		return nil // it no longer exists, or these rights cannot read it
 	}
 	defer dir.Close()
 	if err := t.watch(dir, name); err != nil {
@@ -150,7 +150,7 @@ func (t *tree) enter(name string, isNew bool) error {
 	return t.join(dir, name, isNew)
 }
 
-// forget drops the watches of a directory that moved away, with all below it.
+// forget drops the watches of a directory that moved away, and of everything below it.
 func (t *tree) forget(name string) {
 	for wd, other := range t.names {
 		if other == name || strings.HasPrefix(other, name+"/") {
@@ -173,7 +173,7 @@ func (t *tree) tell(name, kind string) bool {
 	return t.emit(told)
 }
 
-// control keeps the descriptor open meanwhile: a number closed under us may already be another watcher's.
+// control keeps the descriptor open during the call, since a closed number may already belong to another watcher.
 func (t *tree) control(act func(fd int) error) error {
 	raw, err := t.inotify.SyscallConn()
 	if err != nil {
@@ -186,7 +186,7 @@ func (t *tree) control(act func(fd int) error) error {
 
 func (t *tree) close() { _ = t.inotify.Close() }
 
-// 9p is missing on purpose: it is what some sandboxes' own root file system calls itself.
+// 9p is not in this list on purpose: the root file system of some sandboxes reports itself as 9p.
 func onNetwork(fd int) bool {
 	const cifs, smb2 = 0xFF534D42, 0xFE534D42
 	var stat unix.Statfs_t

@@ -1,6 +1,6 @@
 package files
 
-// POST /files: one body or several parts, written straight to their files.
+// POST /files: one body or several parts, written directly to their files.
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// What one transfer holds in memory, whatever its size.
+	// The memory of one transfer, whatever its size.
 	copyBytes = 256 << 10
 	maxParts  = 10_000
 )
@@ -62,7 +62,7 @@ func (s *Service) store(r *http.Request) ([]uploaded, error) {
 	kind, parameters, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case kind == "multipart/form-data" && parameters["boundary"] != "":
-		// The parser reads in 4 KiB steps; the larger buffer saves the system calls.
+		// The parser reads in steps of 4 KiB; the larger buffer saves system calls.
 		parts := multipart.NewReader(bufio.NewReaderSize(body, copyBytes), parameters["boundary"])
 		return storeParts(who, parts, path, metadata)
 	case kind == "application/octet-stream":
@@ -155,7 +155,7 @@ func storeOne(who caller, path string, body io.Reader, metadata map[string]strin
 	return uploaded{Path: path, Name: filepath.Base(path), Type: "file", Metadata: metadata}, nil
 }
 
-// pour copies in steps of one buffer and tells a broken body from a full disk.
+// pour copies with one buffer and distinguishes a broken body from a full disk.
 func pour(file io.Writer, body io.Reader) error {
 	buffer := copyBuffers.Get().(*bufio.Writer)
 	defer func() { buffer.Reset(nil); copyBuffers.Put(buffer) }()

@@ -1,6 +1,6 @@
 package files
 
-// The two faces of a watch: a stream, and a queue that the client polls.
+// The two forms of a watch: a stream, and a queue that the client polls.
 
 import (
 	"context"
@@ -16,12 +16,12 @@ const (
 	maxWatchers      = 100 // the kernel gives a user 128 inotify queues by default
 	streamedEvents   = 256 // between the kernel's queue and a stream
 	polledEvents     = 8192
-	forgottenWatcher = time.Hour // a polling watcher nobody asked for so long makes room when the last is taken
+	forgottenWatcher = time.Hour // a watcher that was not polled for this long is dropped when the limit is reached
 )
 
 var watchKeepalive = connect.NewFrame(watchEvent{Keepalive: &empty{}})
 
-// watchers counts all trees and holds the polled ones.
+// watchers counts all trees and stores the polled ones.
 type watchers struct {
 	mu    sync.Mutex
 	open  int
@@ -173,7 +173,7 @@ func (s *Service) find(request *watcherRequest, remove bool) (*polled, error) {
 	return p, nil
 }
 
-// getWatcherEvents hands over what waits; a loss is told once, before the events that came after it.
+// getWatcherEvents returns the queued events; a loss is reported once, before the events that came after it.
 func (s *Service) getWatcherEvents(_ context.Context, request *watcherRequest) (*watcherEvents, error) {
 	p, err := s.find(request, false)
 	if err != nil {

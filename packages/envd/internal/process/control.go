@@ -1,6 +1,6 @@
 package process
 
-// Calls on a process that runs: list, feed, resize, signal.
+// Calls on a running process: list, input, resize, signal.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const killSettles = 10 * time.Second
 func (s *Service) list(context.Context, *listRequest) (*listResponse, error) {
 	response := &listResponse{}
 	for _, p := range s.table.list() {
-		if p.child.Ended() { // only its last output is still under way
+		if p.child.Ended() { // only its last output is still being sent
 			continue
 		}
 		response.Processes = append(response.Processes, processInfo{Config: p.config, PID: uint32(p.pid()), Tag: p.tag})
@@ -86,12 +86,12 @@ func (s *Service) sendSignal(ctx context.Context, request *sendSignalRequest) (*
 		return nil, failure.New(failure.NotFound, "process with pid %d not found", p.pid())
 	}
 	if err == nil && sig == unix.SIGKILL {
-		// Who kills and then looks must not find it.
+		// A client that kills a process and then lists must not find it.
 		bound := time.NewTimer(killSettles)
 		defer bound.Stop()
 		select {
 		case <-p.child.reaped:
-		case <-bound.C: // stuck in the kernel
+		case <-bound.C: // it is blocked in the kernel
 		case <-ctx.Done():
 		}
 	}

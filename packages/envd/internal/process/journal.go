@@ -1,7 +1,7 @@
 package process
 
-// What was started and how it ended, the newest of it: read by the node when somebody asks for the sandbox's log.
-// It lives in memory alone, so it goes through pause and fork with the processes it tells of, and fills no disk.
+// The newest starts and ends of processes, which the node reads when a client requests the sandbox's log. The journal is in memory only, so it is part of
+// pauses and forks together with its processes, and fills no disk.
 
 import (
 	"crypto/rand"
@@ -24,7 +24,7 @@ const (
 	maxCommandBytes = 512
 )
 
-// journalEntry is a start, or with Ended set the end of what was started. No variables: they hold secrets.
+// journalEntry is a start or, with Ended set, the end of a process. It has no variables, since they contain secrets.
 type journalEntry struct {
 	Seq      uint64 `json:"seq"`
 	At       int64  `json:"at"` // unix milliseconds
@@ -32,18 +32,18 @@ type journalEntry struct {
 	PID      int    `json:"pid"`
 	User     string `json:"user"`
 	Command  string `json:"command"`
-	Cut      bool   `json:"cut,omitempty"` // Command is its beginning only
+	Cut      bool   `json:"cut,omitempty"` // Command is truncated
 	ExitCode int32  `json:"exitCode,omitempty"`
 	Status   string `json:"status,omitempty"`
-	Millis   int64  `json:"millis,omitempty"` // it ran for
+	Millis   int64  `json:"millis,omitempty"` // how long it ran
 }
 
 type journal struct {
-	// run differs after a start of envd, when seq begins anew.
+	// run differs after a restart of envd, where seq starts at 1 again.
 	run string
 
 	mu   sync.Mutex
-	next uint64 // of the first entry: 1
+	next uint64 // the first entry has 1
 	ring []journalEntry
 }
 
@@ -66,7 +66,7 @@ func (j *journal) add(entry journalEntry) {
 	j.next++
 }
 
-// after gives the entries behind seq, oldest first.
+// after returns the entries after seq, oldest first.
 func (j *journal) after(seq uint64) []journalEntry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -81,7 +81,7 @@ func (j *journal) after(seq uint64) []journalEntry {
 	return entries
 }
 
-// note tells of one process: its start, and later, from another goroutine, its end.
+// note records one process: its start, and later, from another goroutine, its end.
 type note struct {
 	journal *journal
 	entry   journalEntry
@@ -125,7 +125,7 @@ func (j *journal) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// commandLine is what a shell would take, up to maxCommandBytes.
+// commandLine returns the command as it would be typed in a shell, up to maxCommandBytes.
 func commandLine(c *config) (line string, cut bool) {
 	var text strings.Builder
 	for i, word := range append([]string{c.Cmd}, c.Args...) {
@@ -135,7 +135,7 @@ func commandLine(c *config) (line string, cut bool) {
 		if text.Len() > maxCommandBytes {
 			break
 		}
-		// A word may be megabytes long.
+		// An argument may be megabytes long.
 		if len(word) > maxCommandBytes {
 			word = word[:maxCommandBytes+1]
 		}
@@ -149,7 +149,7 @@ func commandLine(c *config) (line string, cut bool) {
 	if len(line) <= maxCommandBytes {
 		return line, false
 	}
-	// A character cut in half is left out.
+	// A character that was cut is removed.
 	return strings.ToValidUTF8(line[:maxCommandBytes], ""), true
 }
 

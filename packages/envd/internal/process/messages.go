@@ -1,4 +1,4 @@
-// Package process starts programs for users and carries their input, output and end.
+// Package process starts programs for users and transports their input, output and end.
 package process
 
 import (
@@ -16,7 +16,7 @@ type config struct {
 	bytes int
 }
 
-// UnmarshalJSON takes bytes in every string: the kernel does as well.
+// UnmarshalJSON accepts bytes in every string, as the kernel does.
 func (c *config) UnmarshalJSON(text []byte) error {
 	type plain config
 	restore, count, err := connect.UnmarshalBytes(text, (*plain)(c))
@@ -64,7 +64,7 @@ type startRequest struct {
 	Stdin   *bool     `json:"stdin,omitempty"`
 }
 
-// CarriedBytes: of the whole message, only the process takes them.
+// CarriedBytes counts those of the process, the only part of the message that accepts bytes.
 func (r *startRequest) CarriedBytes() int {
 	if r.Process == nil {
 		return 0
@@ -108,7 +108,7 @@ type updateRequest struct {
 	PTY     *terminal `json:"pty,omitempty"`
 }
 
-// signalNumber takes SIGNAL_SIGTERM as well as 15.
+// signalNumber accepts SIGNAL_SIGTERM as well as 15.
 type signalNumber int32
 
 var signalNames = map[string]int32{"SIGNAL_UNSPECIFIED": 0, "SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15}
@@ -153,7 +153,7 @@ type eventResponse struct {
 
 var keepaliveFrame = connect.NewFrame(eventResponse{processEvent{Keepalive: &empty{}}})
 
-// dataFrame writes the hottest message by hand: {"event":{"data":{"stdout":"…"}}}.
+// dataFrame encodes the most frequent message by hand: {"event":{"data":{"stdout":"…"}}}.
 func dataFrame(channel string, chunk []byte) connect.Frame {
 	body := make([]byte, 0, 32+len(channel)+base64.StdEncoding.EncodedLen(len(chunk)))
 	body = append(body, `{"event":{"data":{"`...)

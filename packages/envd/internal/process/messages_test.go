@@ -1,6 +1,6 @@
 package process
 
-// The Go messages against process.proto.
+// Checks the Go messages against process.proto.
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestTheStructsHaveEveryFieldOfTheDescription(t *testing.T) {
 		"ListResponse": listResponse{}, "SendInputRequest": sendInputRequest{}, "StreamInputRequest": streamInputRequest{},
 		"UpdateRequest": updateRequest{}, "SendSignalRequest": sendSignalRequest{}, "CloseStdinRequest": closeStdinRequest{},
 	}
-	// Written by hand or anonymous: dataFrame and streamInputRequest.
+	// These messages are written by hand or anonymous: dataFrame and streamInputRequest.
 	elsewhere := map[string]bool{"ProcessEvent": true, "ProcessEvent.DataEvent": true, "StreamInputRequest.StartEvent": true, "StreamInputRequest.DataEvent": true}
 	for name, fields := range messages {
 		if len(fields) == 0 || elsewhere[name] {

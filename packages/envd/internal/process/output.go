@@ -1,12 +1,12 @@
 package process
 
-// Fan-out of a process's output to its listeners.
+// Sends a process's output to its listeners.
 //
 //	pipe ──read──▶ publish ──▶ queue of listener 1 (bounded) ──▶ its stream
 //	                      └──▶ queue of listener 2
 //
-// Nobody listens: the chunk is dropped. A listener that is slow holds the process back, as a full pipe would;
-// one that takes nothing for stallLimit is cut off, so that a dead client cannot hold it for good.
+// Without listeners the chunk is dropped. A slow listener blocks the process, as a full pipe would; one that reads nothing for stallLimit is disconnected, so
+// that a dead client cannot block the process forever.
 
 import (
 	"sync"
@@ -24,8 +24,8 @@ const (
 
 type listener struct {
 	frames chan connect.Frame
-	left   chan struct{} // closed by the listener when it goes
-	cut    chan struct{} // closed by the output when it was too slow
+	left   chan struct{} // closed by the listener when it leaves
+	cut    chan struct{} // closed by the output if the listener was too slow
 }
 
 type output struct {
@@ -37,7 +37,7 @@ type output struct {
 
 func newOutput() *output { return &output{listeners: map[*listener]struct{}{}} }
 
-// listen joins from here on; after the end it gets a closed queue.
+// listen subscribes from this point on; after the end it returns a closed queue.
 func (o *output) listen() (*listener, error) {
 	l := &listener{frames: make(chan connect.Frame, queuedChunks), left: make(chan struct{}), cut: make(chan struct{})}
 	o.mu.Lock()
@@ -106,9 +106,9 @@ func (l *listener) offer(frame connect.Frame) bool {
 	}
 }
 
-// close ends every stream after the chunks already published.
+// close ends every stream after the chunks that were already published.
 func (o *output) close(end *endEvent) {
-	o.busy.Lock() // no publish is under way any more
+	o.busy.Lock() // no publish is in progress any more
 	defer o.busy.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,8 +2,8 @@ package process
 
 // The one place that waits for children: our own, and as PID 1 every orphan of the sandbox.
 //
-// wait4(-1) takes whatever ended, so nobody else in envd may wait. Starting and signalling hold the lock for
-// reading, reaping holds it for writing: a pid is never signalled after it was reaped, when it may be another's.
+// wait4(-1) returns any child that ended, so no other code in envd may wait. Starting and signalling hold the lock for reading, reaping holds it for writing: a
+// pid is never signalled after it was reaped, when it may already be reused.
 
 import (
 	"os"
@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is one process that envd started; pids come back, a Child does not.
+// Child is one process that envd started; unlike a pid, a Child is never reused.
 type Child struct {
 	PID    int
 	exited func(unix.WaitStatus)
-	reaped chan struct{} // closed when it has ended and was waited for
+	reaped chan struct{} // closed when it has ended and was reaped
 }
 
-// Ended is true from the moment the process no longer exists.
+// Ended reports whether the process no longer exists.
 func (c *Child) Ended() bool {
 	select {
 	case <-c.reaped:
@@ -31,7 +31,7 @@ func (c *Child) Ended() bool {
 	}
 }
 
-// Reaper collects ended children and tells whoever started them.
+// Reaper collects ended children and notifies the code that started them.
 type Reaper struct {
 	reaping  sync.RWMutex
 	mu       sync.Mutex
@@ -50,7 +50,7 @@ func NewReaper() *Reaper {
 	return r
 }
 
-// Spawn runs start and notes the child before anyone can reap it; exited must not block.
+// Spawn runs start and registers the child before it can be reaped; exited must not block.
 func (r *Reaper) Spawn(start func() (int, error), exited func(unix.WaitStatus)) (*Child, error) {
 	r.reaping.RLock()
 	defer r.reaping.RUnlock()
@@ -65,7 +65,7 @@ func (r *Reaper) Spawn(start func() (int, error), exited func(unix.WaitStatus)) 
 	return child, nil
 }
 
-// Signal reaches the child's whole process group; false when the child has ended.
+// Signal signals the child's whole process group; it returns false if the child has ended.
 func (r *Reaper) Signal(child *Child, sig unix.Signal) (bool, error) {
 	r.reaping.RLock()
 	defer r.reaping.RUnlock()
@@ -98,7 +98,7 @@ func (r *Reaper) collect() {
 	}
 }
 
-// Stop ends every child: SIGTERM, then SIGKILL after the bound. As PID 1 that is everything in the sandbox.
+// Stop ends every child: SIGTERM, then SIGKILL after the bound. For PID 1 that is every process of the sandbox.
 func (r *Reaper) Stop(bound time.Duration) {
 	r.signalAll(unix.SIGTERM)
 	deadline := time.Now().Add(bound)
@@ -129,7 +129,7 @@ func (r *Reaper) signalAll(sig unix.Signal) {
 
 func (r *Reaper) childless() bool {
 	if os.Getpid() == 1 {
-		// A look that reaps nothing: an end collected here would be told to nobody.
+		// This check must not reap, since an end that is collected here would not be reported.
 		return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
 	}
 	r.mu.Lock()

@@ -21,14 +21,13 @@ const (
 	pipeChunkBytes = 32 << 10
 	ttyChunkBytes  = 16 << 10
 
-	// A daemon left behind by `server &` keeps the pipes open; the command is over all the same
-	// once they have been silent for this long after its exit.
+	// A daemon left behind by `server &` keeps the pipes open; the command counts as ended if they have been silent for this long after its exit.
 	silenceAfterExit = 2 * time.Second
 )
 
 type running struct {
 	child   *Child
-	limit   *time.Timer // ends it when Connect-Timeout-Ms is over; nil without
+	limit   *time.Timer // kills it when Connect-Timeout-Ms is over; nil without
 	tag     *string
 	config  config
 	wires   *wires
@@ -37,7 +36,7 @@ type running struct {
 	writing chan struct{} // one writer to stdin or the terminal at a time
 	closed  atomic.Bool   // stdin was closed
 
-	carrying atomic.Int32 // readers that hold a chunk for a slow listener
+	carrying atomic.Int32 // readers that have a chunk for a slow listener
 	lastRead atomic.Int64
 }
 
@@ -48,8 +47,7 @@ func newRunning(c *config, tag *string, w *wires) *running {
 
 func (p *running) pid() int { return p.child.PID }
 
-// carry reads until the process and its output are over. It calls over just before the end event is out,
-// and drained when no reader is left at all.
+// carry reads until the process and its output have ended. It calls over just before the end event is sent, and drained when no reader is left.
 func (p *running) carry(over, drained func()) {
 	var readers sync.WaitGroup
 	read := func(from *os.File, channel string, size int) {
@@ -75,7 +73,7 @@ func (p *running) carry(over, drained func()) {
 	}
 	p.awaitSilence(dry)
 	if p.wires.tty != nil {
-		_ = p.wires.tty.Close() // hangs up on what still sits on the terminal
+		_ = p.wires.tty.Close() // hangs up programs that still use the terminal
 	} else {
 		p.closeStdin()
 	}
@@ -83,7 +81,7 @@ func (p *running) carry(over, drained func()) {
 	p.out.close(endOf(status))
 }
 
-// read drains a descriptor to its end, listened to or not: the program must never block on us.
+// read drains a descriptor to its end, with or without listeners, since the program must never block on envd.
 func (p *running) read(from *os.File, channel string, size int) {
 	chunk := make([]byte, size)
 	for {
@@ -95,7 +93,7 @@ func (p *running) read(from *os.File, channel string, size int) {
 			p.carrying.Add(-1)
 		}
 		if err != nil {
-			return // EOF; EIO from a terminal whose last program left
+			return // EOF, or EIO from a terminal whose last program has exited
 		}
 	}
 }
@@ -141,7 +139,7 @@ func endOf(status unix.WaitStatus) *endEvent {
 	return &endEvent{ExitCode: -1, Status: text, Error: text}
 }
 
-// write feeds stdin or the terminal; it blocks while the program does not read, as long as the client waits.
+// write writes to stdin or the terminal; it blocks while the program does not read, as long as the client waits.
 func (p *running) write(ctx context.Context, in *input) error {
 	to, data := p.wires.stdin, []byte(nil)
 	switch {
@@ -171,7 +169,7 @@ func (p *running) write(ctx context.Context, in *input) error {
 	})
 	_, err := to.Write(data)
 	if !unblock() {
-		<-cut // or it would be set after it is taken back
+		<-cut // otherwise the deadline could be set after it is cleared below
 		_ = to.SetWriteDeadline(time.Time{})
 	}
 	switch {

@@ -1,6 +1,6 @@
 package process
 
-// A program that envd runs for itself, as root: to its end, within a bound of time, what it said kept to its last words.
+// Runs a program for envd itself, as root: to its end, within a time limit, keeping the end of its output.
 
 import (
 	"fmt"
@@ -13,12 +13,12 @@ import (
 
 const (
 	keptWords = 2 << 10
-	// A program that it left in the background may hold its output for longer.
+	// A program that it left in the background may keep its output open for longer.
 	silenceAfterScript = 200 * time.Millisecond
 	killBound          = 2 * time.Second
 )
 
-// Script runs path without arguments. The error says how it ended, unless that was with 0, and what it said.
+// Script runs path without arguments. The error contains the output and, unless it was 0, the exit status.
 func (r *Reaper) Script(path string, env []string, bound time.Duration) error {
 	in, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

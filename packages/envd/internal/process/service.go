@@ -1,6 +1,6 @@
 package process
 
-// The process service: its routes, and what each call does.
+// The process service: its routes, and the implementation of each call.
 
 import (
 	"context"
@@ -24,20 +24,20 @@ type Service struct {
 	defaults func() Defaults
 }
 
-// Defaults are what a process of the sandbox starts with unless its request says otherwise.
+// Defaults are used for a process of the sandbox unless its request says otherwise.
 type Defaults struct {
 	Envs map[string]string
 	User string
-	// Workdir is the template's, for which a template without one has its user's home.
+	// Workdir is the template's; a template without one has its user's home here.
 	Workdir string
 }
 
-// NewService makes the service; defaults gives what holds at the moment.
+// NewService creates the service; defaults returns the current values.
 func NewService(reaper *Reaper, defaults func() Defaults) *Service {
 	return &Service{reaper: reaper, table: newTable(), journal: newJournal(), defaults: defaults}
 }
 
-// Routes puts every call on the mux.
+// Routes registers every call.
 func (s *Service) Routes(mux *http.ServeMux) {
 	for name, handler := range map[string]http.Handler{
 		"Start":       connect.ServerStream(s.start),
@@ -63,7 +63,7 @@ func (s *Service) start(ctx context.Context, request *startRequest, stream *conn
 	if err != nil {
 		return err
 	}
-	// The limit binds the process, not the stream: it holds when the client has long gone.
+	// The limit applies to the process, not to the stream: it remains in effect after the client has left.
 	if timeout, _ := connect.Timeout(stream.Request); timeout > 0 {
 		p.limit = time.AfterFunc(timeout, func() { _, _ = s.reaper.Signal(p.child, unix.SIGKILL) })
 	}
@@ -99,7 +99,7 @@ func (s *Service) spawn(who account.Account, request *startRequest) (*running, e
 	p.child, err = s.reaper.Spawn(func() (int, error) {
 		pid, err := syscall.ForkExec(l.path, l.argv, &l.attr)
 		if err == nil {
-			note.started(pid) // here, since its end may be noted at once
+			note.started(pid) // recorded here, since its end may be recorded at once
 		}
 		return pid, err
 	}, func(status unix.WaitStatus) {
@@ -135,7 +135,7 @@ func (s *Service) connect(ctx context.Context, request *connectRequest, stream *
 	return follow(ctx, stream, p, listening)
 }
 
-// follow streams a process's life to one client, from here to its end or the client's.
+// follow streams a process's events to one client, from now until the process ends or the client leaves.
 func follow(ctx context.Context, stream *connect.Stream, p *running, listening *listener) error {
 	defer p.out.leave(listening)
 	started := eventResponse{processEvent{Start: &startEvent{uint32(p.pid())}}}
@@ -168,7 +168,7 @@ func follow(ctx context.Context, stream *connect.Stream, p *running, listening *
 }
 
 func finish(ctx context.Context, stream *connect.Stream, p *running) error {
-	// The time limit's own kill must read as a time-out, whichever of the two comes first.
+	// A kill by the time limit must be reported as a time-out, even if the end event comes first.
 	if deadline, limited := ctx.Deadline(); limited && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}

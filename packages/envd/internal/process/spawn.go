@@ -1,6 +1,6 @@
 package process
 
-// Starting a program: its user, working directory, environment, and the descriptors between it and envd.
+// Starts a program: its user, working directory, environment, and the descriptors between it and envd.
 
 import (
 	"os"
@@ -18,7 +18,7 @@ import (
 
 const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// launch is a program ready to run.
+// launch is a program that is ready to run.
 type launch struct {
 	path string
 	argv []string
@@ -56,7 +56,7 @@ func prepare(who account.Account, c *config, sandboxEnvs map[string]string, work
 // maxWordBytes is the kernel's MAX_ARG_STRLEN without the final NUL.
 const maxWordBytes = 128<<10 - 1
 
-// fits names the word that no kernel takes; gVisor's own answer would speak of a file's name.
+// fits reports an argument that is too long for any kernel; gVisor's own error would complain about a file name.
 func fits(c *config, envs map[string]string) error {
 	const hint = "send it on stdin, or write it to a file first"
 	for i, word := range append([]string{c.Cmd}, c.Args...) {
@@ -74,7 +74,7 @@ func fits(c *config, envs map[string]string) error {
 	return nil
 }
 
-// environment: the later wins, and nothing else is inherited from envd.
+// environment merges the variables, where later ones win; nothing else is inherited from envd.
 func environment(who account.Account, sandbox, request map[string]string) map[string]string {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -89,8 +89,7 @@ func environment(who account.Account, sandbox, request map[string]string) map[st
 	return envs
 }
 
-// workdirOf leaves out the default user's home for other users: a command of root begins in /root, where relative paths of
-// root's files begin, too.
+// workdirOf ignores the default user's home for other users: a command of root starts in /root, to which root's relative file paths also refer.
 func (d Defaults) workdirOf(who account.Account) string {
 	if d.Workdir == "" || d.User == "" || who.Name == d.User {
 		return d.Workdir
@@ -123,7 +122,7 @@ func directory(who account.Account, asked *string, workdir string) (string, erro
 }
 
 func enterable(path string) error {
-	// O_PATH asks for no right on the directory itself; "/." needs the right to enter it.
+	// O_PATH needs no right on the directory itself; "/." needs the right to enter it.
 	fd, err := unix.Open(path+"/.", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		_ = unix.Close(fd)
@@ -131,7 +130,7 @@ func enterable(path string) error {
 	return err
 }
 
-// find looks in the PATH the program itself will have.
+// find searches the PATH that the program itself will have.
 func find(cmd, dir, path string) (string, error) {
 	candidates := []string{cmd}
 	if !strings.Contains(cmd, "/") {
@@ -205,14 +204,14 @@ func (l *launch) wirePipes(who account.Account, withStdin bool) (*wires, error) 
 		w.theirs = append(w.theirs, theirs)
 	}
 	for _, theirs := range w.theirs[1:] {
-		// Programs that open /dev/stdout or /dev/stderr by name need to own it.
+		// Programs that open /dev/stdout or /dev/stderr by name must own it.
 		_ = unix.Fchown(theirs, who.UID, who.GID)
 	}
 	l.attr.Files = []uintptr{uintptr(w.theirs[0]), uintptr(w.theirs[1]), uintptr(w.theirs[2])}
 	return w, nil
 }
 
-// pipe gives our end to the runtime's poller and leaves the child's end blocking, as programs expect.
+// pipe registers our end with the runtime's poller and leaves the child's end blocking, as programs expect.
 func pipe(weWrite bool) (*os.File, int, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -236,7 +235,7 @@ func (l *launch) wireTerminal(who account.Account, size *terminalSize) (*wires, 
 		size = &terminalSize{Cols: 80, Rows: 24}
 	}
 	_ = resize(master, size)
-	// Programs that open their terminal by name (tmux, gpg) need to own it.
+	// Programs that open their terminal by name (tmux, gpg) must own it.
 	_ = slave.Chown(who.UID, -1)
 	fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {

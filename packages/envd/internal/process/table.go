@@ -1,6 +1,6 @@
 package process
 
-// Which processes there are: the running ones, and for half a minute those that just ended.
+// The processes: the running ones, and for half a minute those that have just ended.
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ const (
 
 type table struct {
 	mu      sync.Mutex
-	slots   int // processes with a descriptor still open, listed or not
+	slots   int // processes with an open descriptor, listed or not
 	running map[int]*running
 	ended   []*running // oldest first
 }
@@ -84,7 +84,7 @@ func (s *selector) matches(p *running) bool {
 	return p.tag != nil && *p.tag == *s.Tag
 }
 
-// find picks a running process, or with alsoEnded the newest that matches.
+// find returns a running process, or with alsoEnded the newest that matches.
 func (t *table) find(s *selector, alsoEnded bool) (*running, error) {
 	if s == nil || (s.PID == nil && s.Tag == nil) {
 		return nil, failure.New(failure.InvalidArgument, "the selector names neither a pid nor a tag")

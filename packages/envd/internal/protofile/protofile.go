@@ -1,4 +1,4 @@
-// Package protofile reads a .proto's messages, so that tests can hold the JSON structs against the description.
+// Package protofile reads the messages of a .proto file, so that tests can compare the JSON structs with it.
 package protofile
 
 import (
@@ -22,7 +22,7 @@ func Messages(path string) (map[string][]string, error) {
 		return nil, err
 	}
 	found := map[string][]string{}
-	var open []string // names of the blocks we are in; a oneof has none of its own
+	var open []string // names of the enclosing blocks; a oneof has none
 	for line := range strings.Lines(string(text)) {
 		name := strings.Join(open, ".")
 		switch {
@@ -46,7 +46,7 @@ func Messages(path string) (map[string][]string, error) {
 	return found, nil
 }
 
-// Tags are the JSON names of a struct's fields.
+// Tags returns the JSON names of a struct's fields.
 func Tags(value any) map[string]bool {
 	tags := map[string]bool{}
 	for f := range reflect.TypeOf(value).Fields() {

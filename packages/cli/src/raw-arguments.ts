@@ -1,17 +1,17 @@
-// The command line and the variables as the kernel has them: Node puts U+FFFD where bytes are not UTF-8.
+// Reads the command line and the variables from the kernel, since Node replaces bytes that are not UTF-8 with U+FFFD.
 import { readFileSync } from "node:fs";
 import { textOfBytes } from "@svc/contract/byte-text.ts";
 
 const REPLACED = "\uFFFD";
 
-/** The words of `argv`, each with its bytes kept; what the kernel does not show stays as Node gave it. */
-export function exactWords(argv: readonly string[]): string[] {
+/** Returns the arguments with all their bytes; if the kernel does not show them, as Node gave them. */
+export function exactArguments(argv: readonly string[]): string[] {
   if (!argv.some((word) => word.includes(REPLACED))) return [...argv];
   const exact = list("/proc/self/cmdline").slice(-argv.length);
   return exact.length === argv.length ? exact : [...argv];
 }
 
-/** A variable of this process with its bytes kept. */
+/** Returns a variable of this process with all its bytes. */
 export function exactVariable(name: string): string | undefined {
   const value = process.env[name];
   if (value?.includes(REPLACED) !== true) return value;
