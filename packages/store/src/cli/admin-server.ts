@@ -15,7 +15,7 @@ const refusals: Readonly<Record<number, FailureName>> = {
   429: "TOO_MANY_REQUESTS",
 };
 
-/** @throws INVALID_REQUEST where another store is named: this machine's admin server is not that one's. */
+/** @throws INVALID_REQUEST where another store is named: this machine's admin server does not serve that store. */
 function adminUrl(words: Words): string {
   const given = words.text("admin") ?? (process.env["SVC_STORE_ADMIN_URL"] || undefined);
   if (given === undefined && !words.isOwn)
@@ -26,7 +26,7 @@ function adminUrl(words: Words): string {
   return (given ?? ownAdmin(homeDirectory())?.url ?? DEFAULT_URL).replace(/\/+$/, "");
 }
 
-/** The answer's JSON. @throws SERVER_UNREACHABLE, and what the server says in an answer that is no success. */
+/** Returns the answer's JSON. @throws SERVER_UNREACHABLE, and a failure with the server's message for any answer that is not a success. */
 export async function askAdmin<T>(words: Words, method: "GET" | "POST", path: string, body?: object): Promise<T> {
   const url = adminUrl(words);
   const file = words.text("admin-token-file") ?? "";

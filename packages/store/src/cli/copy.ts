@@ -7,7 +7,7 @@ import { codes } from "../rpc/codes.ts";
 import { openClient, operands, progress, type Words } from "./words.ts";
 
 const POLL_MS = 100;
-/** Above the master's own limits for a task that waits and one that runs. */
+/** Exceeds the master's own limits for a pending task and a running one together. */
 const MAX_WAIT_MS = 660_000;
 
 export async function copyKey(words: Words): Promise<number> {
@@ -42,7 +42,7 @@ async function watch(words: Words, client: StoreClient, key: string, id: string)
   return 0;
 }
 
-/** The master says only that an argument is wrong. */
+/** Names the segments in the error, since the master reports only that some argument is invalid. */
 const unknownSegment = (names: readonly string[]) => (error: unknown) => {
   if (error instanceof Failure && error.details["storeCode"] === codes.INVALID_PARAMS)
     fail("STORE_KEY_NOT_FOUND", `expected names of mounted segments, got "${names.join('", "')}"; svc store segments lists them`, { cause: error });

@@ -1,4 +1,4 @@
-// `svc store drain` and `undrain`: a job of the master that moves all objects off segments, watched to its end; and the way back.
+// `svc store drain` and `undrain`: a master job that moves all objects off segments, watched to its end; and its reversal.
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { byteSize, printJSON } from "@svc/contract/table.ts";
@@ -20,7 +20,7 @@ type Job = {
   message: string;
 };
 
-/** Ctrl-C leaves the job running; --cancel ends one. */
+/** Interrupting the command leaves the job running; --cancel ends one. */
 export async function drain(words: Words): Promise<number> {
   const { positionals: segments } = words;
   const cancelled = words.text("cancel");
@@ -30,7 +30,7 @@ export async function drain(words: Words): Promise<number> {
   const targets = (words.text("to") ?? "").split(",").filter((name) => name !== "");
   const body = { segments, target_segments: targets, max_concurrency: wholeNumber(words, "concurrency", 4, MAX_CONCURRENCY) };
   let job = await jobAt(words, `segments "${[...segments, ...targets].join('", "')}"`, "/api/v1/drain_jobs", { method: "POST", body: JSON.stringify(body) });
-  // Before anything can go wrong: with the id the job can be looked at and canceled, whatever becomes of this command.
+  // The id is printed before anything can fail, so that the job can be inspected and canceled even if this command dies.
   if (!words.has("detach")) process.stderr.write(`job ${job.job_id}: draining ${segments.join(", ")}; svc store drain --cancel ${job.job_id} ends it\n`);
   while (!ENDED.includes(job.status_name) && !words.has("detach")) {
     progress(
@@ -44,7 +44,7 @@ export async function drain(words: Words): Promise<number> {
   return shown(words, job);
 }
 
-/** Drained segments, or those of a drain that failed, take objects again. */
+/** Lets segments that are drained, or whose drain failed, accept objects again. */
 export async function undrain(words: Words): Promise<number> {
   const { positionals: segments } = words;
   if (segments.length === 0 || segments.includes("")) fail("INVALID_REQUEST", "expected SEGMENT...; svc store segments lists them");

@@ -1,4 +1,4 @@
-// What `svc store --help` and `svc store VERB --help` print: each verb's forms, flags and an example.
+// The texts that `svc store --help` and `svc store VERB --help` print: each verb's forms, flags and an example.
 import { type HelpEntry, type HelpPage, renderHelp } from "@svc/contract/help.ts";
 
 type Entry = HelpEntry;
@@ -135,7 +135,7 @@ const ofAdmin: readonly Entry[] = [
   ["--admin-token-file FILE", "its token (default $SVC_STORE_ADMIN_TOKEN)"],
 ];
 
-/** The page of one verb, else that of all. */
+/** Returns the help page of one verb, or the general page for an unknown one. */
 export function pageOf(verb: string | undefined): HelpPage {
   const page = verb !== undefined && Object.hasOwn(pages, verb) ? pages[verb] : undefined;
   if (page === undefined) return wholePage;
@@ -152,7 +152,7 @@ export function pageOf(verb: string | undefined): HelpPage {
 
 export const helpOf = (verb: string | undefined): string => renderHelp(pageOf(verb));
 
-/** A verb takes its options before its words and behind them. */
+/** Options are accepted before and after a verb's operands. */
 const withOptions = (form: string): string => form.replace(/^(\S+)/, "$1 [options]");
 
 const wholePage: HelpPage = {

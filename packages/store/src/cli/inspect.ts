@@ -1,4 +1,4 @@
-// `svc store stat`, `replicas`, `segments`, `clients`, `summary`: what the master knows, without changing it.
+// `svc store stat`, `replicas`, `segments`, `clients`, `summary`: read-only views of the master's state.
 import { fail } from "@svc/contract/failures.ts";
 import { byteSize, printJSON } from "@svc/contract/table.ts";
 import { entriesOf, type KeyEntry } from "./key-entries.ts";
@@ -67,7 +67,7 @@ export async function clients(words: Words): Promise<number> {
   operands(words);
   const { clients: known } = (await (await ask(words, "/api/v1/clients")).json()) as { clients: ClientDetail[] };
   const names = new Map(known.map((row) => [row.client_id, row]));
-  // Those without memory are shown where they have a name: a migration may be theirs to run.
+  // Clients without memory are listed too if they have a stable id, since they may execute migrations.
   const byID = new Map<string, SegmentDetail[]>(known.flatMap((row) => (row.epoch > 0 ? [[row.client_id, []]] : [])));
   for (const row of await segmentDetails(words)) byID.set(row.client_id, [...(byID.get(row.client_id) ?? []), row]);
   const rows = [...byID].map(([clientID, held]) => ({

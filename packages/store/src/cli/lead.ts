@@ -1,10 +1,10 @@
-// `svc store leader`, `standbys` and `lead`: which of several masters leads, who would take over, and handing the lead over.
+// `svc store leader`, `standbys` and `lead`: which of several masters leads, which would take over, and handing over leadership.
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { printJSON } from "@svc/contract/table.ts";
 import { ask, operands, print, type Words } from "./words.ts";
 
-/** The old leader is a standby again, or at least the new one leads, within this. */
+/** The bound within which the new leader serves; by then the old one is usually a standby again. */
 const LEADS_MS = 10_000;
 const POLL_MS = 20;
 
@@ -23,7 +23,7 @@ async function viewAt(words: Words): Promise<View> {
   return (await (await ask(words, "/api/v1/ha")).json()) as View;
 }
 
-/** Whichever master is asked, its leader answers. */
+/** Follows the given master's pointer to its leader, so that any master of the cluster may be named. */
 async function leaderOf(words: Words): Promise<{ words: Words; view: View }> {
   const view = await viewAt(words);
   if (view.role === "leader") return { words, view };

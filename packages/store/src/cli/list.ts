@@ -1,4 +1,4 @@
-// `svc store ls`: keys, a page at a time, with their size and holders.
+// `svc store ls`: lists keys page by page, with their size and holders.
 import { fail } from "@svc/contract/failures.ts";
 import { byteSize } from "@svc/contract/table.ts";
 import { entriesOf } from "./key-entries.ts";
@@ -23,7 +23,7 @@ export async function list(words: Words): Promise<number> {
   return 0;
 }
 
-/** As JSON, since a key of another client's may have line breaks. The cursor is the master's: from there on it goes on, whatever was put or removed since. */
+/** Lists as JSON, since another client's key may contain line breaks. The master's cursor stays valid whatever is put or removed in between. */
 async function keysFrom(words: Words, prefix: string, limit: number): Promise<{ keys: string[]; after: string | undefined }> {
   const keys: string[] = [];
   let after: string | undefined = words.text("after") ?? "0";

@@ -1,4 +1,4 @@
-// `svc store VERB`: the cache store from a terminal; its servers are programs of their own.
+// `svc store VERB`: the cache store from a terminal; its servers are separate programs.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { usageOfPage } from "@svc/contract/help.ts";
 import { copyKey, moveKey } from "./copy.ts";
@@ -18,7 +18,7 @@ type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
 
 const text = { type: "string" } as const;
 const yes = { type: "boolean" } as const;
-/** Also for the completion of a shell. */
+/** The shell completion reads this table as well. */
 export const verbs: Readonly<Record<string, Verb>> = {
   put: { flags: { tenant: text, upsert: yes, replicas: text, "nof-replicas": text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
   get: { flags: { tenant: text, force: yes }, run: get },
@@ -76,7 +76,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   top: { flags: { interval: text }, run: top },
 };
 
-/** The exit code: 0 done, 1 failed, 2 not understood. */
+/** Returns the exit code: 0 done, 1 failed, 2 usage error. */
 export async function main(argv: readonly string[]): Promise<number> {
   const [name = "--help", ...rest] = argv;
   if (name === "help" || name === "--help" || name === "-h" || rest.includes("--help") || rest.includes("-h")) {

@@ -1,4 +1,4 @@
-// `svc store migrations`: route migrations of the admin server, listed, shown, begun and watched to their end.
+// `svc store migrations`: the admin server's route migrations, listed, shown, started and watched to their end.
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { printJSON } from "@svc/contract/table.ts";
@@ -68,7 +68,7 @@ async function begin(words: Words, mode: "copy" | "move", key: string): Promise<
     progress(
       `${mode} ${key}: ${task.state}, attempt ${Math.max(1, task.attempts)} of ${task.max_retries + 1}${task.last_error === "" ? "" : `: ${task.last_error}`}`,
     );
-    // Once each where no terminal shows the line above.
+    // Without a terminal the progress line is not shown, so each new error is printed once.
     if (!process.stderr.isTTY && task.last_error !== "" && task.last_error !== said)
       process.stderr.write(`svc: ${mode} ${key}: ${task.last_error}; it is tried again\n`);
     said = task.last_error;

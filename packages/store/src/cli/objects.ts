@@ -7,9 +7,9 @@ import { segmentDetails } from "./segments.ts";
 import { openClient, operands, type Words, wholeNumber } from "./words.ts";
 
 const MAX_REPLICAS = 64;
-/** Names of segments in an error. */
+/** The maximum number of segment names in an error message. */
 const SHOWN_NAMES = 10;
-/** A value is read whole before it is stored. */
+/** Bounds the memory for a value, which is read whole before it is stored. */
 const MAX_VALUE_BYTES = 2 ** 31;
 
 export async function put(words: Words): Promise<number> {
@@ -42,14 +42,14 @@ export async function put(words: Words): Promise<number> {
   return 0;
 }
 
-/** The value is stored all the same, so this is no failure. */
+/** Only warns, since the value is stored all the same. */
 function warn(segments: readonly string[], replicas: number, segment: string | undefined): void {
   const say = (what: string) => process.stderr.write(`svc store put: ${what}; svc store segments shows how full they are\n`);
   if (segments.length < replicas) say(`expected ${replicas} replicas, placed ${segments.length}: no other segment has room for one`);
   if (segment !== undefined && !segments.includes(segment)) say(`segment ${segment} had no room`);
 }
 
-/** A preference that nobody can follow is a mistake. What a tenant's key may not look at is not checked. */
+/** A preferred segment that does not exist is a mistake. Without permission to list the segments the check is skipped. */
 async function checkSegment(words: Words, name: string): Promise<void> {
   const rows = await segmentDetails(words).catch((error: unknown) => {
     if (asFailure(error).name === "ACCESS_DENIED") return undefined;
@@ -61,7 +61,7 @@ async function checkSegment(words: Words, name: string): Promise<void> {
   fail("STORE_KEY_NOT_FOUND", `--segment: expected the name of a segment, got ${JSON.stringify(name)}: ${there}; svc store segments lists them`);
 }
 
-/** The value is stored, whether or not the master says where: another maker's has no word for it. */
+/** Returns undefined if the master does not report holders (another implementation may not): the value is stored in any case. */
 const holdersOf = (client: StoreClient, key: string): Promise<readonly string[] | undefined> => client.holders(key).catch(() => undefined);
 
 export async function get(words: Words): Promise<number> {
@@ -79,7 +79,7 @@ export async function get(words: Words): Promise<number> {
   return 0;
 }
 
-/** A sentence, with the reason where the master remembers it. */
+/** Returns a sentence for the user, with the reason if the master remembers it. */
 export async function whyMissing(words: Words, client: StoreClient, key: string): Promise<string> {
   const { reason, at } = await client.whyMissing(key);
   if (reason === "holder_away") {
@@ -89,7 +89,7 @@ export async function whyMissing(words: Words, client: StoreClient, key: string)
   return `key ${key} is not there: ${reason.replaceAll("_", " ")}${at === undefined ? "" : ` at ${at.toISOString()}`}`;
 }
 
-/** Whether a holder of it may still come back. No matter where the master does not say. */
+/** Reports whether a holder of the key may still come back; false where the master does not say. */
 async function isAwaited(words: Words, client: StoreClient, key: string): Promise<boolean> {
   const [holders = [], rows = []] = await Promise.all([holdersOf(client, key), segmentDetails(words).catch(() => [])]);
   return rows.some((row) => row.awaited === true && holders.includes(row.segment_name));
@@ -105,7 +105,7 @@ function readWhole(file: string): Buffer {
 
 function writeWhole(file: string, value: Buffer, replaces: boolean): void {
   try {
-    // What is no regular file is written to as it is; a file that appeared meanwhile stays.
+    // A special file (a pipe, a device) is written as it is; a regular file that appeared meanwhile is kept.
     const isSpecial = statSync(file, { throwIfNoEntry: false })?.isFile() === false;
     writeFileSync(file, value, { flag: replaces || isSpecial ? "w" : "wx" });
   } catch (error) {

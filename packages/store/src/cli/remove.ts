@@ -1,4 +1,4 @@
-// `svc store rm`: keys by name, by pattern, or all of them.
+// `svc store rm`: removes keys by name, by pattern, or all of them.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { printJSON } from "@svc/contract/table.ts";
 import type { StoreClient } from "../client/store-client.ts";
@@ -45,7 +45,7 @@ export async function remove(words: Words): Promise<number> {
 
 function removeMatching(client: StoreClient, pattern: string, isForced: boolean): Promise<number> {
   return client.removeMatching(pattern, isForced).catch((error: unknown) => {
-    // The master says only that an argument is wrong, and there is one.
+    // The master reports only that an argument is invalid, and the pattern is the only one.
     if (error instanceof Failure && error.details["storeCode"] === codes.INVALID_PARAMS)
       fail("INVALID_REQUEST", `--match: expected a regular expression without lookaround or back references, got ${JSON.stringify(pattern)}; quote it`);
     throw error;

@@ -1,4 +1,4 @@
-// What the master's HTTP says about segments: their names, sizes and state.
+// Reads the segments from the master's HTTP: their names, sizes and state.
 import { ask, type Words } from "./words.ts";
 
 export type SegmentDetail = {

@@ -1,4 +1,4 @@
-// `svc store top`: what the master does, again and again in place on a terminal, once in a pipe; a line for each look as JSON.
+// `svc store top`: the master's activity, redrawn in place on a terminal, printed once in a pipe; with JSON one line per sample.
 import { setTimeout as sleep } from "node:timers/promises";
 import { styleText } from "node:util";
 import { asFailure } from "@svc/contract/failures.ts";
@@ -53,7 +53,7 @@ export async function top(words: Words): Promise<number> {
       before = look.figures;
       lines = linesOf(words.url, look);
     } catch (error) {
-      // A master that is away is what one watches for.
+      // An unreachable master is shown rather than ending the command, since people watch for exactly that.
       lines = [styleText("red", asFailure(error).message, { stream: process.stdout }), "", ...lines.filter((line) => !/answers|answered/.test(line))];
     }
     screen.draw(lines);

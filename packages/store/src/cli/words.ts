@@ -1,4 +1,4 @@
-// The words of a command line of `svc store`, and the master that they are meant for.
+// The command line of `svc store`, and the master that it addresses.
 import { parseArgs } from "node:util";
 import { type FailureName, fail } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
@@ -21,22 +21,22 @@ export type VerbFlags = Readonly<Record<string, { readonly type: "string" | "boo
 export type Words = {
   readonly verb: string;
   readonly positionals: readonly string[];
-  /** The text of a flag. */
+  /** Returns the value of a flag. */
   text(name: string): string | undefined;
   has(name: string): boolean;
   readonly isJSON: boolean;
-  /** Of its RPC; "" where only its HTTP is named, and nothing says which RPC belongs to it. */
+  /** The address of the master's RPC; "" where only its HTTP is named and the RPC cannot be derived. */
   readonly master: string;
-  /** Of its HTTP; "" for that of whoever leads, or where nothing says which HTTP belongs to the RPC that is named. */
+  /** The address of the master's HTTP; "" for the HTTP of the current leader, or where it cannot be derived from the RPC that is named. */
   readonly url: string;
-  /** Whether it is the store of this machine, whose other servers are known, too. */
+  /** True for this machine's own store, whose other servers are known as well. */
   readonly isOwn: boolean;
   readonly cluster: string;
-  /** Of the keys; "" for verbs that have none. */
+  /** The tenant of the keys; "" for verbs that have none. */
   readonly tenant: string;
   readonly brand: string;
   readonly metadata: string;
-  /** A key of the master's, where it asks for one. */
+  /** The access key for a master that requires one. */
   readonly token: string | undefined;
 };
 
@@ -75,7 +75,7 @@ export function readWords(verb: string, argv: readonly string[], own: VerbFlags)
   };
 }
 
-/** As parseArgs reads them; what is wrong with a flag is said in our own words. */
+/** Parses like parseArgs, but reports invalid flags in our own wording. */
 function parsedWords(verb: string, argv: readonly string[], options: VerbFlags): { values: Record<string, unknown>; positionals: string[] } {
   const { tokens, positionals } = parseArgs({ args: [...argv], options, allowPositionals: true, strict: false, tokens: true });
   const values: Record<string, unknown> = {};
@@ -84,7 +84,7 @@ function parsedWords(verb: string, argv: readonly string[], options: VerbFlags):
     const { name, rawName, value, inlineValue } = token;
     const refuse = (what: string): never => fail("INVALID_REQUEST", `${rawName}: ${what}; svc store ${verb} --help lists its flags`);
     const { type } = Object.hasOwn(options, name) ? (options[name] as VerbFlags[string]) : refuse(`svc store ${verb} has no such flag`);
-    // A number below zero is a value, which the flag's own check refuses.
+    // A negative number is a value, which the flag's own check refuses.
     const isFlag = inlineValue === false && /^-[^\d]/.test(value);
     if (type === "boolean") values[name] = value === undefined ? true : refuse(`expected no value, got ${JSON.stringify(value)}`);
     else values[name] = value === undefined || isFlag ? refuse(`expected a value, got ${value ?? "nothing"}`) : value;
@@ -93,12 +93,12 @@ function parsedWords(verb: string, argv: readonly string[], options: VerbFlags):
 }
 
 /**
- * The two addresses of one store. Where one is given, the other is known of this machine's own master, and of one with both
- * default ports; any other stays "", since a guess could be another store's.
+ * Returns the two addresses of one store. If one is given, the other is derived only for this machine's own master and for a pair of default ports;
+ * otherwise it stays "", since a guess could name another store.
  */
 function storeOf(master: string | undefined, url: string | undefined): Pick<Words, "master" | "url" | "isOwn"> {
   const found = ownMaster(homeDirectory());
-  // The master on the default ports may be another home's.
+  // Skip the default ports with another home: the master that listens there may belong to the default home.
   if (found === undefined && master === undefined && url === undefined && homeDirectory() !== homeDirectory({})) return { master: "", url: "", isOwn: true };
   const own = found ?? { rpc: DEFAULT_RPC, url: DEFAULT_URL };
   const bare = url?.replace(/\/+$/, "");
@@ -124,7 +124,7 @@ function rpcBeside(url: string): string {
   return Number(port) === DEFAULT_HTTP_PORT ? `${hostname}:${DEFAULT_RPC_PORT}` : "";
 }
 
-/** @throws INVALID_REQUEST where only the RPC of a master is named, and its HTTP could be anywhere. */
+/** @throws INVALID_REQUEST where only a master's RPC is named and its HTTP cannot be derived. */
 async function urlOf(words: Words): Promise<string> {
   if (words.url !== "") return words.url;
   if (isEtcdAddress(words.master)) return leaderUrl(words);
@@ -135,7 +135,7 @@ async function urlOf(words: Words): Promise<string> {
   );
 }
 
-/** Of a home without a master, and no address given. */
+/** Fails for a home without a master when no address is given. */
 function noMaster(): never {
   fail(
     "SERVER_UNREACHABLE",
@@ -143,7 +143,7 @@ function noMaster(): never {
   );
 }
 
-/** @throws SERVER_UNREACHABLE where nobody leads. */
+/** @throws SERVER_UNREACHABLE where no master leads. */
 async function leaderUrl({ master, brand, cluster }: Words): Promise<string> {
   const etcd = openEtcd({ endpoints: etcdMembers(master) });
   try {
@@ -165,7 +165,7 @@ function parsedUrl(url: string): URL {
   }
 }
 
-/** Exactly these, in this order. */
+/** Checks that exactly these operands are given, in this order. */
 export function operands(words: Words, ...names: readonly string[]): string[] {
   const { positionals, verb } = words;
   const required = names.filter((name) => !name.startsWith("["));
@@ -185,7 +185,7 @@ export function wholeNumber(words: Words, name: string, otherwise: number, most:
   return fail("INVALID_REQUEST", `--${name}: expected a whole number from ${least} to ${most}, got ${JSON.stringify(text)}`);
 }
 
-/** A client that offers no memory, for the time of one command. */
+/** Opens a client that offers no memory and lives for one command. */
 export async function openClient({ master, url, cluster, brand, tenant, metadata, token }: Words): Promise<StoreClient> {
   if (master === "" && url === "") noMaster();
   if (master === "")
@@ -207,7 +207,7 @@ export async function openClient({ master, url, cluster, brand, tenant, metadata
 const STANDBY = " (a standby, or a master that is starting: svc store leader shows who leads)";
 const refusals: Readonly<Record<number, FailureName>> = { 401: "UNAUTHENTICATED", 403: "ACCESS_DENIED", 503: "SERVER_UNREACHABLE" };
 
-/** @throws SERVER_UNREACHABLE, and what the master says in an answer that is no success. */
+/** @throws SERVER_UNREACHABLE, and a failure with the master's message for an answer that is not a success. */
 export async function ask(words: Words, path: string, init: RequestInit = {}): Promise<Response> {
   let answer: Response;
   const url = await urlOf(words);
@@ -226,7 +226,7 @@ export async function ask(words: Words, path: string, init: RequestInit = {}): P
   );
 }
 
-/** As a query's first members, for paths that look at keys. */
+/** Returns the tenant as the first parameter of a query, for paths that look at keys. */
 export const tenantQuery = ({ tenant }: Words): string => (tenant === "" ? "" : `tenant_id=${encodeURIComponent(tenant)}&`);
 
 const messageOf = (said: string): string => {
@@ -242,7 +242,7 @@ export function print(words: Words, value: unknown, columns: readonly string[], 
   else printTable(columns, rows);
 }
 
-/** What is under way, on one line of a terminal's stderr; nothing elsewhere. */
+/** Shows the current progress on one line of a terminal's stderr; prints nothing elsewhere. */
 export function progress(line: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r${line}\x1b[K`);
 }

@@ -1,4 +1,4 @@
-// Storing and reading: the half of the client that moves bytes, in Promise and Sync forms.
+// Storing and reading objects, with promises or synchronously: the part of the client that moves bytes.
 import { Failure } from "@svc/contract/failures.ts";
 import { asView, type Memory } from "@svc/transfer/memory.ts";
 import { scopedKey } from "../rpc/scope.ts";
@@ -11,20 +11,20 @@ import { type PutOutcome, putAll } from "./put.ts";
 import { ShortWays } from "./short-ways.ts";
 import { type PutOptions, type Wish, wishOf } from "./wishes.ts";
 
-/** One piece of memory, or several whose bytes follow one another. */
+/** One piece of memory, or several whose bytes are concatenated. */
 export type Pieces = Memory | readonly Memory[];
 export type PutEntry = { readonly key: string; readonly value: Pieces };
 export type GetEntry = { readonly key: string; readonly into: Pieces };
-/** Bytes that were read; undefined for a miss; or why it failed. */
+/** The bytes that were read; undefined for a miss; a Failure where the read failed. */
 export type GetResult = Buffer | undefined | Failure;
 
 const NONE: PutOptions = {};
 
 /**
- * Values are immutable: `put` of a key that is there changes nothing and answers false; `upsert` replaces.
- * Failures carry the store's number in `details.storeCode`: CAPACITY_EXHAUSTED (no room, or a quota), STORE_CONFLICT (leased, being copied),
- * INVALID_REQUEST, SERVER_UNREACHABLE, TIMED_OUT. Batches answer one outcome for each entry and throw for none.
- * Memory that was registered is moved without a copy. Sync forms hold the thread and are the fastest, one after the other.
+ * Values are immutable: `put` of an existing key changes nothing and returns false; `upsert` replaces the value. Failures carry the store's number in
+ * `details.storeCode`: CAPACITY_EXHAUSTED (no capacity, or a quota), STORE_CONFLICT (leased, being copied), INVALID_REQUEST, SERVER_UNREACHABLE,
+ * TIMED_OUT. Batches return one outcome for each entry and never throw for an entry. Registered memory is transferred without a copy. The synchronous
+ * forms block the thread and are the fastest for sequential calls.
  */
 export class ClientBytes {
   protected readonly parts: BytesParts;
@@ -37,7 +37,7 @@ export class ClientBytes {
     this.#plain = wishOf({}, parts.hostID);
   }
 
-  /** Whether it was stored; false where the key was there already. */
+  /** Returns true if the value was stored, and false if the key existed already. */
   async put(key: string, value: Pieces, options: PutOptions = {}): Promise<boolean> {
     return first(await this.putBatch([{ key, value }], options));
   }
@@ -54,7 +54,7 @@ export class ClientBytes {
     return this.parts.runner.runSync(this.#put(entries, options, false));
   }
 
-  /** Stores the bytes whether or not the key is there. Readers that know the old place may read the old bytes until their lease ends. */
+  /** Stores the bytes whether or not the key exists. Readers that know the old location may read the old bytes until their lease ends. */
   async upsert(key: string, value: Pieces, options: PutOptions = {}): Promise<void> {
     first(await this.upsertBatch([{ key, value }], options));
   }
@@ -65,7 +65,7 @@ export class ClientBytes {
     return this.parts.runner.run(this.#put(entries, options, true));
   }
 
-  /** A copy of the bytes; undefined for a miss. */
+  /** Returns a copy of the bytes; undefined for a miss. */
   async get(key: string): Promise<Buffer | undefined> {
     return first(await this.getBatch([key]));
   }
@@ -79,7 +79,7 @@ export class ClientBytes {
     return this.parts.runner.runSync(this.#get(keys));
   }
 
-  /** Reads into memory of the caller's. How many bytes it has; undefined for a miss. @throws INVALID_REQUEST when it has no room there. */
+  /** Reads into the caller's memory. Returns the number of bytes; undefined for a miss. @throws INVALID_REQUEST when the value does not fit. */
   async getInto(key: string, into: Pieces): Promise<number | undefined> {
     return first(await this.getIntoBatch([{ key, into }]));
   }
@@ -94,7 +94,7 @@ export class ClientBytes {
     return this.parts.runner.runSync(this.#getInto(entries));
   }
 
-  /** A key with its domain and object set, as the master knows it. */
+  /** Returns the key with its domain and object set, as the master knows it. */
   protected wireKey(key: string): string {
     return scopedKey(this.parts.scope, toWire(key));
   }

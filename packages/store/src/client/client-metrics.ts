@@ -1,4 +1,4 @@
-// What the client did, as numbers for its metrics.
+// Counts the client's operations for its metrics.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { GetOutcome } from "./get.ts";
 import type { PutItem, PutOutcome } from "./put.ts";
@@ -46,13 +46,13 @@ export class ClientMetrics {
     this.values.readBytes += sizeBytes;
   }
 
-  /** One that was new. */
+  /** Counts a new object. */
   storedOne(sizeBytes: number): void {
     this.values.stored++;
     this.values.storedBytes += sizeBytes;
   }
 
-  /** The text of all metrics, these among them. */
+  /** Returns a function that renders all metrics, including these counters. */
   exposedBy(metrics: Metrics): () => Promise<string> {
     const counters = Object.entries(names).map(([name, [metric, help]]) => ({ counter: metrics.counter(metric, help), name: name as FigureName }));
     return () => {

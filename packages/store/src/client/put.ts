@@ -1,4 +1,4 @@
-// Storing objects: bytes into memory leased ahead, then one commit; what failed is done again elsewhere, within a bound.
+// Stores objects: writes the bytes to memory leased ahead, then commits them in one call; failed writes are retried elsewhere, within a bound.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { ResultOf } from "../rpc/operations.ts";
@@ -18,7 +18,7 @@ import { grouped, type Wish } from "./wishes.ts";
 //      └────────────────────────────────────────────────────────────────<┘
 
 export type PutItem = { readonly key: string; readonly parts: readonly Part[]; readonly sizeBytes: number };
-/** Whether it was stored; false where the key was there already. */
+/** True if the object was stored, false if the key existed already. */
 export type PutOutcome = boolean | Failure;
 
 export type PutParts = {
@@ -33,18 +33,18 @@ export type PutParts = {
   readonly files: FilesParts;
 };
 
-/** `isUnsure`: a commit of the same was sent before, and had no answer. */
+/** `isUnsure`: an earlier commit of the same object had no answer. */
 export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean; readonly isUnsure: boolean };
 
-/** A holder that answers at all takes the first bytes within this; one that was stopped is given up for another. */
+/** A holder that responds at all accepts the first bytes within this time; a stopped one is replaced by another. */
 const FIRST_TRY_MS = 1000;
 const LATER_TRY_MS = 4000;
-/** The least that a path is taken to move in a millisecond. */
+/** The throughput that every path is assumed to reach, in bytes per millisecond. */
 const BYTES_PER_MS = 50_000;
 const FILE_BYTES_PER_MS = 20_000;
 const AVOID_MS = 2000;
 const RETRY_MS = 20;
-/** Of a key that was there: of another fingerprint, or not whole, as nothing that a commit made is. */
+/** The key exists with another fingerprint, or its object is incomplete; neither can result from our commit. */
 const NOT_OURS: readonly unknown[] = [codes.OBJECT_NOT_FOUND, codes.REPLICA_IS_NOT_READY];
 const PASSING: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
 
@@ -53,13 +53,13 @@ type Pending = {
   readonly item: PutItem;
   readonly checksum: bigint;
   extent: LeasedExtent | undefined;
-  /** Its bytes lie in the extent. */
+  /** The object's bytes have been written to the extent. */
   isWritten: boolean;
-  /** A commit had no answer: it may be stored by us. */
+  /** An earlier commit had no answer, so this client may have stored the object already. */
   isUnsure: boolean;
 };
 
-/** Of a commit before this one it is not known whether it was obeyed; `isThere`: the key was there. */
+/** An object whose earlier commit may or may not have been executed; `isThere`: the key exists. */
 type Unsure = { readonly pending: Pending; readonly isThere: boolean };
 
 export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutWish): Flow<PutOutcome[]> {
@@ -98,7 +98,8 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
     }
     left = left.filter(({ index }) => outcomes[index] === undefined);
     if (left.length === 0) break;
-    // One round of that length: this process stood still. It has its time anew, once, to mount again and to go on.
+    // A single round took the whole time limit, so this process was suspended. It gets the full time once more, to mount its memory again and to
+    // continue.
     if (!hasStalled && performance.now() - begunMs > parts.timeoutMs) {
       hasStalled = true;
       endMs = performance.now() + parts.timeoutMs;
@@ -121,7 +122,7 @@ function refused({ key, sizeBytes }: PutItem): Failure | undefined {
   });
 }
 
-/** Those of `left` that got memory; the others come in the next round. */
+/** Returns those of `left` that got memory; the others follow in the next round. */
 function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { wish }: PutWish): Flow<Pending[]> {
   const bySize = new Map<number, Pending[]>();
   for (const pending of left) {
@@ -139,7 +140,7 @@ function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], 
   return left.filter(({ extent }) => extent !== undefined);
 }
 
-/** Those whose bytes lie with all their holders. */
+/** Returns those whose bytes have reached all their holders. */
 function* write(parts: PutParts, ready: readonly Pending[], attempt: number): Flow<Pending[]> {
   const unwritten = ready.filter(({ isWritten }) => !isWritten);
   if (unwritten.length === 0) return [...ready];
@@ -161,7 +162,7 @@ function* write(parts: PutParts, ready: readonly Pending[], attempt: number): Fl
     true,
   );
   for (const pending of lost) pending.extent = undefined;
-  // Nothing was written to these, and nothing will be.
+  // These extents were not written and will not be, so the master may reuse them at once.
   for (const endpoint of failed.keys()) yield* giveBack(parts.clientID, parts.extents.takeOf(endpoint), false);
   return ready.filter(({ extent }) => extent !== undefined);
 }
@@ -216,12 +217,15 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
     else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
-  // One lost with a former leader was not lost alone: each of the others would cost a put one more round.
+  // An extent that a former leader leased is lost, and so are all others from it; each would cost a put another round.
   if (hasLost) yield* giveBack(parts.clientID, parts.extents.takeAll(), false);
   return unsure;
 }
 
-/** Of keys whose commit had no answer: those that hold our bytes are stored, and one that was there with others is not. The rest is tried again. */
+/**
+ * Resolves commits with unknown outcome: with our checksum the object is stored; with another checksum the key existed; if it is absent, the put is
+ * retried.
+ */
 function* tellOurs(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
   if (unsure.length === 0) return;
   const keys = unsure.map(({ pending }) => pending.item.key);
@@ -234,7 +238,7 @@ function* tellOurs(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutc
   for (const key of keys) parts.places.forget(key);
 }
 
-/** What was perhaps written stays closed to others until no late byte can arrive. */
+/** Returns the extents as possibly written, so that they are not reused until no late byte can arrive. */
 function* abandon({ clientID }: PutParts, left: readonly Pending[]): Flow<void> {
   yield* giveBack(
     clientID,

@@ -1,4 +1,5 @@
-// The shortest ways of one small object, holding the thread: nothing is built that one object does not need. What is unusual goes the general way.
+// The fast path for one small object, blocking the thread: it builds nothing that one object does not need. Unusual cases fall back to the general
+// path.
 import { Failure } from "@svc/contract/failures.ts";
 import type { Memory } from "@svc/transfer/memory.ts";
 import { codes } from "../rpc/codes.ts";
@@ -8,7 +9,7 @@ import type { BytesParts } from "./parts.ts";
 import type { Place } from "./places.ts";
 import type { Wish } from "./wishes.ts";
 
-/** A holder that was reached before answers within this, or the general way looks for another. */
+/** A holder that was reached before answers within this time; otherwise the general path looks for another. */
 const MOVE_MS = 1000;
 
 export class ShortWays {
@@ -19,7 +20,7 @@ export class ShortWays {
     this.#parts = parts;
   }
 
-  /** Into one piece of registered memory, from a holder that was reached before. Undefined where that is not so, or for a miss. */
+  /** Reads into one piece of registered memory, from a holder that was reached before. Returns undefined where the general path must decide. */
   read(key: string, into: Memory): number | undefined {
     const { memory, getParts, figures } = this.#parts;
     const part = memory.partOf(into);
@@ -39,7 +40,10 @@ export class ShortWays {
     return place.sizeBytes;
   }
 
-  /** From one piece of registered memory, into memory that was leased ahead. Undefined where there is none, or it did not go through. */
+  /**
+   * Stores one piece of registered memory in memory that was leased ahead. Returns undefined where there is none or the write failed; "unsure" where
+   * the commit had no answer.
+   */
   put(key: string, value: Memory, wish: Wish): boolean | "unsure" | undefined {
     const { memory, runner, putParts, figures } = this.#parts;
     const part = memory.partOf(value);
@@ -75,14 +79,14 @@ export class ShortWays {
     }
   }
 
-  /** Asks the master; undefined but for an object with a checksum that lies with a holder that is reached. */
+  /** Asks the master; returns undefined except for an object with a checksum on a reachable holder. */
   #ask(key: string): Place | undefined {
     const { runner, getParts } = this.#parts;
     const askedMs = performance.now();
     try {
       const [answer] = runner.callSync("ReadObjects", [[key], getParts.fingerprint, getParts.tenant]);
       if (answer?.ok !== true || answer.value.checksum === undefined) return undefined;
-      // One place in memory: of several, one may be nearer.
+      // The fast path requires exactly one location in memory: of several, another one may be nearer.
       const [place, other] = answer.value.replicas.filter((replica) => replica.place.type !== "disk").map((replica) => replica.place);
       if (other !== undefined || place?.type !== "memory" || getParts.avoided.has(place.buffer.endpoint)) return undefined;
       const { endpoint, address, sizeBytes } = place.buffer;

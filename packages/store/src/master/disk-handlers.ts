@@ -1,14 +1,14 @@
-// What owners of disks call: our own, whose files are segments of the transfer engine, and those of the field.
+// The calls of disk owners: our clients, whose files are segments of the transfer engine, and Mooncake's.
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import type { Descriptor, Order } from "../rpc/shapes.ts";
 import type { NativeMaster } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
 
-/** Objects that an owner of the field gets with one heartbeat; it sends one each ten seconds. */
+/** The objects per heartbeat of a Mooncake client, which sends one every ten seconds. */
 const MAX_FIELD_ORDERS = 1000;
 
-/** On the wire a kind of replica: a file in the folder that clients share. */
+/** The wire's replica type of a file in the shared folder. */
 const DISK = 1;
 
 const items = (orders: Order[] | number) =>
@@ -68,7 +68,7 @@ type ReplicaRow = {
   status: number;
 };
 
-/** Of the core's JSON. */
+/** Parses the core's JSON. */
 export function descriptorsFrom(text: string): readonly Descriptor[] {
   return (JSON.parse(text) as ReplicaRow[]).map(({ id, nof = false, sizeBytes: size, address = "0", protocol = "", clientID, path, endpoint = "", status }) => {
     const sizeBytes = BigInt(size);

@@ -1,4 +1,4 @@
-// What the core tells: requests for the script, holders to probe, recovery, and trouble with the log.
+// Handles the core's events: requests for TypeScript, holders to probe, recovery, and trouble with the log.
 import type { Log } from "@svc/kit/log.ts";
 import type { Denials } from "../access/denials.ts";
 import type { Ha } from "../ha/ha.ts";
@@ -12,7 +12,7 @@ import type { Rpc } from "./rpc.ts";
 
 export type Recovery = { ms: number; records: number; objects: number; forgotten: number; tornBytes: number; damaged: string[] };
 
-/** The state that HTTP shows, as the core's events make it. */
+/** The state that HTTP shows, derived from the core's events. */
 export class Watch {
   #state: State = { serving: false, trouble: "", damaged: [] };
   readonly #durable: (() => void)[] = [];
@@ -66,7 +66,7 @@ export type EventParts = {
   readonly http: HttpConnections;
   readonly denials: Denials;
   readonly members: Members;
-  /** Of a master that is one of several. */
+  /** Set if this master is one of several. */
   readonly ha: Ha | undefined;
   readonly log: Log;
 };

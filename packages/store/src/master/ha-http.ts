@@ -1,4 +1,4 @@
-// What a master that is one of several says over HTTP: its part, its standbys, and handing the lead over.
+// The HTTP routes of one of several masters: its role, its standbys, and handing over leadership.
 
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Ha } from "../ha/ha.ts";
@@ -31,7 +31,7 @@ async function lead(search: string, { ha }: Parts): Promise<Answer> {
   }
 }
 
-/** On a standby as well. */
+/** These routes also answer on a standby. */
 export const haRoutes = {
   "GET /api/v1/ha": [
     "The masters of this store: which one leads, which standbys are in sync, and how far they lag",

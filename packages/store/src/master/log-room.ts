@@ -1,4 +1,4 @@
-// Says in the log when the disk of the master's log is full, what that means while it leads, and when there is room again.
+// Logs when the disk of the master's log is full, what that means for a leader, and when it has space again.
 import type { Log } from "@svc/kit/log.ts";
 import type { Ha } from "../ha/ha.ts";
 import { figuresOf, type NativeMaster } from "./native.ts";
@@ -6,7 +6,7 @@ import { figuresOf, type NativeMaster } from "./native.ts";
 export type LogRoomParts = {
   readonly native: NativeMaster;
   readonly home: string;
-  /** Of a master that is one of several. */
+  /** Returns undefined for a master that is alone. */
   readonly ha: () => Ha | undefined;
   readonly log: Log;
 };
@@ -26,7 +26,7 @@ export function watchLogRoom({ native, home, ha, log }: LogRoomParts): { close()
   return { close: () => clearInterval(timer) };
 }
 
-/** A leader does not hand over for want of room: who reads this has to make some, or to stop it. */
+/** A leader does not hand over because of a full disk: the operator has to free space, or stop it. */
 function wordsFor(ha: Ha | undefined): string {
   const full = "the disk of the log is full: changes are refused (507), reads go on";
   const figures = ha?.figures();

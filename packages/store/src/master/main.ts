@@ -1,4 +1,4 @@
-// The store's master: who holds which object, and until when.
+// The store's master: knows which client holds which object, and until when.
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
@@ -58,7 +58,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const denials = new Denials(log);
   const metrics = openMetrics();
   const watch = new Watch();
-  // The core tells of events from its first moment on; they come in a later turn of this loop, when all parts stand.
+  // The core's events arrive in later ticks of the event loop, when all parts exist.
   let onEvent: OnEvent = () => undefined;
   let several: ReturnType<typeof openHa> | undefined;
   await lockHome(loaded.home, "store master");
@@ -137,7 +137,7 @@ async function run(argv: readonly string[]): Promise<number> {
     several = openHa({ native, settings, home: loaded.home, keys, token, log, ports: { rpc: rpcPort, http: http.port, stream } });
   }
   onEvent = eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha: several?.ha, log });
-  // A standby serves once it leads, which may be never.
+  // A standby serves only once it leads, which may never happen.
   const served = watch.recovered.then((recovery) => {
     tasks.restore(native.notes(noteKinds.task).map((text) => JSON.parse(text) as Task));
     drains.restore();

@@ -1,4 +1,4 @@
-// The master's metrics: what it holds, what became of it, and requests, failures and seconds of each operation.
+// The master's metrics: its contents, events, and the requests, failures and seconds of each operation.
 import { readdirSync } from "node:fs";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Ha } from "../ha/ha.ts";
@@ -60,7 +60,7 @@ const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, 
 ];
 const label = (name: string) => name.replace(/(?<!^)([A-Z])/g, "_$1").toLowerCase();
 
-/** Text of all metrics; the core's histograms are written here, since it counts them itself. */
+/** Returns a function that renders all metrics; the core counts its histograms itself, so they are rendered here. */
 export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder: string, ha: () => Ha | undefined): () => Promise<string> {
   let figures: Figures = figuresOf(native);
   for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(figures[key]));
