@@ -24,7 +24,7 @@ const head = new RequestHead(["authorization"], MAX_HEAD_LINES);
 
 export class RequestReader {
   readonly #maxBodyBytes: number;
-  /** The setting that bounds a body. */
+  /** The setting that limits the body, for the message. */
   readonly #bodySetting: string;
   /** Called for `Expect: 100-continue` once the head is acceptable. */
   readonly #onContinue: () => void;

@@ -1,4 +1,4 @@
-// The release that people read: the tree's version, and a short hash of what this is.
+// The version for people: the tree's version, and a short hash of its contents.
 import { createHash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -9,7 +9,7 @@ const SHORT = 8;
 
 const read = (path: string): string => readFileSync(path, "utf8");
 
-/** The commit of a clone or worktree, without a process for it; undefined outside of one. */
+/** Reads the commit of a clone or worktree without starting a process; returns undefined outside of one. */
 function commitOf(root: string): string | undefined {
   try {
     const given = join(root, ".git");
@@ -44,7 +44,7 @@ function orUndefined(act: () => string): string | undefined {
   }
 }
 
-/** Such as `svc 0.1.0 (1a2b3c4d)`: the commit, or of a tree without git a hash of the versions that it is made of. */
+/** Returns for example `svc 0.1.0 (1a2b3c4d)`: the commit, or without git a hash of the versions of its dependencies. */
 export function displayVersion(root = ROOT): string {
   const text = read(join(root, "package.json"));
   const { version } = JSON.parse(text) as { version: string };

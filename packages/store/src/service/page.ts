@@ -1,4 +1,4 @@
-// What the store's REST service says of itself to a browser at its URL.
+// The REST service's home page for browsers.
 import { type ApiRow, homePage, ownLinks } from "@svc/kit/home-page.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 

@@ -23,7 +23,7 @@ type Region = { readonly memory: Bytes; parts: number };
 
 export type Mounted = {
   readonly segment: Segment;
-  /** Both undefined for a NOF segment, whose bytes lie in a file. */
+  /** Both are undefined for a NOF segment, whose bytes lie in a file. */
   readonly memory: Bytes | undefined;
   readonly region: Region | undefined;
   /** The label of a NOF segment's file in the engine. */
