@@ -1,4 +1,4 @@
-// The shared folder with the field's unmodified client, on a full disk, with writers that are killed, and with a standby that takes over.
+// The shared folder with Mooncake's unmodified client, on a full disk, with writers that are killed, and with a standby that takes over.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -15,7 +15,7 @@ import { bytesOf, makeFolder } from "./ssd.ts";
 
 const needsWheel = needs("python-clients", "python3");
 
-void test("the field's client stores files in the folder, and reads what it and what we stored there once memory has no room", needsWheel, async () => {
+void test("Mooncake's client stores files in the folder, and reads its own and our client's once memory is full", needsWheel, async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path) });
   await using holder = await startHolder({ master: master.rpcPort, segmentBytes: 16 * MIB });
@@ -45,7 +45,7 @@ void test("the field's client stores files in the folder, and reads what it and 
   await untilFiles(folder.path, 0);
 });
 
-void test("with a quota the field's client and ours keep the folder small, and every read is right or a miss", needsWheel, async () => {
+void test("with a quota Mooncake's client and ours keep the folder small, and every read is right or a miss", needsWheel, async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, `--quota_bytes=${8 * MIB}`) });
   await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 8 * MIB ? true : undefined));
@@ -68,7 +68,7 @@ void test("with a quota the field's client and ours keep the folder small, and e
   await until("the files that made room are gone", async () => (filesBelow(folder.path).length <= 8 ? true : undefined));
 });
 
-void test("on a full file system a put is good in memory and its file is given up; later ones are stored again", needsMounts, async () => {
+void test("on a full file system a put succeeds in memory without a file; later files are stored again", needsMounts, async () => {
   using disk = smallDisk(4 * MIB);
   await using master = await startMaster({ flags: folderFlags(disk.folder, "--quota_bytes=1000000000") });
   await using client = await openClient(master, { segmentBytes: 64 * MIB });
@@ -88,7 +88,7 @@ void test("on a full file system a put is good in memory and its file is given u
   });
 });
 
-void test("writers that are killed at any moment leave no object without whole bytes, and no file without an object", async () => {
+void test("writers that are killed at any moment leave no object with incomplete bytes, and no file without an object", async () => {
   await using folder = makeFolder();
   const flags = folderFlags(folder.path, "--put_start_discard_timeout_sec=1", "--client_ttl=2s", "--store.suspect_after_ms=1000");
   await using master = await startMaster({ flags });
@@ -136,7 +136,7 @@ void test("a standby knows the files of its leader, serves them once it leads, a
   await until("it is refused by the setting's name", () => /store\.root_fs_dir is \S+ here and \S+elsewhere at the standby/.test(second.log()) || undefined);
 });
 
-void test("a folder that this host has not, or may not write, costs a put nothing but its file", async () => {
+void test("with a folder that is missing or not writable on this host, a put loses only its file", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(`${folder.path}/missing`) });
   await using client = await openClient(master, { segmentBytes: 16 * MIB });

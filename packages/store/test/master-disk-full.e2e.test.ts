@@ -1,4 +1,4 @@
-// A disk that is full: changes are refused with their own code, reads go on, and room makes the master whole again.
+// A full disk: changes are refused with a code of their own, reads continue, and freed space makes the master healthy again.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { startMaster } from "./master.ts";
 
 const MIB = 1024 * 1024;
 
-void test("with a full disk puts are refused and reads go on; with room again, puts are taken and nothing was lost", needs("root", "mount"), async () => {
+void test("with a full disk puts are refused and reads continue; with space again, puts are accepted and nothing was lost", needs("root", "mount"), async () => {
   const place = makeHome();
   const home = join(place, "home");
   mkdirSync(home);
@@ -64,7 +64,7 @@ void test("with a full disk puts are refused and reads go on; with room again, p
   }
 });
 
-void test("a full disk keeps no reader out, and no holder after the master's restart", needs("root", "mount"), async () => {
+void test("a full disk locks out neither readers, nor holders after the master's restart", needs("root", "mount"), async () => {
   const place = makeHome();
   const home = join(place, "home");
   mkdirSync(home);
@@ -79,7 +79,7 @@ void test("a full disk keeps no reader out, and no holder after the master's res
     }
     execFileSync("sh", ["-c", `cat /dev/zero > ${join(home, "ballast")} 2>/dev/null || true`]);
     const rpc = await master.rpc();
-    // Until what the log has ahead of its end is used up.
+    // The log first uses up the space that it allocated in advance.
     await until(
       "changes are refused",
       async () => {
