@@ -93,10 +93,7 @@ export const notYetRewritten: readonly string[] = [
   "packages/sandbox/src/template",
   "packages/sandbox/README.md",
   "packages/sandbox/test",
-  "packages/store/README.md",
   "packages/store/native",
-  "packages/store/src",
-  "packages/store/test",
   "setup/runsc",
 ];
 

@@ -1,4 +1,4 @@
-// What answered changes survive: a killed process, and with durability disk a power failure, simulated by copying the disk under its page cache.
+// Answered changes survive a killed process, and with durability disk a power failure, simulated by copying the disk under its page cache.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";

@@ -122,7 +122,7 @@ export async function startIndexer(endpoint: string, replayEndpoint: string, qui
   };
 }
 
-/** An engine that ran the prompts of a trace, and stays. */
+/** Starts an engine that ran the prompts of a trace, and keeps running. */
 export async function startEngine(indexer: string, trace: string): Promise<AsyncDisposable> {
   const flags = [`--url=${indexer}`, `--model=${MODEL}`, "--instance=engine", `--block-size=${BLOCK}`, `--trace=${trace}`, "--stay"];
   const child = spawnNode([SIMULATOR, "simulate", ...flags]);

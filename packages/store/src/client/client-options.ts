@@ -15,7 +15,7 @@ export type ClientOptions = {
   readonly metadata?: string;
   /** The transport to peers on other hosts: tcp (the default), rdma or shm. */
   readonly protocol?: string;
-  /** Whether holders on this host are reached through shared memory. On by default. */
+  /** Lets holders on this host be reached through shared memory. On by default. */
   readonly sharesMemory?: boolean;
   /** Network devices for rdma, joined by commas. */
   readonly deviceName?: string;
@@ -38,11 +38,11 @@ export type ClientOptions = {
   readonly epoch?: number;
   /** Equal for all clients on one host. */
   readonly hostID?: string;
-  /** Whether reads verify checksums even if the master was just asked for the location; reads from cached locations always do. On by default. */
+  /** Makes reads verify checksums even if the master just returned the location; reads from cached locations always do. On by default. */
   readonly verifies?: boolean;
   /** The number of locations cached under their lease; with 0 every read asks the master. 65,536 by default. */
   readonly knownPlaces?: number;
-  /** Whether to lease memory in advance for frequent put sizes. On by default. */
+  /** Leases memory in advance for frequent put sizes. On by default. */
   readonly leasesAhead?: boolean;
   /**
    * Memory in which the client remembers the objects in its segment that have a checksum, so that a master that lost its log can restore them. 128
@@ -53,9 +53,9 @@ export type ClientOptions = {
   readonly timeoutMs?: number;
   /** The limit of waiting for a master that does not answer yet. 10 s by default. */
   readonly joinMs?: number;
-  /** Whether to execute the copies and moves that the master assigns. On by default. */
+  /** Executes the copies and moves that the master assigns. On by default. */
   readonly executesTasks?: boolean;
-  /** Whether to serve /version, /health and /metrics at `clientHttpPort`. Off by default. */
+  /** Serves /version, /health and /metrics at `clientHttpPort`. Off by default. */
   readonly enableClientHttpServer?: boolean;
   /** 9300 by default; 0 picks a free port. */
   readonly clientHttpPort?: number;
@@ -66,7 +66,7 @@ export type ClientOptions = {
   readonly ssdFolder?: string;
   /** The capacity of that folder in bytes; 0 (the default) is nine tenths of its file system. */
   readonly ssdBytes?: number;
-  /** Whether a file counts only once it is synced to the device, so that none is lost on a power failure. Off by default. */
+  /** Makes a file count only once it is synced to the device, so that none is lost on a power failure. Off by default. */
   readonly ssdSyncs?: boolean;
   /**
    * If the master names a shared folder (`root_fs_dir`) and this host has it, puts store a file there as well, and reads fall back to it for objects

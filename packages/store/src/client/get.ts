@@ -35,7 +35,7 @@ export type GetParts = {
   readonly avoided: Avoided;
   /** This client's own segments, which are read first. */
   readonly ownEndpoint: string;
-  /** Whether checksums are compared for locations that the master just returned; for cached ones they always are. */
+  /** True if checksums are compared for locations that the master just returned; for cached ones they always are. */
   readonly isVerified: boolean;
   readonly timeoutMs: number;
   /** The cluster's shared folder, if there is one and this client uses it. */

@@ -194,7 +194,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     if (graceMs > 0) await sleep(graceMs);
   }
 
-  /** Whether the master knows this client and answers. */
+  /** Returns true if the master knows this client and answers. */
   async health(): Promise<boolean> {
     if (!this.session.isJoined) return false;
     return this.session.call("ServiceReady").then(

@@ -10,9 +10,9 @@ export const standbyHello = z.object({
   clusterID: z.string().max(256),
   member,
   format: z.number().int().min(1),
-  /** Whether it keeps the records of clients' disks, which change the log's format. */
+  /** True if it keeps the records of clients' disks, which change the log's format. */
   offload: z.boolean().default(false),
-  /** Whether it keeps the records of NOF segments, which change the log's format. */
+  /** True if it keeps the records of NOF segments, which change the log's format. */
   nof: z.boolean().default(false),
   /** The shared folder; a log with one has another format. */
   folder: z.string().max(4096).default(""),

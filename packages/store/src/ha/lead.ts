@@ -203,7 +203,7 @@ export class Lead {
   #change(make: (now: Leadership) => Leadership): Promise<void> {
     this.#changes = this.#changes
       .then(() => this.#write(make))
-      // An unreadable record is no basis for leading; as a standby this master does no harm.
+      // Leading on the basis of an unreadable record would be a guess; as a standby this master does no harm.
       .catch((error) => this.#parts.restart(`the leadership record cannot be changed: ${asFailure(error).message}`));
     return this.#changes;
   }

@@ -41,17 +41,17 @@ export type HaParts = {
   readonly self: Member;
   readonly process: ProcessIdentity;
   readonly clusterID: string;
-  /** Whether the SSD tier is on: it must be on at standbys of a leader that has it. */
+  /** The SSD tier, which must be on at the standbys of a leader that has it. */
   readonly offload: boolean;
   readonly nof: boolean;
   /** The shared folder; "" for none. */
   readonly folder: string;
-  /** Whether nothing was ever logged here. */
+  /** True if there was never a log here. */
   readonly isEmpty: boolean;
   /** The token for a leader that requires one. */
   readonly token: string | undefined;
   readonly log: Log;
-  /** Whether this token allows following, which discloses the names of everything stored. */
+  /** Returns true if this token allows following, which discloses the names of everything stored. */
   mayFollow(token: string | undefined): boolean;
   restart(reason: string): never;
 };

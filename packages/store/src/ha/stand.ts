@@ -6,8 +6,8 @@ import type { Known } from "./leadership.ts";
 import { type HaParts, LEASE_MS, RETRY_MS } from "./parts.ts";
 import { hasEnded } from "./process-identity.ts";
 
-//   standby --followed--> catching_up --(in the leader's set)--> standby --stream broken or silent--> candidate --etcd--> leads
-//      ^────refused, not reached, not in the set──┘                                                       └─lost──> begins anew
+// standby --followed--> catching_up --(in the leader's set)--> standby --stream broken or silent--> candidate --etcd--> leads
+//      ^────refused, not reached, not in the set──┘                                                       └─lost──> restarts
 
 /** A kernel closes a process's sockets at most this long before the process is gone. */
 const PROOF_MS = 100;

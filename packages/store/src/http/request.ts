@@ -50,7 +50,7 @@ export class RequestReader {
     return this.#buffer.length + this.#bodyBytes;
   }
 
-  /** Whether a head has begun and is incomplete. */
+  /** True if a head has begun and is incomplete. */
   get isInHead(): boolean {
     return this.#head === undefined && this.#buffer.length > 0;
   }

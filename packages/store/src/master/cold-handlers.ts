@@ -31,7 +31,7 @@ export const coldRows = (native: NativeMaster): DiskRow[] => (JSON.parse(native.
 
 /** @param knowsTenant whether an administrator's tenant exists: with tenants off, its keys would be everyone's. */
 export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Members, knowsTenant: (name: string) => boolean): Handlers {
-  /** Whether another live client has the device, and this one is not a later start of it. */
+  /** Returns true if another live client has the device, and this one is not a later start of it. */
   function isAnothers(clientID: string, diskID: string): boolean {
     const holder = coldRows(native).find((row) => row.disk_id === diskID)?.client_id ?? clientID;
     if (holder === clientID) return false;

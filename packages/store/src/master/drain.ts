@@ -147,7 +147,7 @@ export class DrainJobs {
     }
   }
 
-  /** Whether the move of this object has ended. */
+  /** Returns true if the move of this object has ended. */
   #ended(job: Job, unit: Unit): boolean {
     const state = this.#tasks.query(unit.taskID);
     if (state?.status === taskStatus.pending || state?.status === taskStatus.processing) return false;

@@ -25,7 +25,7 @@ export type State = { readonly serving: boolean; readonly trouble: string; reado
 
 export type HttpParts = ApiParts & {
   readonly version: { readonly version: string; readonly display_version: string };
-  /** Whether KV events are on. */
+  /** True if KV events are on. */
   readonly publishes: boolean;
   serving(): boolean;
   state(): State;

@@ -45,7 +45,7 @@ export class Members {
     else this.#native.suspect(clientID);
   }
 
-  /** Whether a silent client had announced its end. With `isLost` the entry is dropped, since its number may be reused. */
+  /** Returns true if a silent client had announced its end. With `isLost` the entry is dropped, since its number may be reused. */
   hasLeft(number: number, isLost: boolean): boolean {
     return isLost ? this.#left.delete(number) : this.#left.has(number);
   }

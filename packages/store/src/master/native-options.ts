@@ -20,13 +20,13 @@ export type NativeOptions = {
   offloadForceEvict: boolean;
   offloadCapRatio: number;
   offloadQueue: number;
-  /** Whether clients may mount NOF segments, and the thresholds of their eviction. */
+  /** NOF segments, and the thresholds of their eviction. */
   nof: boolean;
   nofEvictionRatio: number;
   nofHighWatermark: number;
   /** The shared folder; "" for none. */
   folderPath: string;
-  /** Whether the oldest files there are evicted for new ones. */
+  /** True if the oldest files there are evicted for new ones. */
   folderEvicts: boolean;
   promoteOnHit: boolean;
   promoteThreshold: number;

@@ -38,10 +38,7 @@ export type OnEvent = (kind: number, id: number, seq: number, functionID: number
 
 /** Keys, names and tenants are strings of bytes, one per character; ids have the form 8-4-4-4-12. Most methods throw while the log is read. */
 export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents {
-  /**
-   * Declares an operation. The core answers the operations that it knows by name. `constant`: a body that never changes. `tenants`: a tenant's key
-   * may call it.
-   */
+  /** Declares an operation. `literal` is sent with results, `constant` is an answer that never changes; `tenants`: a tenant's key may call it. */
   declare(functionID: number, argsHash: number, resultHash: number, operation: string, literal: Buffer, constant: Buffer, tenants: boolean): void;
   /** Turns access control on, before the start: `functions` present a key, `trusted` are ADDRESS/BITS; then follow the bodies of both refusals. */
   guard(functions: readonly number[], trusted: readonly string[], noKey: Buffer, otherTenant: Buffer): void;
@@ -50,16 +47,13 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   /** Returns [rights, tenant]. */
   callerOf(connection: number): [number, string];
   listen(host: string, port: number): number;
-  /**
-   * With `fast`, the core answers GET /query_key. An "http" event hands over each connection with any other request: its descriptor, and the bytes
-   * received so far.
-   */
+  /** With `fast`, the core answers GET /query_key. An "http" event passes on each connection with another request, and its bytes so far. */
   listenHttp(host: string, port: number, fast: boolean): number;
   /** Starts to answer, and to read the log. */
   start(): void;
   /** Listens for standbys; a "peer" event has the hello of each. */
   listenPeers(host: string, port: number): number;
-  /** Whether a leader may answer now. */
+  /** Returns true if a leader may answer now. */
   leased(): boolean;
   stop(): void;
   /** Sends an answer. A refusal does not wait for earlier changes to become durable. */
@@ -107,7 +101,7 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   tenants(): string;
   figures(): number[];
   opFigures(): number[];
-  /** Whether the log can accept more changes. */
+  /** Returns true if the log can accept more changes. */
   room(): boolean;
 }
 
@@ -135,9 +129,9 @@ export type ClientRow = {
   readonly number: number;
   readonly id: string;
   readonly segments: number;
-  /** Whether it mounted or remounted something since this master's start. */
+  /** True if it mounted or remounted something since this master's start. */
   readonly known: boolean;
-  /** Whether it misses pings. */
+  /** True if it misses pings. */
   readonly silent: boolean;
 };
 

@@ -64,7 +64,7 @@ function readFrame(bytes: Buffer, at: number, marker: Buffer): { change: Change;
   return { change: { key: bytes.toString("utf8", at + HEADER_BYTES, keyEnd), value, leaseMs: lease === 0 ? undefined : lease }, bytes: end - at };
 }
 
-/** Whether the rest is only the beginning of a frame, or zeros because the file's length reached the disk before its bytes. */
+/** Returns true if the rest is only the beginning of a frame, or zeros because the file's length reached the disk before its bytes. */
 function isCutOff(rest: Buffer, marker: Buffer): boolean {
   if (rest.every((byte) => byte === 0)) return true;
   const begun = Math.min(rest.length, MARKER_BYTES);

@@ -72,12 +72,12 @@ export class Records {
     return undefined;
   }
 
-  /** Whether a change of the key is pending. */
+  /** Returns true if a change of the key is pending. */
   isUnkept(key: string): boolean {
     return this.#unkept.has(key);
   }
 
-  /** Like `get`, but waits for pending changes of the key, so that a reader that was told of a deletion never sees the key again. */
+  /** Like `get`, but waits for pending changes of the key, so that a reader that has seen a deletion never sees the key again. */
   async getKept(key: string): Promise<Buffer | undefined> {
     while (this.get(key) === undefined && this.#unkept.has(key)) await new Promise<void>((resolve) => this.#lookers.push(resolve));
     return this.get(key);
@@ -136,7 +136,7 @@ export class Records {
     }
     return gone;
   }
-  /** Whether a sweep has more to examine. */
+  /** True if a sweep has more to examine. */
   get isSweeping(): boolean {
     return this.#sweeping !== undefined;
   }

@@ -40,7 +40,7 @@ export class Unread {
     this.#lookedAt = 0;
   }
 
-  /** Whether to check an incomplete head for errors again: at its first bytes, then each time its length has doubled. */
+  /** Returns true if an incomplete head should be checked for errors again: at its first bytes, then each time its length has doubled. */
   lookAgain(): boolean {
     const length = this.to - this.from;
     if (length < 2 * this.#lookedAt) return false;

@@ -177,7 +177,7 @@ export class RpcClient {
       if (each.dueMs > now) continue;
       this.#waiting.delete(seq);
       each.reject(new Failure("TIMED_OUT", `${each.name}: no answer of the store's master within ${this.#callMs} ms`));
-      // Nothing arrived since the call was sent, so the peer is not running.
+      // The peer is not running, since it has sent no bytes since the call.
       if (this.#heardMs < each.sentMs) this.#end(unreachable(`the store's master said nothing for ${this.#callMs} ms`));
     }
   }

@@ -166,7 +166,7 @@ export class Mounts {
 
 const idsOf = (mounted: readonly Mounted[]) => mounted.map(({ segment }) => segment.id);
 
-/** Whether the pieces cover the range exactly. */
+/** Returns true if the pieces cover the range exactly. */
 function isSame(pieces: readonly Mapped[], { object, start, end }: Mapped): boolean {
   return (
     pieces.length > 0 &&

@@ -13,7 +13,7 @@ import { servicePage } from "./page.ts";
 const METRICS_TYPE = "text/plain; version=0.0.4";
 
 export type ServiceParts = {
-  /** Whether a disk is configured. */
+  /** True if a disk is configured. */
   readonly hasDisk: boolean;
   /** Returns undefined until the service has joined its master. */
   readonly mounts: () => Mounts | undefined;

@@ -36,7 +36,7 @@ export type DiskParts = {
 export type ColdParts = {
   /** Quarantines a file that no object refers to, or whose bytes are damaged. */
   quarantine(file: number): Promise<void>;
-  /** Whether files that exist already are announced to the master. */
+  /** True if files that exist already are announced to the master. */
   readonly announces: boolean;
   isSchedulable: boolean;
   /** The objects that are written there without a command, and their tenant ("" for all). */

@@ -25,7 +25,7 @@ const TOLD_AT_ONCE = 16;
 const BATCH = 256;
 const READ_AT_ONCE = 16;
 const MAX_EVICTED = 64;
-/** Nothing is stored for this long after a failed write; each further failure doubles it. */
+/** The pause after a failed write; each further failure doubles it. */
 const FIRST_PAUSE_MS = 1000;
 const MAX_PAUSE_MS = 30_000;
 /** The interval between two attempts to announce every file. */

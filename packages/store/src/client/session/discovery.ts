@@ -15,7 +15,7 @@ export interface Discovery {
   candidates(): readonly MasterAddress[];
   /** @throws SERVER_UNREACHABLE where no master leads, or etcd does not answer. */
   find(): Promise<MasterAddress>;
-  /** Whether another master may lead later. */
+  /** True if another master may lead later. */
   readonly isMoving: boolean;
   onMove(listener: () => void): void;
   close(): Promise<void>;

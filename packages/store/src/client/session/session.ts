@@ -78,7 +78,7 @@ export class Session {
     return session;
   }
 
-  /** Whether the master knows this client now. */
+  /** True while the master knows this client. */
   get isJoined(): boolean {
     return this.#state === "joined";
   }
@@ -221,10 +221,7 @@ export class Session {
     }
   }
 
-  /**
-   * Mounts all segments again under their former ids, bases and sizes. Returns false if the master's full disk refuses the stable id of a client
-   * without memory, which can read nevertheless.
-   */
+  /** Mounts all segments again under their former ids, bases and sizes. Returns false if the master's full disk refuses a stable id without memory. */
   async #remount(rpc: RpcClient): Promise<boolean> {
     // If this fails half-way, the next ping continues.
     this.#mustRemount = true;
