@@ -114,36 +114,32 @@ void test("incomplete files, and those that the master never accepted, are quara
   await two.files.close();
 });
 
-void test(
-  "files with changed bytes or a missing part count as damaged, and are quarantined under their own names",
-  needs("object-server"),
-  async () => {
-    await using bucket = await openBucket();
-    const { files } = await bucket.serve(5);
-    const [flipped, torn, sound] = [
-      await bucket.write(files, Buffer.from("some value")),
-      await bucket.write(files, large()),
-      await bucket.write(files, Buffer.from("sound")),
-    ];
-    const objects = await bucket.connect();
-    const key = `${names.objects}${fileName(flipped.file, 5)}`;
-    const bytes = (await objects.get(key, 2 ** 20)) as Buffer;
-    bytes.writeUInt8(bytes.readUInt8(3) ^ 1, 3);
-    await objects.put(key, bytes);
-    await objects.delete(`${names.objects}${fileName(torn.file, 5)}.2`);
-    for (const { file } of [flipped, torn]) {
-      await assert.rejects(files.verify(file), (error) => troubleOf(error) === "damaged");
-      await files.setAside(file);
-      await assert.rejects(files.about(file), (error) => troubleOf(error) === "gone");
-    }
-    await files.verify(sound.file);
-    assert.deepEqual(
-      await keysBelow(objects, names.quarantine.final),
-      [fileName(flipped.file, 5), fileName(torn.file, 5), `${fileName(torn.file, 5)}.1`].map((name) => `${names.quarantine.final}${name}`).sort(),
-    );
-    await files.close();
-  },
-);
+void test("files with changed bytes or a missing part count as damaged, and are quarantined under their own names", needs("object-server"), async () => {
+  await using bucket = await openBucket();
+  const { files } = await bucket.serve(5);
+  const [flipped, torn, sound] = [
+    await bucket.write(files, Buffer.from("some value")),
+    await bucket.write(files, large()),
+    await bucket.write(files, Buffer.from("sound")),
+  ];
+  const objects = await bucket.connect();
+  const key = `${names.objects}${fileName(flipped.file, 5)}`;
+  const bytes = (await objects.get(key, 2 ** 20)) as Buffer;
+  bytes.writeUInt8(bytes.readUInt8(3) ^ 1, 3);
+  await objects.put(key, bytes);
+  await objects.delete(`${names.objects}${fileName(torn.file, 5)}.2`);
+  for (const { file } of [flipped, torn]) {
+    await assert.rejects(files.verify(file), (error) => troubleOf(error) === "damaged");
+    await files.quarantine(file);
+    await assert.rejects(files.about(file), (error) => troubleOf(error) === "gone");
+  }
+  await files.verify(sound.file);
+  assert.deepEqual(
+    await keysBelow(objects, names.quarantine.final),
+    [fileName(flipped.file, 5), fileName(torn.file, 5), `${fileName(torn.file, 5)}.1`].map((name) => `${names.quarantine.final}${name}`).sort(),
+  );
+  await files.close();
+});
 
 void test("a later start of an owner ends the earlier one's writes, which overwrite nothing of the later one", needs("object-server"), async () => {
   await using bucket = await openBucket();

@@ -8,7 +8,7 @@ import { until } from "@svc/harness/until.ts";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
 import { openClient } from "./client.ts";
-import { entryOf, figure, filesBelow, folderFlags, MIB, untilFiles } from "./folder.ts";
+import { entryOf, filesBelow, folderFlags, MIB, metric, untilFiles } from "./folder.ts";
 import { endpointsIn, subscribe } from "./kv-listeners.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 import { makeFolder } from "./ssd.ts";
@@ -183,7 +183,7 @@ void test("a client that never ends its files gets no more of them after a while
     await started(rpc, `k-${at}`);
     assert.equal((await end(rpc, `k-${at}`, ALL)).ok, true);
   }
-  await until("they are given up", async () => ((await figure(master, "svc_store_folder_files")) === 0 ? true : undefined));
+  await until("they are given up", async () => ((await metric(master, "svc_store_folder_files")) === 0 ? true : undefined));
   const next = await rpc.call("PutStart", clientID, "next", 100n, plain, "");
   assert.deepEqual(next.ok && next.value.map(({ place }) => place.type), ["memory"]);
   assert.equal((await end(rpc, "next", ALL)).ok, true);

@@ -6,7 +6,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
 import { needsMounts, smallDisk } from "./disk.ts";
-import { entryOf, figure, filesBelow, folderFlags, MIB, untilFiles } from "./folder.ts";
+import { entryOf, filesBelow, folderFlags, MIB, metric, untilFiles } from "./folder.ts";
 import { startCluster } from "./ha-cluster.ts";
 import { quietFlags } from "./ha-rounds.ts";
 import { startHolder, bytesOf as value } from "./holder.ts";
@@ -48,14 +48,14 @@ void test("Mooncake's client stores files in the folder, and reads its own and o
 void test("with a quota Mooncake's client and ours keep the folder small, and every read is right or a miss", needsWheel, async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, `--quota_bytes=${8 * MIB}`) });
-  await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 8 * MIB ? true : undefined));
+  await until("the quota is known", async () => ((await metric(master, "svc_store_folder_quota_bytes")) === 8 * MIB ? true : undefined));
   await using holder = await startHolder({ master: master.rpcPort, segmentBytes: 16 * MIB });
   await using ours = await openClient(master);
   const text = (at: number) => String.fromCharCode(97 + (at % 26)).repeat(MIB);
   for (let at = 0; at < 40; at++) {
     if (at % 2 === 0) await holder.put(`key-${at}`, text(at));
     else await ours.put(`key-${at}`, Buffer.from(text(at))).catch(() => undefined);
-    assert.ok((await figure(master, "svc_store_folder_used_bytes")) <= 8 * MIB);
+    assert.ok((await metric(master, "svc_store_folder_used_bytes")) <= 8 * MIB);
   }
   let found = 0;
   for (let at = 0; at < 40; at++) {
@@ -77,8 +77,8 @@ void test("on a full file system a put succeeds in memory without a file; later 
   const named = await Promise.all(Array.from({ length: 8 }, async (_, at) => (await entryOf(master, `full-${at}`)).disk_values?.length ?? 0));
   const stored = named.reduce((sum, each) => sum + each, 0);
   assert.ok(stored >= 1 && stored < 8, `${stored} of 8 are files`);
-  assert.equal(await figure(master, "svc_store_folder_files"), stored);
-  assert.ok((await figure(master, "svc_store_folder_failures_total")) >= 1);
+  assert.equal(await metric(master, "svc_store_folder_files"), stored);
+  assert.ok((await metric(master, "svc_store_folder_failures_total")) >= 1);
   await untilFiles(disk.folder, stored);
   await client.remove("full-0", true);
   await until("the room is used", async () => {
@@ -103,7 +103,7 @@ void test("writers that are killed at any moment leave no object with incomplete
   }
   await until("what was unfinished is given up", async () => {
     const { objects } = (await (await fetch(`${master.url}/api/v1/objects`)).json()) as { objects: { key: string; complete: boolean }[] };
-    const files = await figure(master, "svc_store_folder_files");
+    const files = await metric(master, "svc_store_folder_files");
     const named = await Promise.all(objects.map(async ({ key }) => (await entryOf(master, key)).disk_values?.length ?? 0));
     return named.reduce((sum, each) => sum + each, 0) === files && filesBelow(folder.path).length === files ? true : undefined;
   });

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { fileTroubleOf, SharedFiles } from "../src/files/shared-files.ts";
 import { openClient, startClient } from "./client.ts";
-import { entryOf, figure, filesBelow, folderFlags, MIB, untilFiles } from "./folder.ts";
+import { entryOf, filesBelow, folderFlags, MIB, metric, untilFiles } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
@@ -39,7 +39,7 @@ void test("a put stores a file in the shared folder too, and readers on any host
   assert.equal((await entryOf(master, "alone")).disk_values, undefined);
   assert.equal(writer.putSync("at-once", bytesOf("at-once", 1000)), true);
   assert.equal((await entryOf(master, "at-once")).disk_values?.length, 1, "the forms that hold the thread store a file too");
-  assert.equal(await figure(master, "svc_store_folder_files"), 13);
+  assert.equal(await metric(master, "svc_store_folder_files"), 13);
   const { shared_folder: shown, disks } = (await (await fetch(`${master.url}/api/v1/disks`)).json()) as Record<string, { objects: number }> & {
     disks: unknown[];
   };
@@ -63,7 +63,7 @@ void test("a removal deletes the file, one by one, by pattern and all at once; a
   });
   assert.equal(await client.removeAll(true), 2);
   await untilFiles(folder.path, 0);
-  assert.equal(await figure(master, "svc_store_folder_dropped_files"), 0);
+  assert.equal(await metric(master, "svc_store_folder_dropped_files"), 0);
 });
 
 void test("a restarted master knows its files, serves them without their writer, and does not know removed ones", async () => {
@@ -76,7 +76,7 @@ void test("a restarted master knows its files, serves them without their writer,
     for (let at = 0; at < 600; at++) await writer.put(`key-${at}`, bytesOf(`key-${at}`, 1000));
     await writer.remove("key-7", true);
   }
-  await until("a snapshot was taken", async () => ((await figure(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
+  await until("a snapshot was taken", async () => ((await metric(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
   await master.kill();
   // Without the holder's memory only the files remain.
   await holder.kill();
@@ -164,18 +164,18 @@ void test("the oldest files are evicted at the quota, and without eviction puts 
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, `--quota_bytes=${4 * MIB}`) });
   await using client = await openClient(master, { segmentBytes: 64 * MIB });
-  await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
+  await until("the quota is known", async () => ((await metric(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
   for (let at = 0; at < 10; at++) await client.put(`old-${at}`, bytesOf(`old-${at}`, MIB));
   assert.equal((await entryOf(master, "old-5")).disk_values, undefined);
   assert.equal((await entryOf(master, "old-5")).values?.length, 1, "memory has it still");
   for (let at = 6; at < 10; at++) assert.equal((await entryOf(master, `old-${at}`)).disk_values?.length, 1);
   await untilFiles(folder.path, 4);
-  assert.equal(await figure(master, "svc_store_folder_evicted_keys_total"), 6);
+  assert.equal(await metric(master, "svc_store_folder_evicted_keys_total"), 6);
   assert.equal(await client.put("too large", bytesOf("too large", 5 * MIB)), true);
   assert.equal((await entryOf(master, "too large")).disk_values, undefined);
   await master.kill();
   await master.start(["--enable_disk_eviction=false"]);
-  await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
+  await until("the quota is known", async () => ((await metric(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
   await until("a put goes through", () => client.put("more", bytesOf("more", MIB)).catch(() => undefined));
   assert.equal((await entryOf(master, "more")).disk_values, undefined);
   assert.equal((await entryOf(master, "old-9")).disk_values?.length, 1);

@@ -32,7 +32,7 @@ export const filesBelow = (folder: string): string[] =>
     .map((name) => join(folder, name))
     .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile() === true);
 
-export const figure = async (master: Pick<TestMaster, "url">, name: string): Promise<number> =>
+export const metric = async (master: Pick<TestMaster, "url">, name: string): Promise<number> =>
   Number(new RegExp(`^${name} (\\S+)$`, "m").exec(await (await fetch(`${master.url}/metrics`)).text())?.[1] ?? Number.NaN);
 
 export const untilFiles = (folder: string, count: number) =>

@@ -50,7 +50,10 @@ void test("10,000 crash points under load lose nothing that was acknowledged, an
         judged += await faultRound(cluster, faultOf(own), own);
         const held = point + 1 - first;
         if (SVC_TEST_PROGRESS !== undefined && held % SAID_EVERY === 0)
-          appendFileSync(SVC_TEST_PROGRESS, `${new Date().toISOString()} ${held} points of seed ${seed} hold (${judged} steps); ${continuation(seed, point + 1)}\n`);
+          appendFileSync(
+            SVC_TEST_PROGRESS,
+            `${new Date().toISOString()} ${held} points of seed ${seed} hold (${judged} steps); ${continuation(seed, point + 1)}\n`,
+          );
       }
     }
   } finally {

@@ -6,7 +6,7 @@ import { needsHangingFolder, startHangingFolder } from "@svc/harness/hanging-fol
 import { until } from "@svc/harness/until.ts";
 import type { StoreClient } from "../src/client/store-client.ts";
 import { openClient, startClient } from "./client.ts";
-import { entryOf, figure, folderFlags, MIB } from "./folder.ts";
+import { entryOf, folderFlags, MIB, metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
@@ -30,7 +30,7 @@ async function isMissed(client: StoreClient, key: string): Promise<void> {
   assert.ok(found === undefined || found instanceof Error, `${key} was read from a folder that does not answer`);
 }
 
-const goesOn = async (client: StoreClient, key: string) => {
+const stillWorks = async (client: StoreClient, key: string) => {
   assert.equal(await bounded(client.put(key, bytesOf(key, 1000))), true, key);
   assert.ok(((await bounded(client.get(key))) as Buffer | undefined)?.equals(bytesOf(key, 1000)), key);
 };
@@ -53,7 +53,7 @@ for (const trouble of ["hang", "refuse"] as const)
       assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
       await using _trouble = await folder[trouble]();
       await isMissed(client, "old");
-      for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-during`);
+      for (const key of ["a", "b", "c"]) await stillWorks(client, `${key}-during`);
       await isMissed(client, "old");
       assert.equal((await entryOf(master, "old")).ok, true, "the master answers, and knows the object");
       assert.ok((await folder.go()) > 0, "somebody asked for something there");
@@ -79,7 +79,7 @@ void test(
     const readHolding = (key: string) => bounded(holding.ask<string | null>("getSync", key));
     const disks = async () => ((await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: unknown[] }).disks.length;
     assert.equal(await client.put("old", bytesOf("old", MIB)), true);
-    await until("it is on disk", async () => ((await figure(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
+    await until("it is on disk", async () => ((await metric(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
     let at = 0;
     await until("memory has it no more", async () => {
       await client.put(`fill-${at++}`, bytesOf("fill", MIB)).catch(() => undefined);
@@ -94,7 +94,7 @@ void test(
     assert.equal(await readHolding("beside"), bytesOf("beside", 1000).toString("base64"), "it reads on elsewhere");
     await isMissed(client, "old");
     await until("the disk is withdrawn", async () => {
-      await goesOn(client, `during-${at++}`);
+      await stillWorks(client, `during-${at++}`);
       return (await disks()) === 0 ? true : undefined;
     });
     await isMissed(client, "old");
@@ -128,7 +128,7 @@ void test("a NOF segment whose file stops answering costs puts that replica, and
     else missed++;
   }
   assert.equal(missed, keys.length, "all of them lie there");
-  for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-memory`);
+  for (const key of ["a", "b", "c"]) await stillWorks(client, `${key}-memory`);
   for (const key of ["a", "b", "c"]) assert.equal(await bounded(client.put(`${key}-nof`, bytesOf(key, 1000), only)), true, "the other NOF segment takes it");
   assert.ok((await folder.go()) > 0);
   for (const key of keys)

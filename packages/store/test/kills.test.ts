@@ -34,7 +34,7 @@ const rows: readonly Row[] = [
 ];
 const hadBytes = ({ op }: Row) => op !== "put" && op !== "extent";
 
-async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Said>; goOn(): Promise<Record<string, Said>>; kill(): Promise<void> }> {
+async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Said>; resume(): Promise<Record<string, Said>>; kill(): Promise<void> }> {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", SCRIPT, JSON.stringify(setup)], { stdio: ["pipe", "pipe", "inherit"] });
   endWithUs(child);
   child.stdin.on("error", () => {});
@@ -47,7 +47,7 @@ async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Sai
   };
   return {
     said: await next(),
-    goOn() {
+    resume() {
       child.stdin.write("go on\n");
       return next();
     },
@@ -76,7 +76,7 @@ async function requireNoLeak(master: TestMaster, client: StoreClient): Promise<v
   }).catch((error: Error) => assert.fail(`${error.message}: ${last}`));
 }
 
-async function requireGoesOn(client: StoreClient, what: string): Promise<void> {
+async function requireWorking(client: StoreClient, what: string): Promise<void> {
   for (let at = 0; at < 20; at++) {
     const key = `${what}-${at}`;
     assert.equal(await client.put(key, fresh(key)), true, key);
@@ -127,8 +127,8 @@ for (const victim of ["client", "holder", "master"] as const)
         await master.kill();
         await master.start();
       }
-      await requireGoesOn(client, "others");
-      if (victim !== "client") said = await stepper.goOn();
+      await requireWorking(client, "others");
+      if (victim !== "client") said = await stepper.resume();
       assert.ok(Object.values(said).filter(({ isDone }) => isDone === true).length >= steps.length, JSON.stringify(said));
       for (const { name } of victim === "holder" ? [second] : [first, second])
         await until(`${name} is known`, async () => {
@@ -142,7 +142,7 @@ for (const victim of ["client", "holder", "master"] as const)
       });
       await judge(client, said, victim === "holder" ? first.name : undefined, [first, second]);
       await requireNoLeak(master, client);
-      await requireGoesOn(client, "later");
+      await requireWorking(client, "later");
     } finally {
       await stepper.kill();
     }

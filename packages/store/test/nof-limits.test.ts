@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { clientID, plain } from "./calls.ts";
 import { openClient, startClient } from "./client.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -23,7 +23,7 @@ void test("eviction of small objects from a NOF segment counts the blocks that t
     keys.map((key) => ({ key, value: bytesOf(key, 64) })),
     { replicas: 0, nofReplicas: 1 },
   );
-  await until("some were evicted", async () => ((await figure(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
+  await until("some were evicted", async () => ((await metric(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
   const capacity = (await nofDetails(master))[0]?.size_bytes ?? 0;
   const used = await until("evictions ended", async () => {
     const bytes = (await nofDetails(master))[0]?.allocator_used_bytes ?? 0;

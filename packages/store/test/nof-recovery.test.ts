@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { clientID, plain } from "./calls.ts";
 import { openClient, startClient } from "./client.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -24,7 +24,7 @@ void test("a master that is killed reads NOF replicas from its log and from a sn
   const keys = Array.from({ length: 500 }, (_, at) => `key-${at}`);
   for (const key of keys) await client.put(key, bytesOf(key, 1000), { nofReplicas: 1 });
   await client.remove("key-7", true);
-  await until("a snapshot was taken", async () => ((await figure(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
+  await until("a snapshot was taken", async () => ((await metric(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
   await until0(master, "all ranges are blocks", 499 * BLOCK);
   for (const round of [1, 2]) {
     await master.kill();

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { MIB, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -18,8 +18,8 @@ void test("eviction works in each tier by itself: objects that leave NOF stay in
   await using client = await openClient(master);
   const keys = Array.from({ length: 30 }, (_, at) => `both-${at}`);
   for (const key of keys) assert.equal(await client.put(key, bytesOf(key, MIB), { nofReplicas: 1 }), true);
-  await until("NOF was evicted from", async () => ((await figure(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
-  assert.equal(await figure(master, "svc_store_evicted_keys_total"), 0, "memory has room");
+  await until("NOF was evicted from", async () => ((await metric(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
+  assert.equal(await metric(master, "svc_store_evicted_keys_total"), 0, "memory has room");
   for (const key of keys) assert.equal((await nofEntry(master, key)).values?.length, 1, key);
   for (const key of keys) assert.ok((await client.get(key))?.equals(bytesOf(key, MIB)), key);
   // From here on memory is the small tier.
@@ -57,7 +57,7 @@ void test("bytes that a NOF segment has lost are never returned: the replica is 
   assert.equal(await client.get("damaged"), undefined);
   assert.equal((await client.whyMissing("damaged")).reason, "checksum");
   assert.equal((await nofEntry(master, "damaged")).ok, false);
-  assert.equal(await figure(master, "svc_store_nof_damaged_replicas_total"), 1);
+  assert.equal(await metric(master, "svc_store_nof_damaged_replicas_total"), 1);
   assert.ok((await client.get("fine"))?.equals(bytesOf("fine", 50_000)));
   assert.equal(await client.put("damaged", bytesOf("damaged", 50_000), { replicas: 0, nofReplicas: 1 }), true);
   assert.ok((await client.get("damaged"))?.equals(bytesOf("damaged", 50_000)));

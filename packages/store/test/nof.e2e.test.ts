@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
 import { imageDisk, needsMounts, smallDisk } from "./disk.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -83,5 +83,5 @@ void test("after a power failure every object of a NOF segment is right or a mis
     }
     assert.ok((await client.get(key))?.equals(bytesOf(key, size(at))), key);
   }
-  assert.equal(await figure(master, "svc_store_nof_damaged_replicas_total"), missed);
+  assert.equal(await metric(master, "svc_store_nof_damaged_replicas_total"), missed);
 });

@@ -129,9 +129,9 @@ void test("a file is not created with other bytes than its object's, and one tha
     await files.list();
     await assert.rejects(files.write(await files.number(), rangeOf(bytes), about, checksum + 1n), (error) => troubleOf(error) === "other");
     assert.deepEqual(filesIn(folder.path), []);
-    const [compared, settled, doubtful] = [await files.number(), await files.number(), await files.number()];
+    const [compared, settled, unsettled] = [await files.number(), await files.number(), await files.number()];
     assert.equal(await files.write(compared, rangeOf(bytes), about, checksum), checksum);
-    for (const file of [settled, doubtful]) assert.equal(await files.write(file, rangeOf(bytes), about, undefined), checksum);
+    for (const file of [settled, unsettled]) assert.equal(await files.write(file, rangeOf(bytes), about, undefined), checksum);
     await files.settle(settled);
     assert.equal(filesIn(folder.path).length, 3);
     files.close();

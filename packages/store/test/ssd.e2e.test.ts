@@ -22,7 +22,7 @@ const onDisk = (master: TestMaster, key: string) =>
     const { local_disk_values } = await entryOf(master, key);
     return local_disk_values?.length === 1 ? local_disk_values[0] : undefined;
   });
-const figure = async (master: TestMaster, name: string) =>
+const metric = async (master: TestMaster, name: string) =>
   Number(new RegExp(`^${name} (\\S+)$`, "m").exec(await (await fetch(`${master.url}/metrics`)).text())?.[1] ?? Number.NaN);
 
 void test("an object that was put lies on its holder's disk too, and is read from there once its memory is gone", async () => {
@@ -47,7 +47,7 @@ void test("an object that was put lies on its holder's disk too, and is read fro
   assert.equal((await reader.stat(keys[0] as string))?.sizeBytes, MIB);
   assert.equal(await reader.exists(keys[0] as string), true);
   assert.equal(reader.getIntoSync(keys[2] as string, into), MIB);
-  assert.ok((await figure(master, "svc_store_offloaded_keys_total")) >= 12);
+  assert.ok((await metric(master, "svc_store_offloaded_keys_total")) >= 12);
   const disks = (await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: { objects: number; readable: boolean }[] };
   assert.deepEqual(
     disks.disks.map(({ objects, readable }) => [objects, readable]),
@@ -109,7 +109,7 @@ void test("with offload_on_evict only objects that exceed memory are written to 
   const keys = Array.from({ length: 24 }, (_, at) => `wave-${at}`);
   for (const key of keys) assert.equal(await writer.put(key, bytesOf(key, MIB)), true, key);
   for (const key of keys) assert.ok((await writer.get(key))?.equals(bytesOf(key, MIB)), key);
-  const evicted = await figure(master, "svc_store_offloaded_keys_total");
+  const evicted = await metric(master, "svc_store_offloaded_keys_total");
   assert.ok(evicted >= 16 && evicted <= 25, `${evicted} went to disk`);
 });
 
@@ -128,7 +128,7 @@ void test("promotion_on_hit moves an object that is often read from disk back to
     return (await entryOf(master, "x")).values.length === 1 || undefined;
   });
   assert.ok((await reader.get("x"))?.equals(bytesOf("x", MIB)));
-  assert.equal((await figure(master, "svc_store_promoted_keys_total")) >= 1, true);
+  assert.equal((await metric(master, "svc_store_promoted_keys_total")) >= 1, true);
   await holder.kill();
 });
 

@@ -106,40 +106,36 @@ const ask = (rpc: RpcClient): { readonly [N in OperationName]?: () => Promise<un
   BatchEvictDiskReplica: () => rpc.call("BatchEvictDiskReplica", clientID, ["k"], "", 2),
 });
 
-void test(
-  "calls that no function of Mooncake's API makes match those of its own master: arguments are accepted, answers are decoded",
-  needsWheel,
-  async () => {
-    await using field = await startFieldMaster();
-    await using ours = await startMaster();
-    const answers: Record<string, unknown>[] = [];
-    for (const [port, brand] of [
-      [field.rpcPort, "mooncake"],
-      [ours.rpcPort, "svc"],
-    ] as const) {
-      const rpc = await RpcClient.connect("127.0.0.1", port, { brand });
-      const mounted = await rpc.call("MountSegment", segment, clientID);
-      assert.ok(mounted.ok);
-      assert.ok((await rpc.call("PutStart", clientID, "k", 10n, plain, "")).ok);
-      assert.ok((await rpc.call("PutEnd", clientID, { key: "k", checksum: 7n }, 4, "")).ok);
-      const given: Record<string, unknown> = {};
-      for (const [name, call] of Object.entries(ask(rpc))) given[name] = await call();
-      answers.push(given);
-      rpc.close();
-    }
-    const [theirs, own] = answers as [Record<string, unknown>, Record<string, unknown>];
-    // Calls with equal answers were also made with equal arguments.
-    for (const name of ["QuerySegmentStatus", "QuerySegmentStatusById", "CopyRevoke", "MoveRevoke", "CopyStart", "MoveStart"])
-      assert.deepEqual(own[name], theirs[name], name);
-    const listed = (given: Record<string, unknown>) => (given["GetReplicaListByRegex"] as { ok: true; value: Map<string, unknown[]> }).value;
-    assert.deepEqual(
-      [...listed(own)].map(([key, each]) => [key, each.length]),
-      [...listed(theirs)].map(([key, each]) => [key, each.length]),
-    );
-    const ips = (given: Record<string, unknown>) => (given["BatchQueryIp"] as { ok: true; value: Map<string, string[]> }).value;
-    assert.deepEqual(ips(own), ips(theirs));
-  },
-);
+void test("calls that no function of Mooncake's API makes match those of its own master: arguments are accepted, answers are decoded", needsWheel, async () => {
+  await using field = await startFieldMaster();
+  await using ours = await startMaster();
+  const answers: Record<string, unknown>[] = [];
+  for (const [port, brand] of [
+    [field.rpcPort, "mooncake"],
+    [ours.rpcPort, "svc"],
+  ] as const) {
+    const rpc = await RpcClient.connect("127.0.0.1", port, { brand });
+    const mounted = await rpc.call("MountSegment", segment, clientID);
+    assert.ok(mounted.ok);
+    assert.ok((await rpc.call("PutStart", clientID, "k", 10n, plain, "")).ok);
+    assert.ok((await rpc.call("PutEnd", clientID, { key: "k", checksum: 7n }, 4, "")).ok);
+    const given: Record<string, unknown> = {};
+    for (const [name, call] of Object.entries(ask(rpc))) given[name] = await call();
+    answers.push(given);
+    rpc.close();
+  }
+  const [theirs, own] = answers as [Record<string, unknown>, Record<string, unknown>];
+  // Calls with equal answers were also made with equal arguments.
+  for (const name of ["QuerySegmentStatus", "QuerySegmentStatusById", "CopyRevoke", "MoveRevoke", "CopyStart", "MoveStart"])
+    assert.deepEqual(own[name], theirs[name], name);
+  const listed = (given: Record<string, unknown>) => (given["GetReplicaListByRegex"] as { ok: true; value: Map<string, unknown[]> }).value;
+  assert.deepEqual(
+    [...listed(own)].map(([key, each]) => [key, each.length]),
+    [...listed(theirs)].map(([key, each]) => [key, each.length]),
+  );
+  const ips = (given: Record<string, unknown>) => (given["BatchQueryIp"] as { ok: true; value: Map<string, string[]> }).value;
+  assert.deepEqual(ips(own), ips(theirs));
+});
 
 void test("every operation of Mooncake's table is declared, and called by these tests or related ones", () => {
   const basic = [

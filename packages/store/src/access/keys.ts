@@ -13,9 +13,9 @@ export type AccessKeys = { readonly find: (token: string | undefined) => Key | u
 
 export type KeySource = {
   readonly setting: string;
-  /** Path of the file of keys; empty for none. */
+  /** The path of the key file; empty for none. */
   readonly file: string;
-  /** Name of the environment variable with one token that allows everything. */
+  /** The name of the environment variable with one unrestricted token. */
   readonly variable: string;
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The reason why a tenant's key makes no sense on this server; undefined where it does. */

@@ -1,5 +1,5 @@
 // Reads the replicas of keys from the master's HTTP, without taking leases.
-import { ask, tenantQuery, type Words } from "./words.ts";
+import { type Arguments, ask, tenantQuery } from "./arguments.ts";
 
 /** Stays below the longest request that a master accepts. */
 const MAX_QUERY_BYTES = 16 * 1024;
@@ -22,10 +22,10 @@ type Entry = { ok: boolean; values?: Buffered[]; nof_values?: Buffered[]; local_
 type Wire = { data: Record<string, Entry> };
 
 /** Returns the replicas of the keys that exist, in the order of `keys`. */
-export async function entriesOf(words: Words, keys: readonly string[]): Promise<KeyEntry[]> {
+export async function entriesOf(args: Arguments, keys: readonly string[]): Promise<KeyEntry[]> {
   const found = new Map<string, KeyEntry>();
   for (const page of pages(keys)) {
-    const { data } = (await (await ask(words, `/batch_query_keys?${tenantQuery(words)}keys=${page.map(encodeURIComponent).join(",")}`)).json()) as Wire;
+    const { data } = (await (await ask(args, `/batch_query_keys?${tenantQuery(args)}keys=${page.map(encodeURIComponent).join(",")}`)).json()) as Wire;
     for (const [key, entry] of Object.entries(data)) {
       if (!entry.ok) continue;
       const replicas = holdersOf(entry);

@@ -1,6 +1,7 @@
 // `svc store VERB`: the cache store from a terminal; its servers are separate programs.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { usageOfPage } from "@svc/contract/help.ts";
+import { type Arguments, readArguments, type VerbFlags } from "./arguments.ts";
 import { copyKey, moveKey } from "./copy.ts";
 import { devices } from "./devices.ts";
 import { drain, undrain } from "./drain.ts";
@@ -12,9 +13,8 @@ import { migrations } from "./migrations.ts";
 import { get, put } from "./objects.ts";
 import { remove } from "./remove.ts";
 import { top } from "./top.ts";
-import { readWords, type VerbFlags, type Words } from "./words.ts";
 
-type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
+type Verb = { readonly flags: VerbFlags; run(args: Arguments): Promise<number> };
 
 const text = { type: "string" } as const;
 const yes = { type: "boolean" } as const;
@@ -86,7 +86,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined;
     if (verb === undefined) fail("INVALID_REQUEST", "expected a verb; svc store --help lists them");
-    return await verb.run(readWords(name, rest, verb.flags));
+    return await verb.run(readArguments(name, rest, verb.flags));
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc store ${name}: ${error.message}\n`);

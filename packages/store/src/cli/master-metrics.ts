@@ -1,5 +1,5 @@
 // Parses the master's metrics: gauges and counters by name, operations with their counts and latency buckets.
-import { ask, type Words } from "./words.ts";
+import { type Arguments, ask } from "./arguments.ts";
 
 export type Operation = { readonly count: number; readonly seconds: number; readonly failedItems: number; readonly buckets: ReadonlyMap<number, number> };
 export type MasterMetrics = {
@@ -15,11 +15,11 @@ export type MasterMetrics = {
   readonly operations: ReadonlyMap<string, Operation>;
 };
 
-export async function metricsFrom(words: Words): Promise<MasterMetrics> {
-  return readFigures(await (await ask(words, "/metrics")).text(), performance.now());
+export async function metricsFrom(args: Arguments): Promise<MasterMetrics> {
+  return parseMetrics(await (await ask(args, "/metrics")).text(), performance.now());
 }
 
-export function readFigures(text: string, atMs: number): MasterMetrics {
+export function parseMetrics(text: string, atMs: number): MasterMetrics {
   const values = new Map<string, number>();
   const operations = new Map<string, { count: number; seconds: number; failedItems: number; buckets: Map<number, number> }>();
   for (const line of text.split("\n")) {

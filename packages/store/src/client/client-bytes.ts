@@ -3,13 +3,13 @@ import { Failure } from "@svc/contract/failures.ts";
 import { asView, type Memory } from "@svc/transfer/memory.ts";
 import { scopedKey } from "../rpc/scope.ts";
 import { toWire } from "../rpc/text.ts";
+import { FastPath } from "./fast-path.ts";
 import type { Flow } from "./flow.ts";
 import { type Destination, type GetOutcome, getAll } from "./get.ts";
 import type { Lent } from "./memory.ts";
 import type { BytesParts } from "./parts.ts";
 import { type PutOutcome, putAll } from "./put.ts";
-import { ShortWays } from "./short-ways.ts";
-import { type PutOptions, type Wish, wishOf } from "./wishes.ts";
+import { type PutOptions, type PutPolicy, putPolicyOf } from "./put-policy.ts";
 
 /** One piece of memory, or several whose bytes are concatenated. */
 export type Pieces = Memory | readonly Memory[];
@@ -28,13 +28,13 @@ const NONE: PutOptions = {};
  */
 export class ClientBytes {
   protected readonly parts: BytesParts;
-  readonly #short: ShortWays;
-  readonly #plain: Wish;
+  readonly #fastPath: FastPath;
+  readonly #plain: PutPolicy;
 
   constructor(parts: BytesParts) {
     this.parts = parts;
-    this.#short = new ShortWays(parts);
-    this.#plain = wishOf({}, parts.hostID);
+    this.#fastPath = new FastPath(parts);
+    this.#plain = putPolicyOf({}, parts.hostID);
   }
 
   /** Returns true if the value was stored, and false if the key existed already. */
@@ -43,7 +43,9 @@ export class ClientBytes {
   }
   putSync(key: string, value: Pieces, options: PutOptions = NONE): boolean {
     const isPlain = !Array.isArray(value) && options.group === undefined;
-    const done = isPlain ? this.#short.put(this.wireKey(key), value as Memory, options === NONE ? this.#plain : wishOf(options, this.parts.hostID)) : undefined;
+    const done = isPlain
+      ? this.#fastPath.put(this.wireKey(key), value as Memory, options === NONE ? this.#plain : putPolicyOf(options, this.parts.hostID))
+      : undefined;
     if (typeof done === "boolean") return done;
     return first(this.parts.runner.runSync(this.#put([{ key, value }], options, false, done === "unsure")));
   }
@@ -84,7 +86,7 @@ export class ClientBytes {
     return first(await this.getIntoBatch([{ key, into }]));
   }
   getIntoSync(key: string, into: Pieces): number | undefined {
-    const read = Array.isArray(into) ? undefined : this.#short.read(this.wireKey(key), into as Memory);
+    const read = Array.isArray(into) ? undefined : this.#fastPath.read(this.wireKey(key), into as Memory);
     return read ?? first(this.getIntoBatchSync([{ key, into }]));
   }
   getIntoBatch(entries: readonly GetEntry[]): Promise<GetOutcome[]> {
@@ -100,7 +102,7 @@ export class ClientBytes {
   }
 
   *#put(entries: readonly PutEntry[], options: PutOptions, isReplacing: boolean, isUnsure = false): Flow<PutOutcome[]> {
-    const { memory, putParts, hostID, figures } = this.parts;
+    const { memory, putParts, hostID, metrics } = this.parts;
     const lent: Lent[] = [];
     try {
       const items = entries.map(({ key, value }) => {
@@ -109,9 +111,9 @@ export class ClientBytes {
         lent.push(each);
         return { key: this.wireKey(key), parts: each.parts, sizeBytes: each.parts.reduce((sum, part) => sum + part.sizeBytes, 0) };
       });
-      const wishes = { wish: wishOf(options, hostID), group: options.group === undefined ? undefined : toWire(options.group), isReplacing, isUnsure };
-      const outcomes = yield* putAll(putParts, items, wishes);
-      figures.put(items, outcomes);
+      const request = { policy: putPolicyOf(options, hostID), group: options.group === undefined ? undefined : toWire(options.group), isReplacing, isUnsure };
+      const outcomes = yield* putAll(putParts, items, request);
+      metrics.put(items, outcomes);
       return outcomes;
     } finally {
       for (const each of lent) each.end(true);
@@ -119,17 +121,17 @@ export class ClientBytes {
   }
 
   *#getInto(entries: readonly GetEntry[]): Flow<GetOutcome[]> {
-    const { memory, getParts, figures } = this.parts;
+    const { memory, getParts, metrics } = this.parts;
     const lent = new Map<number, Lent>();
     let outcomes: GetOutcome[] | undefined;
     try {
       const wanted = entries.map(({ key, into }, index): Destination => {
         const pieces = piecesOf(into);
-        const roomBytes = pieces.reduce((sum, piece) => sum + asView(piece).byteLength, 0);
+        const givenBytes = pieces.reduce((sum, piece) => sum + asView(piece).byteLength, 0);
         return {
           key: this.wireKey(key),
-          room(sizeBytes) {
-            if (sizeBytes > roomBytes) return undefined;
+          memoryFor(sizeBytes) {
+            if (sizeBytes > givenBytes) return undefined;
             const each = lent.get(index) ?? memory.forWriting(pieces);
             lent.set(index, each);
             return each.parts;
@@ -137,7 +139,7 @@ export class ClientBytes {
         };
       });
       outcomes = yield* getAll(getParts, wanted);
-      figures.got(outcomes);
+      metrics.got(outcomes);
       return outcomes;
     } finally {
       for (const [index, each] of lent) each.end(typeof outcomes?.[index] === "number");
@@ -145,14 +147,14 @@ export class ClientBytes {
   }
 
   *#get(keys: readonly string[]): Flow<GetResult[]> {
-    const { memory, getParts, figures } = this.parts;
+    const { memory, getParts, metrics } = this.parts;
     const found = new Map<number, { readonly bytes: Buffer; readonly lent: Lent }>();
     let outcomes: GetOutcome[] | undefined;
     try {
       const wanted = keys.map(
         (key, index): Destination => ({
           key: this.wireKey(key),
-          room(sizeBytes) {
+          memoryFor(sizeBytes) {
             const known = found.get(index);
             if (known?.bytes.length === sizeBytes) return known.lent.parts;
             known?.lent.end(false);
@@ -164,7 +166,7 @@ export class ClientBytes {
         }),
       );
       outcomes = yield* getAll(getParts, wanted);
-      figures.got(outcomes);
+      metrics.got(outcomes);
     } finally {
       for (const [index, { lent }] of found) lent.end(typeof outcomes?.[index] === "number");
     }

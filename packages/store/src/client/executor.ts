@@ -2,11 +2,11 @@
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Descriptor } from "../rpc/shapes.ts";
+import { ByteSemaphore } from "./byte-semaphore.ts";
 import { diskPlace } from "./disk/places.ts";
 import { call, type Flow, type Move, move } from "./flow.ts";
 import type { LocalMemory, Part } from "./memory.ts";
 import { checksumOf } from "./put.ts";
-import { Room } from "./room.ts";
 import type { Runner } from "./runner.ts";
 import { refusal } from "./session/refusal.ts";
 import type { Task, TaskExecutor } from "./session/task-loop.ts";
@@ -24,7 +24,7 @@ const SLICE_BYTES = 1 << 20;
 /** Bounds the running slices of all batches together. */
 const MAX_SLICES = 8;
 /** Bounds the memory for objects that are larger than a slice. */
-const ROOM_BYTES = 64 * 2 ** 20;
+const LARGE_BYTES = 64 * 2 ** 20;
 
 type Buffered = { readonly sizeBytes: bigint; readonly address: bigint; readonly endpoint: string };
 type Copy = {
@@ -40,7 +40,7 @@ type Failures = Map<Task, Failure>;
 
 export function openExecutor(parts: ExecutorParts): TaskExecutor {
   const { runner, memory } = parts;
-  const room = new Room(ROOM_BYTES);
+  const large = new ByteSemaphore(LARGE_BYTES);
   const staging = new Staging(memory, { areaBytes: SLICE_BYTES, most: MAX_SLICES });
 
   async function passSlice(slice: readonly Copy[], failures: Failures): Promise<void> {
@@ -59,7 +59,7 @@ export function openExecutor(parts: ExecutorParts): TaskExecutor {
   }
 
   async function passLarge(copy: Copy, failures: Failures): Promise<void> {
-    await room.enter(copy.bytes);
+    await large.enter(copy.bytes);
     try {
       const lent = memory.forWriting([Buffer.allocUnsafeSlow(copy.bytes)]);
       try {
@@ -68,7 +68,7 @@ export function openExecutor(parts: ExecutorParts): TaskExecutor {
         lent.end(false);
       }
     } finally {
-      room.leave(copy.bytes);
+      large.leave(copy.bytes);
     }
   }
 

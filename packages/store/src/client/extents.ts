@@ -2,8 +2,8 @@
 import { codes } from "../rpc/codes.ts";
 import type { Extent } from "../rpc/shapes.ts";
 import { call, type Flow } from "./flow.ts";
+import type { PutPolicy } from "./put-policy.ts";
 import { refusal } from "./session/refusal.ts";
-import type { Wish } from "./wishes.ts";
 
 export type LeasedExtent = Extent & { readonly untilMs: number };
 
@@ -41,8 +41,8 @@ export class Extents {
    * Takes up to `count` extents for objects of that size, at least one.
    * @throws the master's refusal: CAPACITY_EXHAUSTED where no holder has capacity.
    */
-  *take(sizeBytes: number, wish: Wish, count: number, avoided: readonly string[]): Flow<LeasedExtent[]> {
-    const bucket = this.#bucket(sizeBytes, wish);
+  *take(sizeBytes: number, policy: PutPolicy, count: number, avoided: readonly string[]): Flow<LeasedExtent[]> {
+    const bucket = this.#bucket(sizeBytes, policy);
     const taken: LeasedExtent[] = [];
     while (taken.length < count) {
       const extent = this.#takeFrom(bucket);
@@ -60,28 +60,28 @@ export class Extents {
     }
     const wanted = Math.max(count - taken.length, bucket?.ahead ?? 1);
     const { clientID, tenant } = this.#options;
-    const lease = yield* call("LeaseExtents", clientID, BigInt(sizeBytes), BigInt(wanted), wish.config, avoided, tenant);
+    const lease = yield* call("LeaseExtents", clientID, BigInt(sizeBytes), BigInt(wanted), policy.config, avoided, tenant);
     if (!lease.ok) {
       if (taken.length > 0) return taken;
-      const nofs = wish.config.nofReplicas > 0n ? ` and ${wish.config.nofReplicas} NOF replicas, which masters with enable_nof take` : "";
+      const nofs = policy.config.nofReplicas > 0n ? ` and ${policy.config.nofReplicas} NOF replicas, which masters with enable_nof take` : "";
       throw refusal(lease.code, `memory for ${sizeBytes} bytes${nofs}`);
     }
     const untilMs = now + Number(lease.value.leaseMs) * USABLE;
     for (const extent of lease.value.extents) {
       if (taken.length < count) taken.push({ ...extent, untilMs });
-      else this.putBack(sizeBytes, wish, { ...extent, untilMs });
+      else this.putBack(sizeBytes, policy, { ...extent, untilMs });
     }
     return taken;
   }
 
   /** Takes an extent that was leased ahead, if there is one. */
-  takeOne(sizeBytes: number, wish: Wish): LeasedExtent | undefined {
-    return this.#takeFrom(this.#buckets.get(nameOf(sizeBytes, wish)));
+  takeOne(sizeBytes: number, policy: PutPolicy): LeasedExtent | undefined {
+    return this.#takeFrom(this.#buckets.get(nameOf(sizeBytes, policy)));
   }
 
   /** Puts back an extent that was not written, or whose key existed already, for the next put of that size, unless enough are kept. */
-  putBack(sizeBytes: number, wish: Wish, extent: LeasedExtent): void {
-    const bucket = this.#bucket(sizeBytes, wish);
+  putBack(sizeBytes: number, policy: PutPolicy, extent: LeasedExtent): void {
+    const bucket = this.#bucket(sizeBytes, policy);
     if (bucket !== undefined && this.#keptBytes + sizeBytes <= Math.max(MAX_AHEAD_BYTES, sizeBytes)) {
       bucket.extents.push(extent);
       this.#keptBytes += sizeBytes;
@@ -143,8 +143,8 @@ export class Extents {
   }
 
   /** Returns undefined for a new size when there are too many buckets: no extents of that size are kept. */
-  #bucket(sizeBytes: number, wish: Wish): Bucket | undefined {
-    const name = nameOf(sizeBytes, wish);
+  #bucket(sizeBytes: number, policy: PutPolicy): Bucket | undefined {
+    const name = nameOf(sizeBytes, policy);
     const known = this.#buckets.get(name);
     if (known !== undefined || this.#buckets.size >= MAX_BUCKETS) return known;
     const bucket: Bucket = { sizeBytes, extents: [], ahead: 1, leasedMs: Number.NEGATIVE_INFINITY, usedMs: performance.now() };
@@ -153,7 +153,7 @@ export class Extents {
   }
 }
 
-const nameOf = (sizeBytes: number, { placement }: Wish) => `${sizeBytes}/${placement}`;
+const nameOf = (sizeBytes: number, { placement }: PutPolicy) => `${sizeBytes}/${placement}`;
 
 /** The master's answers about an extent that it no longer leases; a master that reads its log has forgotten all of them. */
 const LOST: readonly number[] = [codes.INVALID_WRITE, codes.SEGMENT_NOT_FOUND, codes.UNAVAILABLE_IN_CURRENT_MODE, codes.UNAVAILABLE_IN_CURRENT_STATUS];

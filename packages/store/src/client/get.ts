@@ -22,7 +22,7 @@ import { refusal } from "./session/refusal.ts";
 export type Destination = {
   readonly key: string;
   /** Returns undefined if the object does not fit. It may be called again; the last result counts. */
-  room(sizeBytes: number): readonly Part[] | undefined;
+  memoryFor(sizeBytes: number): readonly Part[] | undefined;
 };
 
 /** The object's size; undefined for a miss. */
@@ -197,10 +197,10 @@ function sourceOf(
   index: number,
   place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint; nofID?: bigint; fileName?: string },
 ): Source | Failure {
-  const room = destination.room(place.sizeBytes);
-  if (room === undefined) return tooSmall(place.sizeBytes, 0);
+  const memory = destination.memoryFor(place.sizeBytes);
+  if (memory === undefined) return tooSmall(place.sizeBytes, 0);
   const { endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName } = place;
-  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName, parts: clipped(room, sizeBytes) };
+  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName, parts: clipped(memory, sizeBytes) };
 }
 
 /** Sorts the replicas: this client's memory, other reachable memory, NOF segments, then disks; holders that were unreachable come last. */
@@ -236,12 +236,12 @@ function candidatesOf(parts: GetParts, destination: Destination, index: number, 
 }
 
 /** Returns the first `sizeBytes` of the parts. */
-function clipped(room: readonly Part[], sizeBytes: number): readonly Part[] {
-  const first = room[0];
-  if (room.length === 1 && first?.sizeBytes === sizeBytes) return room;
+function clipped(memory: readonly Part[], sizeBytes: number): readonly Part[] {
+  const first = memory[0];
+  if (memory.length === 1 && first?.sizeBytes === sizeBytes) return memory;
   const out: Part[] = [];
   let left = sizeBytes;
-  for (const part of room) {
+  for (const part of memory) {
     if (left === 0) break;
     const taken = Math.min(left, part.sizeBytes);
     out.push({ address: part.address, sizeBytes: taken });

@@ -11,9 +11,9 @@ import { nativeClient } from "./native.ts";
 // head: one line of JSON with the segment's id and the size of the whole file; with another size it is a new segment
 
 export type NofOptions = {
-  /** The size of a file that does not exist yet or is empty; an existing file keeps its size. */
+  /** An absolute path. */
   readonly file: string;
-  /** The bytes of a file that is not there yet, or is empty; what is there keeps its size. */
+  /** The size of a file that does not exist yet or is empty; an existing file keeps its size. */
   readonly bytes?: number;
 };
 

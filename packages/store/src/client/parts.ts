@@ -13,7 +13,7 @@ export type BytesParts = {
   readonly memory: LocalMemory;
   readonly putParts: PutParts;
   readonly getParts: GetParts;
-  readonly figures: ClientMetrics;
+  readonly metrics: ClientMetrics;
   readonly damaged: Damaged;
   readonly hostID: string;
   /** The prefix of each key on the wire. */

@@ -100,5 +100,5 @@ export class Damaged {
   }
 }
 
-export const tooSmall = (sizeBytes: number, roomBytes: number): Failure =>
-  new Failure("INVALID_REQUEST", `the object has ${sizeBytes} bytes, but the memory for it only ${roomBytes}`, { details: { storeCode: -600 } });
+export const tooSmall = (sizeBytes: number, givenBytes: number): Failure =>
+  new Failure("INVALID_REQUEST", `the object has ${sizeBytes} bytes, but the memory for it only ${givenBytes}`, { details: { storeCode: -600 } });

@@ -8,12 +8,12 @@ import { call, type Flow, type Move, move, wait } from "./flow.ts";
 import type { Part } from "./memory.ts";
 import { nativeClient } from "./native.ts";
 import type { Avoided, Places } from "./places.ts";
+import { grouped, type PutPolicy } from "./put-policy.ts";
 import { refusal } from "./session/refusal.ts";
 import { type FilesParts, storeFiles, wordsOf } from "./store-files.ts";
-import { grouped, type Wish } from "./wishes.ts";
 
 //  take extent ──> write ──> commit ──ok──> stored
-//      ^   ^         |          |──exists──> it was there (the extent is used by the next put)
+//      ^   ^         |          |──exists──> the key existed (the next put uses the extent)
 //      |   └─failed──┘          |──the lease is over, its holder is gone──┐
 //      └────────────────────────────────────────────────────────────────<┘
 
@@ -34,7 +34,7 @@ export type PutParts = {
 };
 
 /** `isUnsure`: an earlier commit of the same object had no answer. */
-export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean; readonly isUnsure: boolean };
+export type PutRequest = { readonly policy: PutPolicy; readonly group: string | undefined; readonly isReplacing: boolean; readonly isUnsure: boolean };
 
 /** A holder that responds at all accepts the first bytes within this time; a stopped one is replaced by another. */
 const FIRST_TRY_MS = 1000;
@@ -62,7 +62,7 @@ type Pending = {
 /** An object whose earlier commit may or may not have been executed; `isThere`: the key exists. */
 type Unsure = { readonly pending: Pending; readonly isThere: boolean };
 
-export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutWish): Flow<PutOutcome[]> {
+export function* putAll(parts: PutParts, items: readonly PutItem[], request: PutRequest): Flow<PutOutcome[]> {
   const outcomes: PutOutcome[] = new Array(items.length);
   let endMs = performance.now() + parts.timeoutMs;
   let hasStalled = false;
@@ -70,22 +70,22 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
   items.forEach((item, index) => {
     const wrong = refused(item);
     if (wrong !== undefined) outcomes[index] = wrong;
-    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: wishes.isUnsure });
+    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: request.isUnsure });
   });
   for (let attempt = 0; left.length > 0; attempt++) {
     let failure: Failure | undefined;
     let isUndecided = false;
     const begunMs = performance.now();
     try {
-      const ready = yield* withExtents(parts, left, wishes);
+      const ready = yield* withExtents(parts, left, request);
       const written = yield* write(parts, ready, attempt);
-      const unsure = yield* commitAll(parts, written, wishes, outcomes);
+      const unsure = yield* commitAll(parts, written, request, outcomes);
       const stored = written.filter(({ index }) => outcomes[index] === true);
       yield* storeFiles(
         parts.files,
         stored.map(({ item, checksum }) => ({ ...item, checksum })),
       );
-      yield* tellOurs(parts, unsure, outcomes);
+      yield* resolveUnsure(parts, unsure, outcomes);
       isUndecided = unsure.some(({ pending }) => outcomes[pending.index] === undefined);
     } catch (error) {
       failure = asFailure(error);
@@ -123,7 +123,7 @@ function refused({ key, sizeBytes }: PutItem): Failure | undefined {
 }
 
 /** Returns those of `left` that got memory; the others follow in the next round. */
-function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { wish }: PutWish): Flow<Pending[]> {
+function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { policy }: PutRequest): Flow<Pending[]> {
   const bySize = new Map<number, Pending[]>();
   for (const pending of left) {
     if (pending.extent !== undefined) continue;
@@ -132,7 +132,7 @@ function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], 
     else same.push(pending);
   }
   for (const [sizeBytes, same] of bySize) {
-    const taken = yield* extents.take(sizeBytes, wish, same.length, avoided.list());
+    const taken = yield* extents.take(sizeBytes, policy, same.length, avoided.list());
     taken.forEach((extent, at) => {
       (same[at] as Pending).extent = extent;
     });
@@ -186,12 +186,12 @@ function movesOf(list: readonly Pending[]): { moves: Move[]; bytes: number } {
   return { moves: [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) })), bytes };
 }
 
-function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group, isReplacing }: PutWish, outcomes: PutOutcome[]): Flow<Unsure[]> {
+function* commitAll(parts: PutParts, written: readonly Pending[], { policy, group, isReplacing }: PutRequest, outcomes: PutOutcome[]): Flow<Unsure[]> {
   if (written.length === 0) return [];
   const commits = written.map(({ item, extent, checksum }) => ({ extent: (extent as LeasedExtent).id, key: item.key, checksum }));
   let answers: ResultOf<"CommitPuts">;
   try {
-    answers = yield* call("CommitPuts", parts.clientID, commits, grouped(wish, group, commits.length), parts.fingerprint, isReplacing, parts.tenant);
+    answers = yield* call("CommitPuts", parts.clientID, commits, grouped(policy, group, commits.length), parts.fingerprint, isReplacing, parts.tenant);
   } catch (error) {
     for (const pending of written) pending.isUnsure = true;
     throw error;
@@ -213,7 +213,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     if (pending.isUnsure && (isThere || isLost(answer.code))) unsure.push({ pending, isThere });
     hasLost ||= isLost(answer.code);
     if (isLost(answer.code)) return;
-    parts.extents.putBack(pending.item.sizeBytes, wish, extent);
+    parts.extents.putBack(pending.item.sizeBytes, policy, extent);
     if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
     else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
@@ -226,7 +226,7 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
  * Resolves commits with unknown outcome: with our checksum the object is stored; with another checksum the key existed; if it is absent, the put is
  * retried.
  */
-function* tellOurs(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
+function* resolveUnsure(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
   if (unsure.length === 0) return;
   const keys = unsure.map(({ pending }) => pending.item.key);
   const found = yield* call("ReadObjects", keys, parts.fingerprint, parts.tenant);

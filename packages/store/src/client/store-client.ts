@@ -65,7 +65,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     );
     if (options.sharesMemory === false) await engine.uninstallTransport("shm");
     const memory = await LocalMemory.open(engine, options.localBufferBytes ?? LOCAL_BUFFER_BYTES);
-    const figures = new ClientMetrics();
+    const metrics = new ClientMetrics();
     let execute: ReturnType<typeof openExecutor> | undefined;
     let cold: ColdDevices | undefined;
     const epoch = options.epoch ?? Date.now();
@@ -93,24 +93,24 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     const { clientID, hostID } = session;
     const syncCalls = new SyncCalls(session.discovery, brand, CALL_MS, options.token);
     const runner = new Runner(engine, session.calls, syncCalls);
-    execute = openExecutor({ clientID, runner, memory, onWrongBytes: () => figures.count("wrongBytes") });
+    execute = openExecutor({ clientID, runner, memory, onWrongBytes: () => metrics.count("wrongBytes") });
     const [places, avoided, damaged] = [new Places(options.knownPlaces ?? KNOWN_PLACES), new Avoided(), new Damaged()];
     const shared = { tenant: toWire(tenant), fingerprint: toWire(fingerprint), places, avoided, timeoutMs };
     const extents = new Extents({ clientID, tenant: shared.tenant, isAhead: options.leasesAhead ?? true });
     if (options.usesSharedFolder !== false) runner.shared = await openShared(session.calls);
-    const files = { clientID, tenant: shared.tenant, shared: runner.shared, count: (what: "filed" | "unfiled") => figures.count(what) };
-    const putParts = { ...shared, clientID, extents, files, onFailedMove: () => figures.count("unreached") };
+    const files = { clientID, tenant: shared.tenant, shared: runner.shared, count: (what: "filed" | "unfiled") => metrics.count(what) };
+    const putParts = { ...shared, clientID, extents, files, onFailedMove: () => metrics.count("unreached") };
     const getParts = {
       ...shared,
       shared: runner.shared,
       ownEndpoint: engine.getServerName(),
       isVerified: options.verifies ?? true,
-      count: (what: Parameters<typeof figures.count>[0]) => figures.count(what),
+      count: (what: Parameters<typeof metrics.count>[0]) => metrics.count(what),
       onDamaged: (key: string) => damaged.add(key),
       onRead: (key: string) => damaged.forget(key),
     };
     const client = new StoreClient(
-      { engine, runner, memory, putParts, getParts, figures, damaged, hostID, scope: toWire(scopePrefix(options)) },
+      { engine, runner, memory, putParts, getParts, metrics, damaged, hostID, scope: toWire(scopePrefix(options)) },
       session,
       shared.tenant,
     );
@@ -237,7 +237,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     return openClientHttp(clientHttpHost, clientHttpPort, {
       version: HANDSHAKE_VERSION,
       displayVersion: displayVersion(),
-      metrics: this.parts.figures.exposedBy(metrics),
+      metrics: this.parts.metrics.exposedBy(metrics),
       isHealthy: () => this.session.isJoined,
     });
   }

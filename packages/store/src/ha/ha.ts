@@ -120,7 +120,7 @@ export class Ha {
     };
   }
 
-  figures(): { isLeader: number; epoch: number; inSync: number; lag: number; resumes: number; wholes: number } {
+  gauges(): { isLeader: number; epoch: number; inSync: number; lag: number; resumes: number; wholes: number } {
     const { resumes, wholes } = JSON.parse(this.#parts.native.replication()) as Replication;
     const epoch = this.#parts.record.known?.leadership.epoch ?? 0;
     const standbys = this.#lead?.standbys() ?? [];

@@ -4,7 +4,7 @@ import type { Log } from "@svc/kit/log.ts";
 /** Keeps the pid, so that supervisors do not notice, and closes all sockets at once. */
 export function restart(log: Log, reason: string): never {
   log.warn({ reason }, "this master restarts as a standby");
-  process.stderr.write(`svc store master: begins anew as a standby: ${reason}\n`);
+  process.stderr.write(`svc store master: restarts as a standby: ${reason}\n`);
   process.execve?.(process.execPath, [process.execPath, ...process.execArgv, ...process.argv.slice(1)], process.env);
   process.exit(75);
 }

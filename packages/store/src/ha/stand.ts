@@ -6,7 +6,7 @@ import type { Known } from "./leadership.ts";
 import { type HaParts, LEASE_MS, RETRY_MS } from "./parts.ts";
 import { hasEnded } from "./process-identity.ts";
 
-// standby --followed--> catching_up --(in the leader's set)--> standby --stream broken or silent--> candidate --etcd--> leads
+//   standby --followed--> catching_up --(in the leader's set)--> standby --stream broken or silent--> candidate --etcd--> leads
 //      ^────refused, not reached, not in the set──┘                                                       └─lost──> restarts
 
 /** A kernel closes a process's sockets at most this long before the process is gone. */

@@ -46,7 +46,7 @@ export class RequestReader {
   }
 
   /** The bytes of an incomplete request. */
-  get heldBytes(): number {
+  get pendingBytes(): number {
     return this.#buffer.length + this.#bodyBytes;
   }
 

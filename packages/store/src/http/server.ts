@@ -23,12 +23,12 @@ const JOINED_BYTES = 16 * 1024;
 const MAX_PIPELINED = 256;
 /** The number of pipelined requests that are answered at once; further ones continue in later ticks, so that other connections are served. */
 const FREE_ROW = 32;
-const ROW_PER_TURN = 16;
+const ROW_PER_TICK = 16;
 const MAX_UNFINISHED_HEADS = 4096;
 const MAX_UNFINISHED_HEADS_PER_PEER = 2048;
 /** The reasons for not reading, as bits; reading resumes when none is set. */
 const BEHIND = 1;
-const TURN = 2;
+const TICK = 2;
 const SLOW = 4;
 
 export type HttpOptions = {
@@ -95,7 +95,7 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
   let own = 0;
   const reader = new RequestReader(options.maxBodyBytes, options.bodySetting, () => socket.write("HTTP/1.1 100 Continue\r\n\r\n"));
   // One entry per request keeps the order of answers while one of them waits for the disk.
-  const turns: { text?: (Buffer | string)[]; last: boolean }[] = [];
+  const pending: { text?: (Buffer | string)[]; last: boolean }[] = [];
   const peer = () => peerOf(socket);
   let ending = false;
   let paused = 0;
@@ -140,25 +140,25 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
 
   function flush(): void {
     socket.cork();
-    while (turns[0]?.text !== undefined) {
-      const turn = turns.shift() as { text: (Buffer | string)[]; last: boolean };
-      for (const part of turn.text) socket.write(part as string, "latin1");
-      if (turn.last) socket.end();
+    while (pending[0]?.text !== undefined) {
+      const slot = pending.shift() as { text: (Buffer | string)[]; last: boolean };
+      for (const part of slot.text) socket.write(part as string, "latin1");
+      if (slot.last) socket.end();
     }
     socket.uncork();
-    if ((paused & BEHIND) !== 0 && turns.length < MAX_PIPELINED && !socket.writableNeedDrain) {
+    if ((paused & BEHIND) !== 0 && pending.length < MAX_PIPELINED && !socket.writableNeedDrain) {
       resume(BEHIND);
       read();
       flush();
     }
   }
 
-  function awaitTurn(): void {
-    pause(TURN);
+  function awaitTick(): void {
+    pause(TICK);
     shared.pipelined.wait(peer(), () => {
       if (socket.destroyed) return;
-      row = FREE_ROW - ROW_PER_TURN;
-      resume(TURN);
+      row = FREE_ROW - ROW_PER_TICK;
+      resume(TICK);
       read();
       flush();
     });
@@ -179,21 +179,21 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
         }
         endSlowHead();
         const started = performance.now();
-        const turn: { text?: (Buffer | string)[]; last: boolean } = { last: options.closesEach === true || !request.keepAlive };
-        turns.push(turn);
-        ending = turn.last;
+        const slot: { text?: (Buffer | string)[]; last: boolean } = { last: options.closesEach === true || !request.keepAlive };
+        pending.push(slot);
+        ending = slot.last;
         let later = false;
         const done = (given: Answer): void => {
           options.observe(request, given.status, (performance.now() - started) / 1000);
-          turn.text = print(given, request.method === "HEAD", !turn.last);
+          slot.text = print(given, request.method === "HEAD", !slot.last);
           if (later) flush();
         };
         options.answer(request, done, peer);
         later = true;
-        if (turns.length >= MAX_PIPELINED || socket.writableNeedDrain) pause(BEHIND);
-        if (++row >= FREE_ROW && reader.heldBytes > 0 && !ending) awaitTurn();
+        if (pending.length >= MAX_PIPELINED || socket.writableNeedDrain) pause(BEHIND);
+        if (++row >= FREE_ROW && reader.pendingBytes > 0 && !ending) awaitTick();
       }
-      count(reader.heldBytes);
+      count(reader.pendingBytes);
       if (shared.bytes > maxBufferedBytes && own > 0)
         throw new Failure("CAPACITY_EXHAUSTED", `requests in progress take ${shared.bytes} bytes; the maximum is ${maxBufferedBytes}: try again later`);
     } catch (error) {
@@ -206,7 +206,7 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
     ending = true;
     count(0);
     options.observe(undefined, refusal.status, 0);
-    turns.push({ text: print(refusal, false, false), last: true });
+    pending.push({ text: print(refusal, false, false), last: true });
   }
 
   socket.setTimeout(IDLE_MS, () => socket.destroy());
@@ -225,7 +225,7 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
   });
   socket.on("error", () => socket.destroy());
   if (begun !== undefined) take(begun);
-  return { isAnswering: () => turns.length > 0 };
+  return { isAnswering: () => pending.length > 0 };
 }
 
 type Handle = { reading: boolean; readStart(): void; readStop(): void };

@@ -6,7 +6,7 @@ import type { NativeMaster } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
 
 /** The objects per heartbeat of a Mooncake client, which sends one every ten seconds. */
-const MAX_FIELD_ORDERS = 1000;
+const MAX_MOONCAKE_ORDERS = 1000;
 
 /** The wire's replica type of a file in the shared folder. */
 const DISK = 1;
@@ -25,7 +25,7 @@ export function diskHandlers(native: NativeMaster): Handlers {
     MountLocalDiskSegment: (clientID, isEnabled) =>
       done(native.mountDisk(clientID, { id: clientID, label: 0, isOurs: false, isEnabled, capacityBytes: 2n ** 63n - 1n, endpoint: "" })),
     UnmountLocalDiskSegment: (clientID) => done(native.unmountDisks(clientID)),
-    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.fieldOrders(clientID, isEnabled, MAX_FIELD_ORDERS)),
+    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.fieldOrders(clientID, isEnabled, MAX_MOONCAKE_ORDERS)),
     PromotionObjectHeartbeat: (clientID) => items(native.fieldPromotions(clientID)),
     ReportSsdCapacity: (clientID, bytes) => done(bytes < 0n ? codes.INVALID_PARAMS : native.setCapacity(clientID, bytes)),
     PollRemoveAll(clientID) {

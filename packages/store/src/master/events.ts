@@ -5,7 +5,7 @@ import type { Ha } from "../ha/ha.ts";
 import type { State } from "./http.ts";
 import type { HttpConnections } from "./http-connections.ts";
 import type { Members } from "./members.ts";
-import { eventKinds, figuresOf, type NativeMaster, type OnEvent } from "./native.ts";
+import { coreMetrics, eventKinds, type NativeMaster, type OnEvent } from "./native.ts";
 import type { Probes } from "./probes.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Rpc } from "./rpc.ts";
@@ -32,7 +32,7 @@ export class Watch {
   }
 
   stateWith(native: NativeMaster): State {
-    const full = this.#state.serving && figuresOf(native).logFull === 1;
+    const full = this.#state.serving && coreMetrics(native).logFull === 1;
     return full ? { ...this.#state, trouble: this.#state.trouble || "the disk of the log is full: changes are refused, reads go on" } : this.#state;
   }
 

@@ -42,6 +42,6 @@ export const haRoutes = {
 
 export function haSummary(ha: Ha | undefined): string {
   if (ha === undefined) return "";
-  const { epoch, inSync, lag } = ha.figures();
+  const { epoch, inSync, lag } = ha.gauges();
   return `, ha={name=${ha.self.name}, epoch=${epoch}, leader=${ha.leaderView.leader_address}, in_sync=${inSync}, lag=${lag}}`;
 }

@@ -45,12 +45,12 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
   /** Returns the locations of readable replicas: the segment's name, and the client that holds it. */
-  function holders(key: string, tenant: string): { code: number; held: { name: string; clientID: string }[] } {
+  function holders(key: string, tenant: string): { code: number; found: { name: string; clientID: string }[] } {
     const [code, ...pairs] = native.holdersOf(key, tenant);
     const rows = new Map(segmentRows(native).map((segment) => [segment.number, segment.name]));
-    const held: { name: string; clientID: string }[] = [];
-    for (let at = 0; at < pairs.length; at += 2) held.push({ name: rows.get(pairs[at] as number) ?? "", clientID: pairs[at + 1] as string });
-    return { code, held };
+    const found: { name: string; clientID: string }[] = [];
+    for (let at = 0; at < pairs.length; at += 2) found.push({ name: rows.get(pairs[at] as number) ?? "", clientID: pairs[at + 1] as string });
+    return { code, found };
   }
 
   /** Yields pages of keys that match the pattern within the scope that its text begins with. */
@@ -124,10 +124,10 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
     QueryTask: (id) => stateOf(id),
     QueryTasks: (ids) => ids.map(stateOf),
     CreateCopyTask(key, tenant, targets) {
-      const { code, held } = holders(key, tenant);
+      const { code, found } = holders(key, tenant);
       if (code !== codes.OK) return wrong(code);
       const names = namesOf();
-      const source = held[0];
+      const source = found[0];
       if (targets.length === 0 || !targets.every((name) => names.has(name)) || source === undefined) return wrong(codes.INVALID_PARAMS);
       // The payload has the members that Mooncake's clients read.
       return tasks.create(taskType.copy, source.clientID, {
@@ -141,11 +141,11 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
       });
     },
     CreateMoveTask(key, tenant, from, to) {
-      const { code, held } = holders(key, tenant);
+      const { code, found } = holders(key, tenant);
       if (code !== codes.OK) return wrong(code);
       const names = namesOf();
       if (from === to || !names.has(from) || !names.has(to)) return wrong(codes.INVALID_PARAMS);
-      const source = held.find(({ name }) => name === from);
+      const source = found.find(({ name }) => name === from);
       if (source === undefined) return wrong(codes.REPLICA_NOT_FOUND);
       return tasks.create(taskType.move, source.clientID, { tenant_id: tenant === "" ? "default" : tenant, key, source: from, target: to });
     },

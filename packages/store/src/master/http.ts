@@ -9,7 +9,7 @@ import { codes } from "../rpc/codes.ts";
 import { type ApiParts, apiRoutes, failed, json, refuseTenant, statusName } from "./api.ts";
 import { haRoutes, haSummary } from "./ha-http.ts";
 import { admit, type HttpAccess } from "./http-access.ts";
-import { figuresOf, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
+import { coreMetrics, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
 import { masterPage } from "./page.ts";
 import { decodeText, ownMembers, searchOf } from "./query.ts";
 
@@ -162,13 +162,13 @@ function segmentsDetail(_search: string, { native, compat }: HttpParts): Answer 
 }
 
 function eventStatus(_search: string, { native, publishes }: HttpParts): Answer {
-  const figures = figuresOf(native);
+  const core = coreMetrics(native);
   return json({
     enabled: publishes,
-    published_batches: figures.eventBatches,
-    published_events: figures.events,
-    dropped_events: figures.eventsDropped,
-    skipped_unparsed_keys: figures.keysUnparsed,
+    published_batches: core.eventBatches,
+    published_events: core.events,
+    dropped_events: core.eventsDropped,
+    skipped_unparsed_keys: core.keysUnparsed,
   });
 }
 
@@ -274,23 +274,21 @@ const notLeased = ({ trouble }: Ha) => trouble || "neither a standby of the set 
 export function summaryOf(native: NativeMaster, state: State, ha: Ha | undefined): string {
   const role = (ha?.isLeader ?? true) ? "leader" : "standby";
   if (!state.serving) return `role=${role}, state=${ha?.state ?? "recovering"}, service_ready=false${haSummary(ha)}`;
-  const figures = figuresOf(native);
-  const percent = figures.capacityBytes === 0 ? 0 : (100 * figures.usedBytes) / figures.capacityBytes;
+  const core = coreMetrics(native);
+  const percent = core.capacityBytes === 0 ? 0 : (100 * core.usedBytes) / core.capacityBytes;
   const clients = new Set(segmentRows(native).map((row) => row.clientID)).size;
   return [
     `role=leader, state=serving, service_ready=true${haSummary(ha)}`,
-    `Mem Storage: ${figures.usedBytes} B / ${figures.capacityBytes} B (${percent.toFixed(1)}%)`,
-    `Keys: ${figures.objects} (unfinished: ${figures.unfinished})`,
+    `Mem Storage: ${core.usedBytes} B / ${core.capacityBytes} B (${percent.toFixed(1)}%)`,
+    `Keys: ${core.objects} (unfinished: ${core.unfinished})`,
     `Clients: ${clients}`,
-    `Eviction: runs=${figures.evictions}, keys=${figures.evictedObjects}, size=${figures.evictedBytes} B`,
-    `Discard: ${figures.discarded}`,
-    `Disks: ${figures.diskUsedBytes} B / ${figures.diskCapacityBytes} B (waiting: ${figures.offloadsWaiting}, promoted: ${figures.promotedObjects})`,
-    ...(figures.folderFiles + figures.filedObjects === 0
+    `Eviction: runs=${core.evictions}, keys=${core.evictedObjects}, size=${core.evictedBytes} B`,
+    `Discard: ${core.discarded}`,
+    `Disks: ${core.diskUsedBytes} B / ${core.diskCapacityBytes} B (waiting: ${core.offloadsWaiting}, promoted: ${core.promotedObjects})`,
+    ...(core.folderFiles + core.filedObjects === 0
       ? []
-      : [`Shared folder: ${figures.folderUsedBytes} B / ${figures.folderQuotaBytes} B (files: ${figures.folderFiles})`]),
-    ...(figures.nofCapacityBytes === 0
-      ? []
-      : [`NVMe-oF SSD: ${figures.nofUsedBytes} B / ${figures.nofCapacityBytes} B (evicted: ${figures.nofEvictedObjects})`]),
-    `Log: records=${figures.lsn}, durable=${figures.durableLsn}, snapshots=${figures.snapshots}`,
+      : [`Shared folder: ${core.folderUsedBytes} B / ${core.folderQuotaBytes} B (files: ${core.folderFiles})`]),
+    ...(core.nofCapacityBytes === 0 ? [] : [`NVMe-oF SSD: ${core.nofUsedBytes} B / ${core.nofCapacityBytes} B (evicted: ${core.nofEvictedObjects})`]),
+    `Log: records=${core.lsn}, durable=${core.durableLsn}, snapshots=${core.snapshots}`,
   ].join(" | ");
 }

@@ -20,7 +20,7 @@ import { eventHandler, Watch } from "./events.ts";
 import { masterHandlers } from "./handlers.ts";
 import { answerHttp, type HttpParts, knownPath, summaryOf } from "./http.ts";
 import { openHttp } from "./http-connections.ts";
-import { watchLogRoom } from "./log-room.ts";
+import { watchLogSpace } from "./log-space.ts";
 import { openMasterMetrics } from "./master-metrics.ts";
 import { Members } from "./members.ts";
 import { type NativeMaster, noteKinds, type OnEvent, openNative, strategies } from "./native.ts";
@@ -145,7 +145,7 @@ async function run(argv: readonly string[]): Promise<number> {
   });
   if (several === undefined) native.start();
   const recovery = await (several === undefined ? served : Promise.race([served, several.ha.start()]));
-  const room = watchLogRoom({ native, home: loaded.home, ha: () => several?.ha, log });
+  const logSpace = watchLogSpace({ native, home: loaded.home, ha: () => several?.ha, log });
   const sweep = setInterval(() => tasks.sweep(), TASK_SWEEP_MS);
   const drain = setInterval(
     () => void (watch.state.serving ? drains.tick() : Promise.resolve()).catch((error: Error) => log.error({ err: error }, "a drain job failed")),
@@ -175,7 +175,7 @@ async function run(argv: readonly string[]): Promise<number> {
       close: () => {
         clearInterval(sweep);
         clearInterval(drain);
-        room.close();
+        logSpace.close();
         return http.close();
       },
     },

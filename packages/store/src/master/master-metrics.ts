@@ -2,9 +2,9 @@
 import { readdirSync } from "node:fs";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Ha } from "../ha/ha.ts";
-import { BUCKETS, type Figures, figuresOf, type NativeMaster, operationFigures } from "./native.ts";
+import { BUCKETS, type CoreMetrics, coreMetrics, type NativeMaster, operationMetrics } from "./native.ts";
 
-const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])[] = [
+const gauges: readonly (readonly [`svc_store_${string}`, keyof CoreMetrics, string])[] = [
   ["svc_store_keys", "objects", "Objects"],
   ["svc_store_used_bytes", "usedBytes", "Bytes allocated in segments of memory"],
   ["svc_store_capacity_bytes", "capacityBytes", "Bytes of all segments of memory"],
@@ -24,7 +24,7 @@ const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])
   ["svc_store_nof_capacity_bytes", "nofCapacityBytes", "Bytes of all NOF segments"],
   ["svc_store_offloads_waiting", "offloadsWaiting", "Objects that wait to be stored on a disk"],
 ];
-const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, string])[] = [
+const counters: readonly (readonly [`svc_store_${string}_total`, keyof CoreMetrics, string])[] = [
   ["svc_store_rpc_accepted_total", "accepted", "RPC connections accepted"],
   ["svc_store_rpc_refused_total", "refused", "RPC connections refused because there were too many"],
   ["svc_store_rpc_malformed_total", "malformed", "RPC connections closed for what they sent"],
@@ -62,16 +62,16 @@ const label = (name: string) => name.replace(/(?<!^)([A-Z])/g, "_$1").toLowerCas
 
 /** Returns a function that renders all metrics; the core counts its histograms itself, so they are rendered here. */
 export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder: string, ha: () => Ha | undefined): () => Promise<string> {
-  let figures: Figures = figuresOf(native);
-  for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(figures[key]));
-  const figuresOfHa = () => ha()?.figures() ?? { isLeader: 1, epoch: 0, inSync: 0, lag: 0, resumes: 0, wholes: 0 };
-  metrics.gauge("svc_store_leader", "1 while this master leads, or is the only one", [], (gauge) => gauge.set(figuresOfHa().isLeader));
-  metrics.gauge("svc_store_epoch", "Number of the lead, one more with each leader; 0 of a master alone", [], (gauge) => gauge.set(figuresOfHa().epoch));
+  let core: CoreMetrics = coreMetrics(native);
+  for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(core[key]));
+  const gaugesOfHa = () => ha()?.gauges() ?? { isLeader: 1, epoch: 0, inSync: 0, lag: 0, resumes: 0, wholes: 0 };
+  metrics.gauge("svc_store_leader", "1 while this master leads, or is the only one", [], (gauge) => gauge.set(gaugesOfHa().isLeader));
+  metrics.gauge("svc_store_epoch", "Number of the lead, one more with each leader; 0 of a master alone", [], (gauge) => gauge.set(gaugesOfHa().epoch));
   metrics.gauge("svc_store_standbys_in_sync", "Standbys that have all that is acknowledged, as their leader counts them", [], (gauge) =>
-    gauge.set(figuresOfHa().inSync),
+    gauge.set(gaugesOfHa().inSync),
   );
   metrics.gauge("svc_store_standby_lag_records", "Records that the slowest standby has not kept yet, as its leader counts them", [], (gauge) =>
-    gauge.set(figuresOfHa().lag),
+    gauge.set(gaugesOfHa().lag),
   );
   metrics.gauge("svc_store_log_quarantined_files", "Files of the log that are damaged and kept as NAME.damaged until somebody deletes them", [], (gauge) =>
     gauge.set(quarantined(folder)),
@@ -83,15 +83,15 @@ export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder
   const joined = joins.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   const counted = counters.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   return async () => {
-    figures = figuresOf(native);
-    const ofHa = figuresOfHa();
+    core = coreMetrics(native);
+    const ofHa = gaugesOfHa();
     for (const { counter, key } of joined) {
       counter.reset();
       counter.inc(ofHa[key]);
     }
     for (const { counter, key } of counted) {
       counter.reset();
-      counter.inc(figures[key]);
+      counter.inc(core[key]);
     }
     return `${await metrics.text()}\n${operationText(native)}`;
   };
@@ -106,7 +106,7 @@ function quarantined(folder: string): number {
 }
 
 function operationText(native: NativeMaster): string {
-  const rows = operationFigures(native);
+  const rows = operationMetrics(native);
   const lines = ["# HELP svc_store_rpc_seconds Time that an RPC operation took in the master", "# TYPE svc_store_rpc_seconds histogram"];
   for (const { name, requests, seconds, buckets } of rows) {
     const operation = label(name);

@@ -34,10 +34,7 @@ export class Members {
     return codes.OK;
   }
 
-  /**
-   * A client that ends in order: without segments it is not waited for; with a NOF segment it counts as silent at once, so that another process can
-   * mount that.
-   */
+  /** A client ends in order: its silence is not reported if it has no segments; with a NOF segment it counts as silent at once, for the next mount. */
   leave(clientID: string): void {
     const row = clientRows(this.#native).find(({ id }) => id === clientID);
     if (row === undefined) return;

@@ -15,13 +15,13 @@ type Served = { readonly [N in Segments | Refused | "EvictDiskReplicaIfCurrent"]
 const asSegment = (segment: NofSegment): Segment => ({ ...segment, protocol: "nvmeof", hostID: "" });
 
 export function mooncakeHandlers(native: NativeMaster, log: Log): Served {
-  const told = new Set<OperationName>();
+  const logged = new Set<OperationName>();
   const nofRows = () => segmentRows(native).filter((row) => row.nof);
 
   /** Answers like a Mooncake master with the feature off; each operation is logged once. */
   function notOffered(name: OperationName): { ok: false; code: number } {
-    if (!told.has(name)) {
-      told.add(name);
+    if (!logged.has(name)) {
+      logged.add(name);
       log.warn({ call: name }, `${name} is not offered by this master: the client gets ${codes.UNAVAILABLE_IN_CURRENT_STATUS}`);
     }
     return wrong(codes.UNAVAILABLE_IN_CURRENT_STATUS);

@@ -2,7 +2,7 @@
 import type { Disk, EndedFile, FailedOrder, FileOf, Order, StartedFile, WantedFile } from "../rpc/shapes.ts";
 
 /** A file whose bytes a reader found wrong or missing. */
-export type DoubtedFile = {
+export type ReportedFile = {
   readonly tenant: string;
   readonly key: string;
   readonly name: string;
@@ -41,7 +41,7 @@ export interface NativeDisks {
   /** Returns [name, number, ...] of files that are to be removed. */
   sweepable(most: number): (string | bigint)[];
   swept(files: readonly bigint[]): void;
-  doubtedFiles(most: number): DoubtedFile[];
+  doubtedFiles(most: number): ReportedFile[];
   /** Drops a file that is damaged or missing. */
   dropFile(tenant: string, key: string, file: bigint, isDamaged: boolean): number;
   /** With `empty`, unmounts only a disk without objects. */

@@ -9,7 +9,7 @@ export interface NativeEvents {
   beginDump(): [number, number];
   /** Returns the dump's next payloads; empty once all were returned. */
   dumpSome(batches: number): Buffer[];
-  /** Ends a dump. Sends an empty batch after the dump's last number `end`, unless another batch was sent meanwhile. */
+  /** Ends a dump whose numbers are below `end`. Sends an empty batch after it, unless another batch was sent meanwhile. */
   endDump(end: number): void;
   /** Returns [the oldest batch that a replay can return, the next batch's number]. */
   batchRange(): [number, number];

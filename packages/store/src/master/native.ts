@@ -38,7 +38,7 @@ export type OnEvent = (kind: number, id: number, seq: number, functionID: number
 
 /** Keys, names and tenants are strings of bytes, one per character; ids have the form 8-4-4-4-12. Most methods throw while the log is read. */
 export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents {
-  /** Declares an operation. `literal` is sent with results, `constant` is an answer that never changes; `tenants`: a tenant's key may call it. */
+  /** Declares an operation: the type literal of its results, an answer that never changes, and whether a tenant's key may call it. */
   declare(functionID: number, argsHash: number, resultHash: number, operation: string, literal: Buffer, constant: Buffer, tenants: boolean): void;
   /** Turns access control on, before the start: `functions` present a key, `trusted` are ADDRESS/BITS; then follow the bodies of both refusals. */
   guard(functions: readonly number[], trusted: readonly string[], noKey: Buffer, otherTenant: Buffer): void;
@@ -155,7 +155,7 @@ export const noteKinds = { task: 1, job: 2 } as const;
 export const segmentRows = (native: NativeMaster): SegmentRow[] => JSON.parse(native.segments()) as SegmentRow[];
 
 /** The order matches `figures` in native/src/addon_figures.cc; the values after "logFull" are available once the log is read. */
-export const figureNames = [
+export const coreMetricNames = [
   "connections",
   "accepted",
   "refused",
@@ -208,11 +208,11 @@ export const figureNames = [
   "nofEvictedBytes",
   "nofDamaged",
 ] as const;
-export type Figures = Record<(typeof figureNames)[number], number>;
+export type CoreMetrics = Record<(typeof coreMetricNames)[number], number>;
 
-export function figuresOf(native: NativeMaster): Figures {
+export function coreMetrics(native: NativeMaster): CoreMetrics {
   const values = native.figures();
-  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as Figures;
+  return Object.fromEntries(coreMetricNames.map((name, at) => [name, values[at] ?? 0])) as CoreMetrics;
 }
 
 /** The order matches `Op` in native/src/operations.h. */
@@ -266,9 +266,9 @@ export const nativeOperations = [
 export const BUCKETS = 12;
 const ROW = 4 + BUCKETS;
 
-export type OperationFigures = { name: string; requests: number; items: number; failedItems: number; seconds: number; buckets: number[] };
+export type OperationMetrics = { name: string; requests: number; items: number; failedItems: number; seconds: number; buckets: number[] };
 
-export function operationFigures(native: NativeMaster): OperationFigures[] {
+export function operationMetrics(native: NativeMaster): OperationMetrics[] {
   const values = native.opFigures();
   if (values.length === 0) return [];
   return nativeOperations.slice(1).map((name, index) => {

@@ -61,7 +61,7 @@ export function openRpcAccess({ native, keys, trusted, denials, functions }: Rpc
       if (allowed === rights.none) return undefined;
       if (tenantAt >= 0) return args[tenantAt] === "" || args[tenantAt] === tenant ? args.with(tenantAt, tenant) : undefined;
       if (name !== "ReMountSegment") return args;
-      // Every client remounts when it joins, even without memory; but mounting memory is not allowed with a tenant's key.
+      // Every client remounts when it joins, even without memory. A tenant's key neither mounts memory, nor unmounts that of another client.
       const [segments, clientID] = args as [readonly unknown[], string];
       return segments.length > 0 || segmentRows(native).some((row) => row.clientID === clientID) ? undefined : args;
     },

@@ -5,13 +5,13 @@ import { type FileTrouble, fileTroubleOf, SharedFiles } from "../files/shared-fi
 import type { StorageConfig } from "../rpc/shapes.ts";
 import { toWire } from "../rpc/text.ts";
 import type { NativeMaster } from "./native.ts";
-import type { DoubtedFile } from "./native-disks.ts";
+import type { ReportedFile } from "./native-disks.ts";
 import type { MasterSettings } from "./settings.ts";
 
 const LOOK_MS = 500;
 /** The number of files that are deleted, and verified, in one round. */
 const MAX_SWEPT = 512;
-const MAX_DOUBTED = 64;
+const MAX_VERIFIED = 64;
 /** The share of its file system that files may take where no quota is set. */
 const SHARE = 0.9;
 const MAX_BYTES = 2n ** 63n - 1n;
@@ -34,16 +34,16 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
   if (settings.root_fs_dir === "") return undefined;
   const files = new SharedFiles(join(settings.root_fs_dir, settings.cluster_id));
   const root = new SharedFiles(settings.root_fs_dir);
-  let told: FileTrouble | undefined;
+  let logged: FileTrouble | undefined;
   let isBusy = false;
 
-  async function turn(): Promise<void> {
+  async function round(): Promise<void> {
     const trouble = await look();
-    if (trouble !== told) tell(trouble);
-    told = trouble;
+    if (trouble !== logged) logTrouble(trouble);
+    logged = trouble;
     if (trouble !== undefined) return;
     await sweep();
-    for (const doubted of native.doubtedFiles(MAX_DOUBTED)) await verify(doubted);
+    for (const reported of native.doubtedFiles(MAX_VERIFIED)) await verify(reported);
   }
 
   async function look(): Promise<FileTrouble | undefined> {
@@ -83,7 +83,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
   }
 
   /** A reader's report is trusted only if the leader finds the same, since readers may be wrong or may not see the folder. */
-  async function verify({ tenant, key, name, file, sizeBytes, checksum }: DoubtedFile): Promise<void> {
+  async function verify({ tenant, key, name, file, sizeBytes, checksum }: ReportedFile): Promise<void> {
     const trouble = await files.verify(name, sizeBytes).then((found) => (checksum === undefined || found === checksum ? undefined : "damaged"), fileTroubleOf);
     if (!isServing() || (trouble !== "damaged" && trouble !== "gone")) return;
     native.dropFile(tenant, key, file, trouble === "damaged");
@@ -93,7 +93,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
     );
   }
 
-  function tell(trouble: FileTrouble | undefined): void {
+  function logTrouble(trouble: FileTrouble | undefined): void {
     if (trouble === undefined) log.info({ folder: files.folder }, "the shared folder answers again");
     else
       log.warn(
@@ -107,7 +107,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
   const timer = setInterval(() => {
     if (isBusy || !isServing()) return;
     isBusy = true;
-    turn()
+    round()
       .catch((error: Error) => log.warn({ err: error }, "the shared folder was not looked at"))
       .finally(() => {
         isBusy = false;

@@ -15,7 +15,7 @@ const LEASE = hopNames.length + 1;
 const MAX_HEAD_BYTES = FREE_BYTES;
 const MAX_HEAD_LINES = 128;
 /** The requests of one connection in a row before other connections are served. */
-const REQUESTS_PER_TURN = 16;
+const REQUESTS_PER_TICK = 16;
 /** With more unsent bytes than this, a connection waits for its client. */
 const BEHIND_BYTES = FREE_BYTES;
 /** The time limit for receiving a whole request, and for sending a whole answer. */
@@ -51,7 +51,7 @@ export class Connection implements WireOwner, Holder {
   #startedMs = 0;
   #continues = false;
   #reading = false;
-  #inTurn = 0;
+  #inTick = 0;
   #pieces: Iterator<Buffer | undefined> | undefined;
   #largeAnswer: Buffer | undefined;
 
@@ -114,7 +114,7 @@ export class Connection implements WireOwner, Holder {
   #read(): void {
     if (this.#reading) return;
     this.#reading = true;
-    while (this.#inTurn < REQUESTS_PER_TURN) {
+    while (this.#inTick < REQUESTS_PER_TICK) {
       if (this.#state === "idle" && !this.#unread.isEmpty) {
         this.#state = "head";
         this.#sinceMs = this.#startedMs = performance.now();
@@ -126,13 +126,13 @@ export class Connection implements WireOwner, Holder {
     }
     this.#reading = false;
     if (this.#unread.isEmpty) this.#unread.clear();
-    // Reading stops while further bytes could not be processed; incomplete heads and bodies are read on.
+    // Reading stops while further bytes could not be processed; incomplete heads and bodies continue to be read.
     if (this.#state === "answering" || this.#state === "granting" || (this.#state === "idle" && !this.#unread.isEmpty)) this.#wire.pause(HELD);
     else this.#wire.resume(HELD);
     // The continuation is scheduled with setImmediate: with promises, immediate answers would starve the event loop.
-    if (this.#inTurn >= REQUESTS_PER_TURN)
+    if (this.#inTick >= REQUESTS_PER_TICK)
       setImmediate(() => {
-        this.#inTurn = 0;
+        this.#inTick = 0;
         this.#read();
       });
   }
@@ -293,7 +293,7 @@ export class Connection implements WireOwner, Holder {
       return;
     }
     this.#state = "idle";
-    this.#inTurn++;
+    this.#inTick++;
     if (!this.#reading) this.#read();
   }
 }

@@ -91,7 +91,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
   async function write(changes: readonly Change[]): Promise<Place> {
     try {
       const hasValues = changes.some(({ value }) => value !== undefined);
-      if (hasValues && !hasReserve && !(await reserveRoom()))
+      if (hasValues && !hasReserve && !(await makeReserve()))
         throw Object.assign(new Error("the only room left is reserved for deletions"), { code: "ENOSPC" });
       return await append(changes).catch(async (error) => {
         if (!isDiskFull(error) || hasValues) throw error;
@@ -110,7 +110,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     await rm(reserve, { force: true });
   }
 
-  async function reserveRoom(atOnce = false): Promise<boolean> {
+  async function makeReserve(atOnce = false): Promise<boolean> {
     const now = performance.now();
     if (hasReserve || (!atOnce && now - reserveLookedForMs < RESERVE_EVERY_MS)) return hasReserve;
     reserveLookedForMs = now;
@@ -151,26 +151,26 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     return true;
   }
 
-  async function tidy(records: Records, lacksRoom: boolean): Promise<boolean> {
-    if (!lacksRoom && !hasReserve) await reserveRoom();
+  async function tidy(records: Records, lacksSpace: boolean): Promise<boolean> {
+    if (!lacksSpace && !hasReserve) await makeReserve();
     let live = 0;
     let total = 0;
     for (const { liveBytes, sizeBytes } of segments) {
       live += liveBytes;
       total += sizeBytes;
     }
-    if (total - live <= (lacksRoom ? 0 : live + SLACK_BYTES)) return false;
+    if (total - live <= (lacksSpace ? 0 : live + SLACK_BYTES)) return false;
     const halfGone = (segment: Segment) => segment.liveBytes <= segment.sizeBytes / 2 && segment.sizeBytes > 0 && !segment.isUnreadable;
     const isNew = (segment: Segment) => segment.triedLiveBytes !== segment.liveBytes || segment === segments[0];
     const victims = segments.filter((segment) => halfGone(segment) && isNew(segment)).sort((a, b) => a.liveBytes - b.liveBytes);
-    if (victims.length > 0 && lacksRoom) await dropReserve();
+    if (victims.length > 0 && lacksSpace) await dropReserve();
     let isDone = false;
     for (const victim of victims) {
       victim.triedLiveBytes = victim.liveBytes;
       isDone = await rewrite(victim, records, (bytes) => bytes <= victim.sizeBytes / 2);
       if (isDone) break;
     }
-    if (lacksRoom) await reserveRoom(true);
+    if (lacksSpace) await makeReserve(true);
     return isDone;
   }
 
@@ -188,7 +188,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
         if (found.length > 0 && !segment.isUnreadable) damaged.push(segment);
         damages.push(...found);
       }
-      await reserveRoom(true);
+      await makeReserve(true);
       // Rewriting damaged files avoids finding and quarantining the damage at each start; small ones are merged because each start leaves one.
       const small = segments.filter(({ sizeBytes, isUnreadable }) => sizeBytes < SEGMENT_BYTES / 4 && !isUnreadable);
       if (small.length > MAX_SMALL) damaged.push(...small.filter((segment) => !damaged.includes(segment)));

@@ -59,7 +59,7 @@ async function run(argv: readonly string[]): Promise<number> {
     throw error;
   });
   metrics.gauge("svc_metadata_connections", "Connections open", [], (gauge) => gauge.set(server.connections()));
-  metrics.gauge("svc_metadata_buffered_bytes", "Bytes of large requests and answers under way", [], (gauge) => gauge.set(server.budget.heldBytes));
+  metrics.gauge("svc_metadata_buffered_bytes", "Bytes of large requests and answers under way", [], (gauge) => gauge.set(server.budget.grantedBytes));
   const sweep = setInterval(function step() {
     expired.inc(records.sweep());
     if (records.isSweeping) setImmediate(step);

@@ -20,7 +20,7 @@ export type Segment = Place & {
 };
 
 /** An unreadable part of the journal, and the location of its quarantined copy. */
-export type Damage = { readonly file: string; readonly bytes: number; readonly setAside: string | undefined; readonly reason: string };
+export type Damage = { readonly file: string; readonly bytes: number; readonly quarantinedAs: string | undefined; readonly reason: string };
 
 export function newSegment(folder: string, number: number): Segment {
   const marker = randomBytes(MARKER_BYTES);
@@ -56,26 +56,26 @@ export function readSegment(segment: Segment, damagedFolder: string, take: (chan
     bytes = readFileSync(segment.file);
   } catch (error) {
     segment.isUnreadable = true;
-    return [{ file: segment.file, bytes: 0, setAside: undefined, reason: (error as Error).message }];
+    return [{ file: segment.file, bytes: 0, quarantinedAs: undefined, reason: (error as Error).message }];
   }
   segment.sizeBytes = bytes.length;
   const damages: Damage[] = [];
   for (const found of readFrames(bytes, segment.marker)) {
     if ("change" in found) take(found.change);
-    else if (!found.cutOff) damages.push(setAside(segment, damagedFolder, bytes.subarray(found.damagedFrom, found.damagedTo), found.damagedFrom));
+    else if (!found.cutOff) damages.push(quarantine(segment, damagedFolder, bytes.subarray(found.damagedFrom, found.damagedTo), found.damagedFrom));
   }
   return damages;
 }
 
-function setAside(segment: Segment, folder: string, bytes: Buffer, from: number): Damage {
+function quarantine(segment: Segment, folder: string, bytes: Buffer, from: number): Damage {
   const reason = `${bytes.length} bytes at ${from} are no records, or fail their checksum`;
   const name = join(folder, `${String(segment.number).padStart(8, "0")}-at-${from}.bin`);
   try {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     writeFileSync(name, bytes);
-    return { file: segment.file, bytes: bytes.length, setAside: name, reason };
+    return { file: segment.file, bytes: bytes.length, quarantinedAs: name, reason };
   } catch (error) {
     segment.isUnreadable = true;
-    return { file: segment.file, bytes: bytes.length, setAside: undefined, reason: `${reason}; they stay there: ${(error as Error).message}` };
+    return { file: segment.file, bytes: bytes.length, quarantinedAs: undefined, reason: `${reason}; they stay there: ${(error as Error).message}` };
   }
 }

@@ -39,7 +39,7 @@ export class BodyWriter {
     return Buffer.from(this.#buffer.subarray(0, this.#at));
   }
 
-  #room(count: number): number {
+  #grow(count: number): number {
     const at = this.#at;
     this.#at += count;
     if (this.#at > this.#buffer.length) {
@@ -51,37 +51,37 @@ export class BodyWriter {
   }
 
   u8(value: number): void {
-    const at = this.#room(1);
+    const at = this.#grow(1);
     this.#buffer[at] = value;
   }
 
   u16(value: number): void {
-    const at = this.#room(2);
+    const at = this.#grow(2);
     this.#buffer.writeUInt16LE(value, at);
   }
 
   u32(value: number): void {
-    const at = this.#room(4);
+    const at = this.#grow(4);
     this.#buffer.writeUInt32LE(value, at);
   }
 
   i32(value: number): void {
-    const at = this.#room(4);
+    const at = this.#grow(4);
     this.#buffer.writeInt32LE(value, at);
   }
 
   u64(value: bigint): void {
-    const at = this.#room(8);
+    const at = this.#grow(8);
     this.#buffer.writeBigUInt64LE(value, at);
   }
 
   i64(value: bigint): void {
-    const at = this.#room(8);
+    const at = this.#grow(8);
     this.#buffer.writeBigInt64LE(value, at);
   }
 
   uuid(text: string): void {
-    const at = this.#room(16);
+    const at = this.#grow(16);
     const digits = text.replaceAll("-", "");
     for (const half of [0, 16]) {
       this.#buffer.writeUInt32LE(Number.parseInt(digits.slice(half + 8, half + 16), 16), at + half / 2);
@@ -96,7 +96,7 @@ export class BodyWriter {
   }
 
   latin1(text: string): void {
-    const at = this.#room(text.length);
+    const at = this.#grow(text.length);
     this.#buffer.write(text, at, "latin1");
   }
 }

@@ -132,7 +132,7 @@ export const membership = struct({ authority: bytes, members: vector(member) });
 const routeReplica = struct({ segment: bytes, clientID: uuid, status: i32, address: u64, isReadable: bool });
 export const route = struct({ sizeBytes: u64, checksum: optional(u64), isMoving: bool, replicas: vector(routeReplica) });
 
-/** An object in a holder's memory at `address`, as of record `asOf` of the master's log; a soft pin until 0 does not end or does not exist. */
+/** An object in a holder's memory at `address`, as of record `asOf` of the master's log; `softPinUntilMs` is 0 without a soft pin, or for one without end. */
 export const holding = struct({
   address: u64,
   sizeBytes: u64,

@@ -76,7 +76,7 @@ export class Mounts {
     const name = sharedName(typeof path === "string" ? path.replace(/^\/dev\/shm\//, "") : path);
     const sizeBytes = positive(fields["size"]);
     if (mode === "decode" && (name === undefined || sizeBytes === undefined)) throw new Refused(400, "Missing path or size for decode mode");
-    return this.#inTurn(async () => {
+    return this.#inOrder(async () => {
       const before = this.#ofKind("reconfigured");
       if (mode === "prefill") {
         await this.#unmountAll(before, 0);
@@ -157,10 +157,10 @@ export class Mounts {
     return this.#rules.session.segments.all().flatMap(({ segment, purpose, state }) => (purpose === kind && state.name !== "freeing" ? [segment.id] : []));
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
-    const turn = this.#changing.then(act);
-    this.#changing = turn.catch(() => undefined);
-    return turn;
+  #inOrder<T>(act: () => Promise<T>): Promise<T> {
+    const result = this.#changing.then(act);
+    this.#changing = result.catch(() => undefined);
+    return result;
   }
 }
 

@@ -27,7 +27,7 @@ function bytesOf(given: string | number, context: z.RefinementCtx): number {
 const autoBytes = () => Math.min(AUTO_MOST, Math.max(AUTO_LEAST, Math.floor(totalmem() / AUTO_SHARE / MIB) * MIB));
 const size = z.union([z.string(), z.number()]).transform((given, context) => (given === "auto" ? autoBytes() : bytesOf(given, context)));
 /** A plain number counts bytes: a value that was meant in GB fails here, instead of as objects without capacity. */
-const roomySize = (leastBytes: number) =>
+const sizeFrom = (leastBytes: number) =>
   size.refine((bytes) => !(bytes > 0 && bytes < leastBytes), {
     message: `expected 0 for none, or at least ${leastBytes / MIB} MiB; a number without a unit counts bytes: "16 GB", "512mb"`,
   });
@@ -57,16 +57,16 @@ export const serviceSettings = z.object({
       metadata_server: z.string().min(1, "expected P2PHANDSHAKE or a metadata service"),
       master_server_address: z.string(),
       cluster_id: z.string().min(1, "expected the name of the masters' cluster"),
-      global_segment_size: roomySize(SEGMENT_LEAST),
+      global_segment_size: sizeFrom(SEGMENT_LEAST),
       local_buffer_size: size,
       protocol: z.string().min(1, "expected tcp, rdma or shm"),
       device_name: z.string(),
       enable_ssd_offload: z.boolean(),
       ssd_offload_path: z.string(),
-      ssd_offload_size: roomySize(MIB),
+      ssd_offload_size: sizeFrom(MIB),
       ssd_offload_sync: z.boolean(),
       nof_path: z.string().regex(/^(\/[^\0]{0,1024})?$/, "expected an absolute path, or nothing"),
-      nof_size: roomySize(MIB),
+      nof_size: sizeFrom(MIB),
       tenant_id: z.string(),
       stable_id: z.string().max(256),
       cold_tier_folders: z.array(z.string().startsWith("/", "expected an absolute path")).max(64),
@@ -97,7 +97,7 @@ export const serviceSettings = z.object({
 export type ServiceSettings = z.output<typeof serviceSettings>["store_service"];
 
 /** Mooncake's names; -D NAME=VALUE accepts each of them as well. */
-const fieldNames = [
+const mooncakeNames = [
   "local_hostname",
   "metadata_server",
   "master_server_address",
@@ -125,11 +125,11 @@ export const serviceFlags: Readonly<Record<string, string>> = {
   brand: "store_service.brand",
   "log-level": "store_service.log_level",
   "max-wait-time": "store_service.max_wait_seconds",
-  ...Object.fromEntries(fieldNames.map((name) => [name, `store_service.${name}`])),
+  ...Object.fromEntries(mooncakeNames.map((name) => [name, `store_service.${name}`])),
 };
 
 /** The defaults of a Mooncake file for names that it leaves out; an empty required one is refused by name. */
-const fieldDefaults = {
+const mooncakeDefaults = {
   local_hostname: "",
   metadata_server: "",
   master_server_address: "",
@@ -141,7 +141,7 @@ const fieldDefaults = {
 };
 
 /** Reads Mooncake's JSON file; unknown names are passed to `onUnknown`. */
-export function readFieldFile(path: string, onUnknown: (names: readonly string[]) => void): Sections {
+export function readMooncakeFile(path: string, onUnknown: (names: readonly string[]) => void): Sections {
   let given: unknown;
   try {
     given = JSON.parse(readFileSync(path, "utf8"));
@@ -151,13 +151,13 @@ export function readFieldFile(path: string, onUnknown: (names: readonly string[]
   }
   if (typeof given !== "object" || given === null || Array.isArray(given))
     return fail("SETTING_INVALID", `${path}: expected a JSON object, got ${JSON.stringify(given)?.slice(0, 40)}`);
-  const known: readonly string[] = fieldNames;
+  const known: readonly string[] = mooncakeNames;
   const unknown = Object.keys(given).filter((name) => !known.includes(name));
   if (unknown.length > 0) onUnknown(unknown);
   const entries = Object.entries(given as Record<string, string | number | boolean | null>);
   return {
     store_service: {
-      ...fieldDefaults,
+      ...mooncakeDefaults,
       ...Object.fromEntries(entries.flatMap(([name, value]) => (known.includes(name) && value !== null ? [[name, value]] : []))),
     },
   };
@@ -179,7 +179,7 @@ export function withOverrides(argv: readonly string[]): string[] {
   return words;
 }
 
-const FIELD_VARIABLES: Readonly<Record<string, string>> = {
+const MOONCAKE_VARIABLES: Readonly<Record<string, string>> = {
   MASTER: "MASTER_SERVER_ADDRESS",
   CLUSTER_ID: "CLUSTER_ID",
   TE_META_DATA_SERVER: "METADATA_SERVER",
@@ -194,12 +194,12 @@ const FIELD_VARIABLES: Readonly<Record<string, string>> = {
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Mooncake's variables begin with the brand, for example MYBRAND_MASTER; ours take precedence over them. */
-export function withFieldVariables(env: Environment, argv: readonly string[]): Environment {
+export function withMooncakeVariables(env: Environment, argv: readonly string[]): Environment {
   const at = argv.findIndex((word) => word === "--brand" || word.startsWith("--brand="));
   const brand = at < 0 ? env["SVC_STORE_SERVICE_BRAND"] : (argv[at]?.split("=")[1] ?? argv[at + 1]);
   if (brand === undefined || brand === "") return env;
   const prefix = `${brand.toUpperCase()}_`;
-  const found = Object.entries(FIELD_VARIABLES).flatMap(([theirs, ours]) => {
+  const found = Object.entries(MOONCAKE_VARIABLES).flatMap(([theirs, ours]) => {
     const value = env[`${prefix}${theirs}`];
     return value === undefined ? [] : [[`SVC_STORE_SERVICE_${ours}`, value] as const];
   });
@@ -216,7 +216,7 @@ export const load = (argv: readonly string[], onUnknown: (names: readonly string
     schema: serviceSettings,
     flagNames: serviceFlags,
     argv: withOverrides(argv),
-    env: withFieldVariables(process.env, argv),
+    env: withMooncakeVariables(process.env, argv),
     about,
-    ownFile: (path) => readFieldFile(path, onUnknown),
+    ownFile: (path) => readMooncakeFile(path, onUnknown),
   });

@@ -10,7 +10,7 @@ import { asTrouble, trouble } from "./bucket-trouble.ts";
 import { uploadFile } from "./bucket-upload.ts";
 import { Slots } from "./slots.ts";
 
-//  write: a copy here, checked ──> [its name under pending] ──> parts ──> its end ──> [pending goes] ──> the file is there
+//  write: local copy, verified ──> [pending name] ──> parts ──> end ──> [pending name deleted] ──> the file exists
 // A file whose bytes are not proven to be its object's keeps its pending name until the master accepts it; a start that finds one quarantines it.
 
 /** The file numbers that are reserved at a time; unused ones are lost in a crash. */
@@ -115,7 +115,7 @@ export class BucketFiles implements FileStore {
   }
 
   /** Moves a file to the quarantine, under its own name. */
-  async setAside(file: number): Promise<void> {
+  async quarantine(file: number): Promise<void> {
     const { objects, names, spool } = this.#parts;
     const entry = this.#entries.get(file);
     if (entry === undefined) return;

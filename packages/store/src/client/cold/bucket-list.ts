@@ -22,12 +22,12 @@ export async function listBucket(objects: Objects, names: Names): Promise<Listed
     if (part === 0) each.endBytes = sizeBytes;
     else each.parts.add(part);
   }
-  const setAside = async (id: string) => {
+  const quarantine = async (id: string) => {
     for (const name of seen.get(id)?.names ?? []) await moveObject(objects, `${names.objects}${name}`, `${names.quarantine.pending}${name}`);
     seen.delete(id);
   };
   for await (const { key } of objects.list(names.pending)) {
-    await setAside(key.slice(names.pending.length));
+    await quarantine(key.slice(names.pending.length));
     await objects.delete(key);
   }
   const entries = new Map<number, Entry>();
@@ -35,7 +35,7 @@ export async function listBucket(objects: Objects, names: Names): Promise<Listed
   for (const [id, { file, epoch, endBytes, parts }] of [...seen].sort(([, one], [, other]) => other.epoch - one.epoch)) {
     next = Math.max(next, file + 1);
     // If two files have the same number, the earlier start wrote its file after it had lost the device.
-    if (endBytes === undefined || entries.has(file)) await setAside(id);
+    if (endBytes === undefined || entries.has(file)) await quarantine(id);
     else entries.set(file, { epoch, endBytes, parts: parts.size === 0 ? 0 : Math.max(...parts) });
   }
   const reservations: string[] = [];

@@ -70,7 +70,7 @@ export class ColdDevice {
     const endMs = performance.now() + WAIT_MS;
     // Two empty rounds are required: the answer to the first may have been sent before the call.
     for (let quiet = 0; quiet < 2; ) {
-      quiet = (await this.#turned(endMs)).drops === 0 ? quiet + 1 : 0;
+      quiet = (await this.#nextRound(endMs)).drops === 0 ? quiet + 1 : 0;
     }
   }
 
@@ -96,7 +96,7 @@ export class ColdDevice {
     }
     if (queued > 0) {
       for (let quiet = 0; quiet < 2; ) {
-        const isIdle = (await this.#turned(endMs)).offloads === 0 && this.#disk.progress.writing === 0;
+        const isIdle = (await this.#nextRound(endMs)).offloads === 0 && this.#disk.progress.writing === 0;
         quiet = isIdle ? quiet + 1 : 0;
       }
     }
@@ -115,12 +115,12 @@ export class ColdDevice {
     await this.#disk.close();
   }
 
-  async #turned(endMs: number): Promise<{ offloads: number; drops: number }> {
+  async #nextRound(endMs: number): Promise<{ offloads: number; drops: number }> {
     const leftMs = endMs - performance.now();
     const late = sleep(Math.max(1, leftMs), undefined, { ref: false }).then(() =>
       fail("TIMED_OUT", `device ${this.spec.id} was still busy after ${WAIT_MS / 1000} s: try again`),
     );
-    return Promise.race([this.#disk.turned(), late]);
+    return Promise.race([this.#disk.nextRound(), late]);
   }
 
   async #until(isTrue: () => boolean, what: string): Promise<void> {

@@ -66,7 +66,7 @@ export class ColdDevices {
     try {
       const parsed = coldCommand.safeParse(JSON.parse(text));
       if (!parsed.success) fail("INVALID_REQUEST", `a command of the cold tier: ${parsed.error.issues[0]?.message}`);
-      answer = { ok: true, value: await this.#inTurn(parsed.data.device, () => this.#do(parsed.data as ColdCommand)) };
+      answer = { ok: true, value: await this.#locked(parsed.data.device, () => this.#do(parsed.data as ColdCommand)) };
     } catch (error) {
       const { name, message } = asFailure(error);
       answer = { ok: false, failure: name, message };
@@ -183,7 +183,7 @@ export class ColdDevices {
     for (const [key, { spec }] of this.#waiting) {
       if (this.#retrying.has(key)) continue;
       this.#retrying.add(key);
-      this.#inTurn(spec, () => this.#retry(spec))
+      this.#locked(spec, () => this.#retry(spec))
         .catch(() => undefined)
         .finally(() => this.#retrying.delete(key));
     }
@@ -215,7 +215,7 @@ export class ColdDevices {
     await saving;
   }
 
-  async #inTurn<T>(spec: DeviceSpec, act: () => Promise<T>): Promise<T> {
+  async #locked<T>(spec: DeviceSpec, act: () => Promise<T>): Promise<T> {
     const work = this.#lock.run(keyOf(spec), act);
     this.#busy.add(work);
     try {
@@ -233,7 +233,7 @@ async function readList(file: string): Promise<Saved[]> {
   try {
     return (JSON.parse(text) as Saved[]).map(({ spec, scans, isSchedulable }) => ({ spec: deviceSpec.parse(spec), scans, isSchedulable }));
   } catch (error) {
-    return fail("SETTING_INVALID", `the list of this service's cold-tier devices, ${file}, is damaged: set it aside, and register the devices again`, {
+    return fail("SETTING_INVALID", `the list of this service's cold-tier devices, ${file}, is damaged: move it away, and register the devices again`, {
       cause: error,
     });
   }

@@ -87,7 +87,7 @@ export class DeviceBucket implements DevicePlace {
     const source = await openFileSource(folder, async (file) => (files as BucketFiles).bring(file));
     const store = new BucketFiles({ objects, names: this.#names, claim, spool, memory: parts.memory });
     files = store;
-    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => store.setAside(file) };
+    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => store.quarantine(file) };
     const capacityBytes = this.#spec.capacityBytes ?? UNLIMITED;
     // From here on the disk owns the file store, whose close ends the connections, the local copies and the claim.
     undo.move();

@@ -64,8 +64,8 @@ export class DeviceFolder implements DevicePlace {
     await this.checkRoot();
     await this.make().catch((error: Error) => fail("INVALID_REQUEST", `the device's folder cannot be created: ${error.message}`, { cause: error }));
     await this.check(label);
-    await this.setHalfWrittenAside();
-    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => this.setAside(file) };
+    await this.quarantineIncomplete();
+    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => this.quarantine(file) };
     const disk = await OwnDisk.open({ ...parts, folder: this.path, capacityBytes: this.#spec.capacityBytes ?? 0, cold });
     try {
       await this.claim(label);
@@ -112,7 +112,7 @@ export class DeviceFolder implements DevicePlace {
   }
 
   /** Must run before the folder is opened, which deletes incomplete files. */
-  async setHalfWrittenAside(): Promise<void> {
+  async quarantineIncomplete(): Promise<void> {
     const pending = join(this.path, "pending");
     for (const name of await namesIn(pending)) {
       await mkdir(this.#areas.pending, { recursive: true, mode: 0o700 });
@@ -120,7 +120,7 @@ export class DeviceFolder implements DevicePlace {
     }
   }
 
-  async setAside(file: number): Promise<void> {
+  async quarantine(file: number): Promise<void> {
     const name = file.toString(16).padStart(8, "0");
     await mkdir(this.#areas.final, { recursive: true, mode: 0o700 });
     await rename(join(this.path, name), join(this.#areas.final, name));

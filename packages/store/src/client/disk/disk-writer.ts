@@ -21,7 +21,7 @@ export type WriterParts = {
 /** Bounds the objects that are being written at once. */
 const MAX_WRITING = 64;
 /** The number of results per report to the master, while the remaining objects are being written. */
-const TOLD_AT_ONCE = 16;
+const REPORTED_AT_ONCE = 16;
 const BATCH = 256;
 const READ_AT_ONCE = 16;
 const MAX_EVICTED = 64;
@@ -57,7 +57,7 @@ export class DiskWriter {
     return this.#writing + this.#kept.length + this.#failed.length;
   }
 
-  get room(): number {
+  get free(): number {
     return this.pause === undefined ? MAX_WRITING - this.#writing : 0;
   }
 
@@ -74,7 +74,7 @@ export class DiskWriter {
 
   get #isFree(): boolean {
     const ended = this.#kept.length + this.#failed.length;
-    return ended >= TOLD_AT_ONCE || (ended > 0 && this.#writing === 0);
+    return ended >= REPORTED_AT_ONCE || (ended > 0 && this.#writing === 0);
   }
 
   store(order: Order): void {
@@ -91,7 +91,7 @@ export class DiskWriter {
   }
 
   /** Reports to the master which objects were stored and which failed. */
-  async tell(): Promise<void> {
+  async report(): Promise<void> {
     const { session, diskID } = this.#parts;
     while (this.#kept.length > 0) {
       const batch = this.#kept.slice(0, BATCH);
@@ -183,7 +183,7 @@ export class DiskWriter {
     const release = session.segments.hold(order.address, sizeBytes);
     try {
       if (release === undefined) throw new Failure("STORE_CONFLICT", `the memory of key ${key} is no longer mounted`);
-      await this.#makeRoom(sizeBytes + OVERHEAD_BYTES);
+      await this.#makeSpace(sizeBytes + OVERHEAD_BYTES);
       const file = await files.number();
       const about = { tenant, key, fingerprint, group, dataType, hardPin };
       const checksum = await files.write(file, BigUint64Array.of(order.address, 0n, order.sizeBytes), about, order.checksum);
@@ -216,7 +216,7 @@ export class DiskWriter {
         : new Failure("INTERNAL", `${folder}: ${asFailure(error).message}; nothing is stored there for ${seconds} s`);
   }
 
-  async #makeRoom(bytes: number): Promise<void> {
+  async #makeSpace(bytes: number): Promise<void> {
     const { contents, capacityBytes } = this.#parts;
     if (bytes > capacityBytes) throw new Failure("CAPACITY_EXHAUSTED", `an object of ${bytes} bytes is larger than the disk, which may hold ${capacityBytes}`);
     if (this.#parts.quarantine !== undefined) {
@@ -250,8 +250,8 @@ export class DiskWriter {
     const { contents } = this.#parts;
     for (let at = 0; at < numbers.length; at += BATCH) {
       // Files whose result was not reported yet are excluded, since that report names their order.
-      const told = new Set(this.#kept.map(({ file }) => Number(file)));
-      const found = await this.#abouts(numbers.slice(at, at + BATCH).filter((file) => contents.has(file) && !told.has(file)));
+      const reported = new Set(this.#kept.map(({ file }) => Number(file)));
+      const found = await this.#abouts(numbers.slice(at, at + BATCH).filter((file) => contents.has(file) && !reported.has(file)));
       if (found.length === 0) continue;
       const batch = found.map(({ sizeBytes, file, ...about }) => ({ ...about, sizeBytes: BigInt(sizeBytes), file: BigInt(file), task: 0 }));
       const { unwanted, waiting } = await keepFiles(this.#parts.session, this.#parts.diskID, batch);

@@ -59,8 +59,8 @@ export async function keepWritten(member: Member, diskID: string, batch: readonl
   const first = await keepFiles(member, diskID, batch);
   const again = first.unwanted.filter(({ isProven }) => isProven);
   if (again.length === 0) return first;
-  const told = again.map((file) => ({ ...file, task: UNKNOWN_TASK }));
-  const second = await keepFiles(member, diskID, told);
+  const retried = again.map((file) => ({ ...file, task: UNKNOWN_TASK }));
+  const second = await keepFiles(member, diskID, retried);
   return {
     unwanted: [...first.unwanted.filter(({ isProven }) => !isProven), ...second.unwanted],
     waiting: [...first.waiting, ...second.waiting],

@@ -42,7 +42,7 @@ export class OwnDisk {
   #isUnsure = false;
   #trouble = "";
   #mustAnnounce = false;
-  #turned = Promise.withResolvers<{ readonly offloads: number; readonly drops: number }>();
+  #roundEnded = Promise.withResolvers<{ readonly offloads: number; readonly drops: number }>();
   #stopping = new AbortController();
   #loop: Promise<void> = Promise.resolve();
 
@@ -99,8 +99,8 @@ export class OwnDisk {
   }
 
   /** Resolves with the number of orders of each kind in the master's next answer. */
-  turned(): Promise<{ readonly offloads: number; readonly drops: number }> {
-    return this.#turned.promise;
+  nextRound(): Promise<{ readonly offloads: number; readonly drops: number }> {
+    return this.#roundEnded.promise;
   }
 
   /** Sets whether the device accepts objects; the master knows when this resolves. */
@@ -160,7 +160,7 @@ export class OwnDisk {
         if (this.#files.silentMs > SILENT_MS) await this.#leave(`${this.#files.silence}, for ${SILENT_MS / 1000} s`);
         else if (this.#state === "away") delayMs = await this.#mount();
         else {
-          if (await this.#turn()) delayMs = 0;
+          if (await this.#round()) delayMs = 0;
           wakes = this.#state === "mounted";
         }
       } catch (error) {
@@ -211,12 +211,12 @@ export class OwnDisk {
     const mounted = await session.calls.call("MountDisk", session.clientID, disk);
     const fills = this.#parts.cold?.fills;
     if (!mounted.ok || fills === undefined) return mounted.ok ? codes.OK : mounted.code;
-    const told = await session.calls.call("FillDevice", session.clientID, this.id, fills.tenant, fills.what === "evicted" ? 1 : 2);
-    return told.ok ? codes.OK : told.code;
+    const filled = await session.calls.call("FillDevice", session.clientID, this.id, fills.tenant, fills.what === "evicted" ? 1 : 2);
+    return filled.ok ? codes.OK : filled.code;
   }
 
   /** Runs one round with the master. Returns true if there is more to do at once. */
-  async #turn(): Promise<boolean> {
+  async #round(): Promise<boolean> {
     const { session } = this.#parts;
     const pause = this.#writer.pause;
     if ((pause === undefined) !== this.#isEnabled) {
@@ -227,9 +227,9 @@ export class OwnDisk {
     }
     if (this.#isUnsure) await this.#declare();
     this.#isUnsure = true;
-    await this.#writer.tell();
-    const room = this.#parts.cold?.isSchedulable === false ? 0 : this.#writer.room;
-    const outcome = await session.calls.call("TakeDiskOrders", session.clientID, this.id, room, MAX_OTHERS);
+    await this.#writer.report();
+    const free = this.#parts.cold?.isSchedulable === false ? 0 : this.#writer.free;
+    const outcome = await session.calls.call("TakeDiskOrders", session.clientID, this.id, free, MAX_OTHERS);
     if (!outcome.ok) {
       if (outcome.code !== codes.SEGMENT_NOT_FOUND) throw refusal(outcome.code, "asking for objects to store");
       this.#state = "away";
@@ -242,15 +242,15 @@ export class OwnDisk {
       this.#mustAnnounce = false;
       this.#writer.announceAll();
     }
-    this.#turned.resolve({ offloads: offload.length, drops: drop.length });
-    this.#turned = Promise.withResolvers();
+    this.#roundEnded.resolve({ offloads: offload.length, drops: drop.length });
+    this.#roundEnded = Promise.withResolvers();
     return isMore;
   }
 
   #obey({ offload, promote: wanted, drop, check }: DiskOrders): boolean {
     for (const order of offload) this.#writer.store(order);
     this.#writer.removeAll(drop.map(Number));
-    for (const doubt of check) this.#writer.check(doubt);
+    for (const reported of check) this.#writer.check(reported);
     for (const order of wanted) {
       promote({ ...this.#parts, segmentName: this.segmentName }, order).catch((error) => this.#note(asFailure(error)));
     }

@@ -41,19 +41,22 @@ export class FreshMemory {
   #fresh(make: () => Bytes): Bytes {
     const now = this.#now();
     this.#used = this.#used.filter(({ untilMs }) => untilMs > now);
-    const held: Bytes[] = [];
+    const unsuitable: Bytes[] = [];
     try {
-      while (held.length < MAX_TRIES) {
+      while (unsuitable.length < MAX_TRIES) {
         const memory = make();
         const start = addressOf(memory);
         const end = start + BigInt(memory.byteLength);
         if (!this.#used.some((range) => range.start < end && start < range.end)) return memory;
-        held.push(memory);
+        unsuitable.push(memory);
       }
     } finally {
-      for (const memory of held) discard(memory);
+      for (const memory of unsuitable) discard(memory);
     }
-    return fail("CAPACITY_EXHAUSTED", `no address for ${held[0]?.byteLength} bytes that was not in use within the last ${LATE_MS / 1000} s; try again later`);
+    return fail(
+      "CAPACITY_EXHAUSTED",
+      `no address for ${unsuitable[0]?.byteLength} bytes that was not in use within the last ${LATE_MS / 1000} s; try again later`,
+    );
   }
 }
 

@@ -1,5 +1,5 @@
 // Remembers the objects in this client's memory as the master reports them, within a bound, and restores them to a master that lost its log.
-import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promises";
 import { Failure } from "@svc/contract/failures.ts";
 import { decodeBody, encodeBody } from "../../rpc/body.ts";
 import type { RpcClient } from "../../rpc/client.ts";
@@ -120,7 +120,7 @@ export class Holdings {
       bytes += Number(entry.sizeBytes);
       if (batch.length < MAX_BATCH && bytes < SLICE_BYTES) continue;
       await send(false);
-      await nextTurn();
+      await nextTick();
     }
     await send(true);
     return restored;

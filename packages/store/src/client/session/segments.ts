@@ -8,7 +8,7 @@ import type { Segment } from "../../rpc/shapes.ts";
 import { NOF_BLOCK, type NofFile } from "../nof-file.ts";
 import { type Bytes, FreshMemory } from "./fresh-memory.ts";
 
-//   mounting ──taken──> mounted ──unmount with grace──> leaving ──its time──> freeing ──no transfer touches it──> (gone)
+//   mounting ──taken──> mounted ──unmount with grace──> leaving ──deadline──> freeing ──no transfer touches it──> (gone)
 //       \──refused──────────\──────────unmount at once─────────────────────────>/
 
 export type SegmentState =
@@ -33,7 +33,7 @@ export type Mounted = {
   state: SegmentState;
   timer?: NodeJS.Timeout;
   /** Pending reads of this process that bypass the engine. */
-  readonly held: Set<Promise<void>>;
+  readonly reads: Set<Promise<void>>;
 };
 
 export type MountOptions = {
@@ -94,7 +94,7 @@ export class Segments {
     const endpoint = await this.#engine.serveFile(file.label, file.path);
     const { id, segmentName: name, label } = file;
     const segment = { id, name, base: BigInt(NOF_BLOCK), sizeBytes: BigInt(file.sizeBytes), endpoint, protocol: "nvmeof", hostID: this.#hostID };
-    const mounted: Mounted = { segment, memory: undefined, region: undefined, label, purpose: "nof", state: { name: "mounting" }, held: new Set() };
+    const mounted: Mounted = { segment, memory: undefined, region: undefined, label, purpose: "nof", state: { name: "mounting" }, reads: new Set() };
     this.#all.set(id, mounted);
     return mounted;
   }
@@ -106,13 +106,13 @@ export class Segments {
 
   /** Keeps the memory of a range until the returned function is called; undefined if the range is not mounted. */
   hold(address: bigint, sizeBytes: number): (() => void) | undefined {
-    for (const { segment, state, held, region } of this.#all.values()) {
+    for (const { segment, state, reads, region } of this.#all.values()) {
       if (region === undefined || address < segment.base || address + BigInt(sizeBytes) > segment.base + segment.sizeBytes || state.name === "freeing")
         continue;
       const { promise, resolve } = Promise.withResolvers<void>();
-      held.add(promise);
+      reads.add(promise);
       return () => {
-        held.delete(promise);
+        reads.delete(promise);
         resolve();
       };
     }
@@ -166,17 +166,17 @@ export class Segments {
         protocol,
         hostID: this.#hostID,
       };
-      const mounted: Mounted = { segment, memory: piece, region, purpose, state: { name: "mounting" }, held: new Set() };
+      const mounted: Mounted = { segment, memory: piece, region, purpose, state: { name: "mounting" }, reads: new Set() };
       this.#all.set(segment.id, mounted);
       return mounted;
     });
   }
 
   async #free(mounted: Mounted): Promise<void> {
-    const { segment, region, held, label } = mounted;
+    const { segment, region, reads, label } = mounted;
     if (label !== undefined) this.#engine.stopFolder(label);
     else await this.#unregister(segment.base);
-    await Promise.all(held);
+    await Promise.all(reads);
     this.#all.delete(segment.id);
     if (region === undefined) return;
     region.parts--;

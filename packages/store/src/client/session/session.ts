@@ -43,7 +43,7 @@ export class Session {
   readonly #repeatMs: number;
   readonly #stop = new AbortController();
   /** Serializes the changes of what is mounted. */
-  #turn: Promise<unknown> = Promise.resolve();
+  #last: Promise<unknown> = Promise.resolve();
   #loops: Promise<unknown>[] = [];
   #state: "joining" | "joined" | "away" | "closed" = "joining";
   /** The master may know only some of this client's segments. */
@@ -95,17 +95,17 @@ export class Session {
 
   /** Mounts memory of this process for the cluster's objects. */
   mountNew(sizeBytes: number, options: MountOptions = {}): Promise<Mounted[]> {
-    return this.#inTurn(async () => this.#mount(await this.segments.allocate(sizeBytes, options)));
+    return this.#inOrder(async () => this.#mount(await this.segments.allocate(sizeBytes, options)));
   }
 
   /** Mounts a shared memory object of this host, from `offset` on. */
   mountShared(name: string, offset: number, sizeBytes: number, options: MountOptions = {}): Promise<Mounted[]> {
-    return this.#inTurn(async () => this.#mount(await this.segments.map(name, offset, sizeBytes, options)));
+    return this.#inOrder(async () => this.#mount(await this.segments.map(name, offset, sizeBytes, options)));
   }
 
   /** Mounts a NOF segment; one of another process is taken over once that process's lease has expired. @throws as other mounts. */
   async mountFile(file: NofFile): Promise<Mounted> {
-    return mountWhenFree(async () => (await this.#inTurn(async () => this.#mount([await this.segments.serve(file)])))[0] as Mounted);
+    return mountWhenFree(async () => (await this.#inOrder(async () => this.#mount([await this.segments.serve(file)])))[0] as Mounted);
   }
 
   /**
@@ -114,7 +114,7 @@ export class Session {
    * @throws STORE_KEY_NOT_FOUND for an id that is not mounted, SERVER_UNREACHABLE: then it stays mounted.
    */
   async unmount(id: string, graceMs = 0): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#inOrder(async () => {
       const mounted = this.segments.get(id) ?? fail("STORE_KEY_NOT_FOUND", `segment ${id} is not mounted here`);
       if (mounted.state.name === "freeing") return;
       if (graceMs > 0) await this.#leave(mounted, Math.min(graceMs, MAX_GRACE_MS));
@@ -129,7 +129,7 @@ export class Session {
     this.#state = "closed";
     this.#stop.abort();
     const endMs = performance.now() + CLOSE_CALL_MS;
-    await Promise.race([this.#turn, sleep(CLOSE_CALL_MS, undefined, { ref: false })]);
+    await Promise.race([this.#last, sleep(CLOSE_CALL_MS, undefined, { ref: false })]);
     // A master that does not answer notices the missing pings soon enough.
     const bounded = (asked: Promise<unknown>) => Promise.race([asked.catch(() => undefined), sleep(endMs - performance.now(), undefined, { ref: false })]);
     // A NOF segment outlives this process: the next process to open its file has its objects.
@@ -180,7 +180,7 @@ export class Session {
 
   /** The grace period is over. The master ends it by its own clock; this client unmounts as well. */
   #expire(mounted: Mounted): void {
-    this.#inTurn(async () => {
+    this.#inOrder(async () => {
       if (mounted.state.name === "leaving" && !this.#stop.signal.aborted) await this.#unmountNow(mounted);
     }).catch(() => {
       if (this.#stop.signal.aborted) return;
@@ -203,7 +203,7 @@ export class Session {
       const pong = await rpc.call("Ping", this.clientID);
       if (!pong.ok) throw refusal(pong.code, "pinging the master");
       const isNew = pong.value.status === NEEDS_REMOUNT || this.#mustRemount;
-      const isListed = isNew && (await this.#inTurn(() => this.#remount(rpc)));
+      const isListed = isNew && (await this.#inOrder(() => this.#remount(rpc)));
       if (this.#state === "closed") return false;
       const again = this.#state !== "joining";
       const changed = isListed || this.#state !== "joined";
@@ -289,10 +289,10 @@ export class Session {
     return runTasks({ ...shared, ...(obey === undefined ? {} : { obey }) });
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
+  #inOrder<T>(act: () => Promise<T>): Promise<T> {
     if (this.#stop.signal.aborted) return Promise.reject(new Failure("SHUTTING_DOWN", "the store's client is closed"));
-    const turn = this.#turn.then(act);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
+    const result = this.#last.then(act);
+    this.#last = result.catch(() => undefined);
+    return result;
   }
 }

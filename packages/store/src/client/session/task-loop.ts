@@ -10,7 +10,7 @@ import type { Connections } from "./connections.ts";
 const MAX_FETCHED = 128;
 /** Bounds the batches in progress: the next one is fetched while others transfer, and a slow holder delays only its own batch. */
 const MAX_LOTS = 4;
-/** The master's processing_task_timeout ends a task later than this. */
+/** The time limit of a task: the default processing_task_timeout, after which the master gives it up. */
 const TASK_MS = 300_000;
 const REPORT_MS = 30_000;
 const CLOSE_MS = 2000;

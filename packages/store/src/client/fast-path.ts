@@ -7,12 +7,12 @@ import { giveBack, isLost } from "./extents.ts";
 import { nativeClient } from "./native.ts";
 import type { BytesParts } from "./parts.ts";
 import type { Place } from "./places.ts";
-import type { Wish } from "./wishes.ts";
+import type { PutPolicy } from "./put-policy.ts";
 
 /** A holder that was reached before answers within this time; otherwise the general path looks for another. */
 const MOVE_MS = 1000;
 
-export class ShortWays {
+export class FastPath {
   readonly #parts: BytesParts;
   readonly #words = new BigUint64Array(3);
 
@@ -22,7 +22,7 @@ export class ShortWays {
 
   /** Reads into one piece of registered memory, from a holder that was reached before. Returns undefined where the general path must decide. */
   read(key: string, into: Memory): number | undefined {
-    const { memory, getParts, figures } = this.#parts;
+    const { memory, getParts, metrics } = this.#parts;
     const part = memory.partOf(into);
     if (part === undefined) return undefined;
     const known = getParts.places.find(key);
@@ -36,7 +36,7 @@ export class ShortWays {
       getParts.places.forget(key);
       return undefined;
     }
-    figures.read(place.sizeBytes, known === undefined ? "readAsked" : "readKnown");
+    metrics.read(place.sizeBytes, known === undefined ? "readAsked" : "readKnown");
     return place.sizeBytes;
   }
 
@@ -44,15 +44,15 @@ export class ShortWays {
    * Stores one piece of registered memory in memory that was leased ahead. Returns undefined where there is none or the write failed; "unsure" where
    * the commit had no answer.
    */
-  put(key: string, value: Memory, wish: Wish): boolean | "unsure" | undefined {
-    const { memory, runner, putParts, figures } = this.#parts;
+  put(key: string, value: Memory, policy: PutPolicy): boolean | "unsure" | undefined {
+    const { memory, runner, putParts, metrics } = this.#parts;
     const part = memory.partOf(value);
     if (part === undefined || key === "" || putParts.files.shared !== undefined) return undefined;
-    const extent = putParts.extents.takeOne(part.sizeBytes, wish);
+    const extent = putParts.extents.takeOne(part.sizeBytes, policy);
     const range = extent?.ranges[0];
     if (extent === undefined || range === undefined) return undefined;
     if (extent.ranges.length > 1 || putParts.avoided.has(range.endpoint) || runner.handleOf(range.endpoint) === undefined) {
-      putParts.extents.putBack(part.sizeBytes, wish, extent);
+      putParts.extents.putBack(part.sizeBytes, policy, extent);
       return undefined;
     }
     if (!this.#move("WRITE", range.endpoint, part.address, range.address, part.sizeBytes)) {
@@ -62,16 +62,16 @@ export class ShortWays {
     const checksum = nativeClient().checksum(this.#words, 0, 1);
     const { clientID, fingerprint, tenant } = putParts;
     try {
-      const [answer] = runner.callSync("CommitPuts", [clientID, [{ extent: extent.id, key, checksum }], wish.config, fingerprint, false, tenant]);
+      const [answer] = runner.callSync("CommitPuts", [clientID, [{ extent: extent.id, key, checksum }], policy.config, fingerprint, false, tenant]);
       if (answer?.ok === true) {
         putParts.places.forget(key);
-        figures.storedOne(part.sizeBytes);
+        metrics.storedOne(part.sizeBytes);
         return true;
       }
       if (answer === undefined || isLost(answer.code)) return undefined;
-      putParts.extents.putBack(part.sizeBytes, wish, extent);
+      putParts.extents.putBack(part.sizeBytes, policy, extent);
       if (answer.code !== codes.OBJECT_ALREADY_EXISTS) return undefined;
-      figures.count("existed");
+      metrics.count("existed");
       return false;
     } catch (error) {
       if (!(error instanceof Failure)) throw error;

@@ -22,7 +22,7 @@ export type PutOptions = {
   readonly group?: string;
 };
 
-export type Wish = {
+export type PutPolicy = {
   readonly config: ReplicateConfig;
   /** Equal for policies that the same memory can serve: the location and the number of replicas. */
   readonly placement: string;
@@ -30,7 +30,7 @@ export type Wish = {
 
 const softPins = { keep: 0, enable: 1, disable: 2 } as const;
 
-export function wishOf(options: PutOptions, hostID: string): Wish {
+export function putPolicyOf(options: PutOptions, hostID: string): PutPolicy {
   const { replicas = 1, nofReplicas = 0, softPin = "keep", softPinTtlMs, hardPin = false } = options;
   const { preferredSegments = [], preferredNofSegments = [], preferSameNode = false, dataType = 0 } = options;
   const config: ReplicateConfig = {
@@ -52,5 +52,5 @@ export function wishOf(options: PutOptions, hostID: string): Wish {
 }
 
 /** Returns the same policy for `count` keys of one group. */
-export const grouped = ({ config }: Wish, group: string | undefined, count: number): ReplicateConfig =>
+export const grouped = ({ config }: PutPolicy, group: string | undefined, count: number): ReplicateConfig =>
   group === undefined ? config : { ...config, groupIDs: Array.from({ length: count }, () => group) };

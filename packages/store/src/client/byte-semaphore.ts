@@ -2,7 +2,7 @@
 
 type Waiting = { readonly bytes: number; enter(): void };
 
-export class Room {
+export class ByteSemaphore {
   readonly #mostBytes: number;
   readonly #waiting: Waiting[] = [];
   #usedBytes = 0;

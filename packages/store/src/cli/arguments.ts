@@ -18,7 +18,7 @@ const DEFAULT_URL = `http://127.0.0.1:${DEFAULT_HTTP_PORT}`;
 const HTTP_MS = 60_000;
 
 export type VerbFlags = Readonly<Record<string, { readonly type: "string" | "boolean" }>>;
-export type Words = {
+export type Arguments = {
   readonly verb: string;
   readonly positionals: readonly string[];
   /** Returns the value of a flag. */
@@ -50,8 +50,8 @@ const shared = {
   output: { type: "string", short: "o" },
 } as const;
 
-export function readWords(verb: string, argv: readonly string[], own: VerbFlags): Words {
-  const parsed = parsedWords(verb, argv, { ...shared, ...own });
+export function readArguments(verb: string, argv: readonly string[], own: VerbFlags): Arguments {
+  const parsed = parsedArguments(verb, argv, { ...shared, ...own });
   const text = (name: string) => (typeof parsed.values[name] === "string" ? (parsed.values[name] as string) : undefined);
   const output = text("output");
   if (output !== undefined && output !== "json" && output !== "table")
@@ -76,7 +76,7 @@ export function readWords(verb: string, argv: readonly string[], own: VerbFlags)
 }
 
 /** Parses like parseArgs, but reports invalid flags in our own wording. */
-function parsedWords(verb: string, argv: readonly string[], options: VerbFlags): { values: Record<string, unknown>; positionals: string[] } {
+function parsedArguments(verb: string, argv: readonly string[], options: VerbFlags): { values: Record<string, unknown>; positionals: string[] } {
   const { tokens, positionals } = parseArgs({ args: [...argv], options, allowPositionals: true, strict: false, tokens: true });
   const values: Record<string, unknown> = {};
   for (const token of tokens) {
@@ -96,7 +96,7 @@ function parsedWords(verb: string, argv: readonly string[], options: VerbFlags):
  * Returns the two addresses of one store. If one is given, the other is derived only for this machine's own master and for a pair of default ports;
  * otherwise it stays "", since a guess could name another store.
  */
-function storeOf(master: string | undefined, url: string | undefined): Pick<Words, "master" | "url" | "isOwn"> {
+function storeOf(master: string | undefined, url: string | undefined): Pick<Arguments, "master" | "url" | "isOwn"> {
   const found = ownMaster(homeDirectory());
   // Skip the default ports with another home: the master that listens there may belong to the default home.
   if (found === undefined && master === undefined && url === undefined && homeDirectory() !== homeDirectory({})) return { master: "", url: "", isOwn: true };
@@ -125,13 +125,13 @@ function rpcBeside(url: string): string {
 }
 
 /** @throws INVALID_REQUEST where only a master's RPC is named and its HTTP cannot be derived. */
-async function urlOf(words: Words): Promise<string> {
-  if (words.url !== "") return words.url;
-  if (isEtcdAddress(words.master)) return leaderUrl(words);
-  if (words.master === "") return noMaster();
+async function urlOf(args: Arguments): Promise<string> {
+  if (args.url !== "") return args.url;
+  if (isEtcdAddress(args.master)) return leaderUrl(args);
+  if (args.master === "") return noMaster();
   return fail(
     "INVALID_REQUEST",
-    `--url: expected http://HOST:PORT, the HTTP of the master at ${words.master} (its --listen), got nothing; SVC_STORE_URL names it, too`,
+    `--url: expected http://HOST:PORT, the HTTP of the master at ${args.master} (its --listen), got nothing; SVC_STORE_URL names it, too`,
   );
 }
 
@@ -144,7 +144,7 @@ function noMaster(): never {
 }
 
 /** @throws SERVER_UNREACHABLE where no master leads. */
-async function leaderUrl({ master, brand, cluster }: Words): Promise<string> {
+async function leaderUrl({ master, brand, cluster }: Arguments): Promise<string> {
   const etcd = openEtcd({ endpoints: etcdMembers(master) });
   try {
     const key = leadershipKey(brand, cluster);
@@ -166,8 +166,8 @@ function parsedUrl(url: string): URL {
 }
 
 /** Checks that exactly these operands are given, in this order. */
-export function operands(words: Words, ...names: readonly string[]): string[] {
-  const { positionals, verb } = words;
+export function operands(args: Arguments, ...names: readonly string[]): string[] {
+  const { positionals, verb } = args;
   const required = names.filter((name) => !name.startsWith("["));
   const empty = positionals.indexOf("");
   if (positionals.length >= required.length && positionals.length <= names.length && empty === -1) return [...positionals];
@@ -177,8 +177,8 @@ export function operands(words: Words, ...names: readonly string[]): string[] {
   return fail("INVALID_REQUEST", `expected ${expected}, got ${given}${rule}; svc store ${verb} --help shows how`);
 }
 
-export function wholeNumber(words: Words, name: string, otherwise: number, most: number, least = 1): number {
-  const text = words.text(name);
+export function wholeNumber(args: Arguments, name: string, otherwise: number, most: number, least = 1): number {
+  const text = args.text(name);
   if (text === undefined) return otherwise;
   const value = Number(text);
   if (/^\d+$/.test(text) && value >= least && value <= most) return value;
@@ -186,7 +186,7 @@ export function wholeNumber(words: Words, name: string, otherwise: number, most:
 }
 
 /** Opens a client that offers no memory and lives for one command. */
-export async function openClient({ master, url, cluster, brand, tenant, metadata, token }: Words): Promise<StoreClient> {
+export async function openClient({ master, url, cluster, brand, tenant, metadata, token }: Arguments): Promise<StoreClient> {
   if (master === "" && url === "") noMaster();
   if (master === "")
     fail("INVALID_REQUEST", `--master: expected HOST:PORT, the RPC of the master at ${url} (its --rpc_port), got nothing; SVC_STORE_MASTER names it, too`);
@@ -208,10 +208,10 @@ const STANDBY = " (a standby, or a master that is starting: svc store leader sho
 const refusals: Readonly<Record<number, FailureName>> = { 401: "UNAUTHENTICATED", 403: "ACCESS_DENIED", 503: "SERVER_UNREACHABLE" };
 
 /** @throws SERVER_UNREACHABLE, and a failure with the master's message for an answer that is not a success. */
-export async function ask(words: Words, path: string, init: RequestInit = {}): Promise<Response> {
+export async function ask(args: Arguments, path: string, init: RequestInit = {}): Promise<Response> {
   let answer: Response;
-  const url = await urlOf(words);
-  const headers = { ...(init.headers as Record<string, string> | undefined), ...(words.token === undefined ? {} : { Authorization: `Bearer ${words.token}` }) };
+  const url = await urlOf(args);
+  const headers = { ...(init.headers as Record<string, string> | undefined), ...(args.token === undefined ? {} : { Authorization: `Bearer ${args.token}` }) };
   try {
     answer = await fetch(`${url}${path}`, { ...init, headers, signal: AbortSignal.timeout(HTTP_MS) });
   } catch (error) {
@@ -227,7 +227,7 @@ export async function ask(words: Words, path: string, init: RequestInit = {}): P
 }
 
 /** Returns the tenant as the first parameter of a query, for paths that look at keys. */
-export const tenantQuery = ({ tenant }: Words): string => (tenant === "" ? "" : `tenant_id=${encodeURIComponent(tenant)}&`);
+export const tenantQuery = ({ tenant }: Arguments): string => (tenant === "" ? "" : `tenant_id=${encodeURIComponent(tenant)}&`);
 
 const messageOf = (said: string): string => {
   try {
@@ -237,8 +237,8 @@ const messageOf = (said: string): string => {
   }
 };
 
-export function print(words: Words, value: unknown, columns: readonly string[], rows: readonly (readonly string[])[]): void {
-  if (words.isJSON) printJSON(value);
+export function print(args: Arguments, value: unknown, columns: readonly string[], rows: readonly (readonly string[])[]): void {
+  if (args.isJSON) printJSON(value);
   else printTable(columns, rows);
 }
 
