@@ -40,8 +40,8 @@ export function smallDisk(sizeBytes: number): Disk {
 }
 
 /**
- * `cutPower` mounts a copy of what is on the disk at this moment, without the page cache above it. The one writer is stopped meanwhile, since a copy
- * would otherwise mix two moments.
+ * `cutPower` mounts a copy of what is on the disk at this moment, without the page cache above
+ * it. The one writer is stopped meanwhile, since a copy would otherwise mix two moments.
  */
 export function imageDisk(sizeBytes: number): Disk & { cutPower(writer: number): Disk } {
   const base = makeHome();

@@ -98,5 +98,5 @@ export async function startHolder(setup: HolderSetup): Promise<Holder> {
   const code = await holder.call<number>("setup", name, metadata, segmentBytes, bufferBytes, "tcp", "", `127.0.0.1:${master}`, ...disk);
   if (code === 0) return holder;
   await holder.kill();
-  throw new Error(`the field's client did not set up: ${code}`);
+  throw new Error(`Mooncake's client did not set up: ${code}`);
 }

@@ -43,7 +43,7 @@ void test(
       assert.match(await health.text(), /disk of the log is full/);
       assert.match(await (await fetch(`${master.url}/metrics`)).text(), /^svc_store_log_full 1$/m);
       await until("its log says so", () =>
-        /the disk of the log is full: changes are refused \(507\), reads go on; make room/.test(master.log()) ? true : undefined,
+        /the disk of the log is full: changes are refused \(507\), reads continue; make room/.test(master.log()) ? true : undefined,
       );
       assert.equal((await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" })).status, 507);
       assert.equal((await fetch(`${master.url}/query_key?key=${kept[0]}`)).status, 200);

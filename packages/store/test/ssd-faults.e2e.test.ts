@@ -1,5 +1,5 @@
-// Faults under the SSD tier: a disk that is full, corrupts data, goes read-only or stops answering; and owners and masters that are killed at any
-// moment.
+// Faults under the SSD tier: a disk that is full, corrupts data, goes read-only
+// or stops answering; and owners and masters that are killed at any moment.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { closeSync, fstatSync, openSync, readSync, writeSync } from "node:fs";

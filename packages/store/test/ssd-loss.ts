@@ -1,5 +1,5 @@
-// Masters that die with their log at any moment while an owner stores objects on its disk: every file that was complete by then is readable
-// afterwards.
+// Masters that die with their log at any moment while an owner stores objects
+// on its disk: every file that was complete by then is readable afterwards.
 import assert from "node:assert/strict";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";

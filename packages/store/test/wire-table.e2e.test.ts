@@ -1,5 +1,5 @@
-// The rest of the RPC's table: calls of Mooncake's client when transfers fail, memory is unmounted or a disk is used; and each call against
-// Mooncake's own master.
+// The rest of the RPC's table: calls of Mooncake's client when transfers fail, memory
+// is unmounted or a disk is used; and each call against Mooncake's own master.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";

@@ -51,8 +51,8 @@ export function openKeys(source: KeySource): AccessKeys | undefined {
 }
 
 /**
- * Returns the token that a client presents: the first one in the file, or that of the environment without a file. @throws SETTING_INVALID where the
- * file has none.
+ * Returns the token that a client presents: the first one in the file, or that of
+ * the environment without a file. @throws SETTING_INVALID where the file has none.
  */
 export function tokenFrom(setting: string, file: string, env: Readonly<Record<string, string | undefined>>): string | undefined {
   const text = file === "" ? (env["SVC_STORE_TOKEN"] ?? "") : readNamed(setting, file);

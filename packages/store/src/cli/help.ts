@@ -123,7 +123,7 @@ const shared: readonly Entry[] = [
     "--master HOST:PORT",
     "the master's RPC, or etcd://HOST:PORT[;HOST:PORT...] for the current leader (default $SVC_STORE_MASTER, else this machine's own master)",
   ],
-  ["--url URL", "the master's HTTP (default $SVC_STORE_URL, else port 9003 beside RPC port 50051, else that of this machine's own master)"],
+  ["--url URL", "the master's HTTP (default $SVC_STORE_URL, else port 9003 next to RPC port 50051, else that of this machine's own master)"],
   ["--token-file FILE", "token, if the master requires one (default $SVC_STORE_TOKEN)"],
   ["--metadata WHERE", "the holders' metadata service (default P2PHANDSHAKE: none)"],
   ["--cluster NAME", "name of the cluster, with etcd:// (svc_cluster)"],

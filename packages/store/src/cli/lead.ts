@@ -42,7 +42,7 @@ export async function leader(args: Arguments): Promise<number> {
   }
   const trouble = view.reason === "" ? "" : `; ${view.reason}`;
   process.stdout.write(
-    `${view.name} leads (${view.state}) at ${view.leader?.rpc ?? "?"}, epoch ${view.epoch}, in sync: ${view.in_sync.join(", ") || "nobody"}${trouble}\n`,
+    `${view.name} leads (${view.state}) at ${view.leader?.rpc ?? "?"}, epoch ${view.epoch}, in sync: ${view.in_sync.join(", ") || "none"}${trouble}\n`,
   );
   return 0;
 }

@@ -38,9 +38,9 @@ export const missReasons = [
 
 export type Miss = {
   /**
-   * checksum: the only bytes are damaged. holder_away: the master knows the key, but no holder answers now; it may become readable again.
-   * holder_lost: no client has it any more. never_stored: the key does not occur in all that the master remembers. unknown: the master's memory does
-   * not reach back far enough.
+   * checksum: the only bytes are damaged. holder_away: the master knows the key, but no holder answers now;
+   * it may become readable again. holder_lost: no client has it any more. never_stored: the key does not
+   * occur in all that the master remembers. unknown: the master's memory does not reach back far enough.
    */
   readonly reason: (typeof missReasons)[number];
   /** The time of removal, where it is known. */

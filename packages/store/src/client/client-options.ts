@@ -69,8 +69,8 @@ export type ClientOptions = {
   /** Makes a file count only once it is synced to the device, so that none is lost on a power failure. Off by default. */
   readonly ssdSyncs?: boolean;
   /**
-   * If the master names a shared folder (`root_fs_dir`) and this host has it, puts store a file there as well, and reads fall back to it for objects
-   * without a replica in memory. On by default.
+   * If the master names a shared folder (`root_fs_dir`) and this host has it, puts store a file
+   * there as well, and reads fall back to it for objects without a replica in memory. On by default.
    */
   readonly usesSharedFolder?: boolean;
   /** A file or block device of this host that serves as a NOF segment, if the master's `enable_nof` is on. */

@@ -1,5 +1,5 @@
-// The fast path for one small object, blocking the thread: it builds nothing that one object does not need. Unusual cases fall back to the general
-// path.
+// The fast path for one small object, blocking the thread: it builds nothing
+// that one object does not need. Unusual cases fall back to the general path.
 import { Failure } from "@svc/contract/failures.ts";
 import type { Memory } from "@svc/transfer/memory.ts";
 import { codes } from "../rpc/codes.ts";
@@ -41,8 +41,8 @@ export class FastPath {
   }
 
   /**
-   * Stores one piece of registered memory in memory that was leased ahead. Returns undefined where there is none or the write failed; "unsure" where
-   * the commit had no answer.
+   * Stores one piece of registered memory in memory that was leased ahead. Returns undefined
+   * where there is none or the write failed; "unsure" where the commit had no answer.
    */
   put(key: string, value: Memory, policy: PutPolicy): boolean | "unsure" | undefined {
     const { memory, runner, putParts, metrics } = this.#parts;

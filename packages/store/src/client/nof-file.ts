@@ -1,5 +1,5 @@
-// A file or block device that a client mounts as a NOF segment. Its id is stored at its beginning, so that the next process to open it has the same
-// objects.
+// A file or block device that a client mounts as a NOF segment. Its id is stored
+// at its beginning, so that the next process to open it has the same objects.
 import { randomUUID } from "node:crypto";
 import { type FileHandle, open, readFile } from "node:fs/promises";
 import { isAbsolute } from "node:path";

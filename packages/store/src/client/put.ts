@@ -98,8 +98,8 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], request: Put
     }
     left = left.filter(({ index }) => outcomes[index] === undefined);
     if (left.length === 0) break;
-    // A single round took the whole time limit, so this process was suspended. It gets the full time once more, to mount its memory again and to
-    // continue.
+    // A single round took the whole time limit, so this process was suspended. It
+    // gets the full time once more, to mount its memory again and to continue.
     if (!hasStalled && performance.now() - begunMs > parts.timeoutMs) {
       hasStalled = true;
       endMs = performance.now() + parts.timeoutMs;
@@ -223,8 +223,8 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { policy, grou
 }
 
 /**
- * Resolves commits with unknown outcome: with our checksum the object is stored; with another checksum the key existed; if it is absent, the put is
- * retried.
+ * Resolves commits with unknown outcome: with our checksum the object is stored;
+ * with another checksum the key existed; if it is absent, the put is retried.
  */
 function* resolveUnsure(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
   if (unsure.length === 0) return;

@@ -220,7 +220,7 @@ export class Lead {
         continue;
       }
       if (this.trouble === "") log.error({ reason: changed.reason }, "a change of the set cannot be written to etcd: nothing is acknowledged until it is");
-      this.trouble = `a standby left or joined and etcd cannot be told: ${changed.reason}`;
+      this.trouble = `a standby left or joined, and etcd cannot be updated: ${changed.reason}`;
       await sleep(RETRY_MS);
       const known = await record.read().catch(() => this.#known);
       this.#checkLead(known);

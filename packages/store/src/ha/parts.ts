@@ -9,13 +9,13 @@ export interface ReplicationCore {
   /** Configures one of several masters before it starts: when a silent leader or standby is given up, and whether answers wait for standbys. */
   configureReplication(times: { silenceMs: number; standbyMs: number; leaseMs: number; resumeBytes: number }, sync: boolean): void;
   /**
-   * Starts as a standby; a "standing" event follows once the log is read. `isNeeded`: an unreadable log stops the start, since no other master is
-   * certain to have its records.
+   * Starts as a standby; a "standing" event follows once the log is read. `isNeeded`: an
+   * unreadable log stops the start, since no other master is certain to have its records.
    */
   startStandby(recovers: boolean, isNeeded: boolean): void;
   /**
-   * Follows a leader at a numeric address. A "followed" event says whether it resumes (1) or receives the whole state (0); "followLost" has the
-   * reason of the end.
+   * Follows a leader at a numeric address. A "followed" event says whether it resumes
+   * (1) or receives the whole state (0); "followLost" has the reason of the end.
    */
   follow(host: string, port: number, epoch: number, hello: string): void;
   /** Starts to lead; a "recovered" event follows. Changes are answered only after `holdMs`; pings show `view`. */

@@ -47,7 +47,7 @@ export class Stand {
   onFollowed(text: string, resumes: boolean): void {
     this.#leader = parsed(leaderHello, text);
     this.state = "catching_up";
-    this.#parts.log.info({ leader: this.#leader?.member.name }, resumes ? "going on from what is here" : "taking in the leader's state");
+    this.#parts.log.info({ leader: this.#leader?.member.name }, resumes ? "resuming from this master's log" : "receiving the leader's state");
   }
 
   onFollowLost(reason: string): void {

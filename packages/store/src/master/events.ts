@@ -33,7 +33,7 @@ export class Watch {
 
   stateWith(native: NativeMaster): State {
     const full = this.#state.serving && coreMetrics(native).logFull === 1;
-    return full ? { ...this.#state, trouble: this.#state.trouble || "the disk of the log is full: changes are refused, reads go on" } : this.#state;
+    return full ? { ...this.#state, trouble: this.#state.trouble || "the disk of the log is full: changes are refused, reads continue" } : this.#state;
   }
 
   whenDurable(native: NativeMaster): Promise<void> {
@@ -137,5 +137,5 @@ export function eventHandler({ rpc, probes, watch, publisher, http, denials, mem
 
 function complain(recovery: Recovery, log: Log): void {
   if (recovery.damaged.length === 0) return;
-  log.error(recovery, "files of the log are damaged: objects that they may have removed were dropped, and the files are set aside as NAME.damaged");
+  log.error(recovery, "files of the log are damaged: objects that they may have removed were dropped, and the files are quarantined as NAME.damaged");
 }

@@ -193,7 +193,7 @@ const serving: Routes = {
   "GET /api/v1/objects": ["Objects with what their writers said of them; ?limit=COUNT and ?after=CURSOR", listObjects],
   "GET /get_segments_detail": ["All segments with address, state and use", segmentsDetail],
   "GET /api/v1/disks": [
-    "Disks of clients, and the folder that they share, with what lies there",
+    "Disks of clients, and the folder that they share, with their contents",
     (_search, { native }) => rawJson(`{"disks":${native.disks()},"shared_folder":${native.sharedFolder() || "null"}}`),
   ],
   ...apiRoutes,

@@ -28,10 +28,10 @@ export function watchLogSpace({ native, home, ha, log }: LogSpaceParts): { close
 
 /** A leader does not hand over because of a full disk: the operator has to free space, or stop it. */
 function adviceFor(ha: Ha | undefined): string {
-  const full = "the disk of the log is full: changes are refused (507), reads go on";
+  const full = "the disk of the log is full: changes are refused (507), reads continue";
   const role = ha?.gauges();
   if (role === undefined) return `${full}; make room below the home`;
   if (role.isLeader !== 1) return "the disk of this standby's log is full: it cannot keep what the leader sends; make room below the home";
-  if (role.inSync === 0) return `${full}. This master goes on to lead, and no standby is in sync: make room below the home`;
-  return `${full}. This master goes on to lead, though ${role.inSync} standby is in sync: make room below the home, or stop this master, and the standby leads if it has room`;
+  if (role.inSync === 0) return `${full}. This master continues to lead, and no standby is in sync: make room below the home`;
+  return `${full}. This master continues to lead, though ${role.inSync} standby is in sync: make room below the home, or stop this master, and the standby leads if it has room`;
 }

@@ -27,8 +27,8 @@ export class Members {
     for (const [other, name] of this.#names)
       if (other !== clientID && name.stableID === stableID && name.epoch >= epoch && heard.has(other)) return codes.ILLEGAL_CLIENT;
     this.#names.set(clientID, { stableID, epoch });
-    // The memory of its earlier start is gone: readers must not be sent there, and no disk file may be dropped because that memory seems to have the
-    // object too.
+    // The memory of its earlier start is gone: readers must not be sent there, and
+    // no disk file may be dropped because that memory seems to have the object too.
     for (const [other, name] of this.#names) if (other !== clientID && name.stableID === stableID && heard.has(other)) this.#native.suspect(other);
     if (this.#names.size > 2 * rows.length + SPARE) this.#forget(new Set(rows.map(({ id }) => id)));
     return codes.OK;

@@ -80,8 +80,8 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
       // If `from` lies within the dump's numbers, no lower number may be sent, so the last one may repeat.
       for (const payload of payloads) await send(first >= from ? first + made++ : Math.min(from + made++, end - 1), payload);
     }
-    // The dump itself is not kept. A batch that is kept must follow it, or a reader that resumes from its last number would be taken for another
-    // publisher's.
+    // The dump itself is not kept. A batch that is kept must follow it, or a reader
+    // that resumes from its last number would be taken for another publisher's.
     native.endDump(end);
     await whenDurable();
     return end;

@@ -179,7 +179,7 @@ export const masterFlags = {
 } as const;
 
 const about =
-  "knows who holds which object of the cache store: RPC for clients, HTTP on --listen for people and tools. Without store.access_file everybody who reaches it may do everything.";
+  "knows which client holds which object of the cache store: RPC for clients, HTTP on --listen for people and tools. Without store.access_file everyone who reaches it may do everything.";
 
 /** @throws SETTING_INVALID. `svc up` parses flags with it, too, before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "store master", schema: masterSettings, flagNames: masterFlags, argv, about });

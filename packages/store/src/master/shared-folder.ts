@@ -71,8 +71,8 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
           () => void gone.push(file),
           (error) => {
             const trouble = fileTroubleOf(error);
-            // The folder is absent because nothing was ever stored or because its file system is not mounted; in the second case the file still
-            // exists.
+            // The folder is absent because nothing was ever stored or because its
+            // file system is not mounted; in the second case the file still exists.
             if (trouble !== "absent") log.warn({ file: join(files.folder, name), trouble }, "a file of the shared folder cannot be removed");
           },
         ),

@@ -1,5 +1,5 @@
-// Bounds the memory that clients' requests may take at once, and decides which client is evicted: slow requests first, and service goes first to
-// peers with the least memory.
+// Bounds the memory that clients' requests may take at once, and decides which client is
+// evicted: slow requests first, and service goes first to peers with the least memory.
 import { performance } from "node:perf_hooks";
 
 /** Every connection may use this much without asking. */

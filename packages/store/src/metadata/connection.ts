@@ -73,7 +73,7 @@ export class Connection implements WireOwner, Holder {
     const waited = this.waitedMs(now);
     // A connection that waits for memory waits for other clients, so it gets the longer limit.
     const isPatient = this.#state === "idle" || this.#state === "granting";
-    if (waited > (isPatient ? IDLE_MS : REQUEST_MS)) this.evict(isPatient ? `no room within ${IDLE_MS} ms` : `no whole request within ${REQUEST_MS} ms`);
+    if (waited > (isPatient ? IDLE_MS : REQUEST_MS)) this.evict(isPatient ? `no memory within ${IDLE_MS} ms` : `no whole request within ${REQUEST_MS} ms`);
   }
 
   evict(reason: string): void {

@@ -90,7 +90,7 @@ export class GoneClients {
     await records.delete(key);
     this.#clients.delete(key);
     onEnded(isOwn ? 2 : 1);
-    log.warn({ keys: isOwn ? [memoryKey, key] : [key] }, `nobody listens at ${host}:${port} any more: the records of the client that wrote them ended`);
+    log.warn({ keys: isOwn ? [memoryKey, key] : [key] }, `no process listens at ${host}:${port} any more: the records of the client that wrote them ended`);
   }
 }
 

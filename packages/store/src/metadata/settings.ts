@@ -26,7 +26,7 @@ export const metadataSettings = z.object({
     })
     .refine(({ max_value_bytes, max_buffered_bytes }) => max_buffered_bytes >= max_value_bytes, {
       path: ["max_buffered_bytes"],
-      message: "expected max_value_bytes or more: a value is held as a whole while it arrives",
+      message: "expected max_value_bytes or more: a value is buffered as a whole while it arrives",
     }),
 });
 

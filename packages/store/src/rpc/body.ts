@@ -4,8 +4,8 @@ import { createHash } from "node:crypto";
 //  type_hash u32 | metainfo u8 | size (2, 4, 8 bytes, if bits 0-1 are 1, 2, 3) | literal … 00 (if bit 2) | payload | later fields
 //                  bits 3-4: width of every length field (1, 2, 4, 8 bytes)
 //
-// A release that adds fields to a type without a new hash (0.3.14 does) writes them after the payload, and puts the body's total size in front. A
-// reader that does not know the fields skips them.
+// A release that adds fields to a type without a new hash (0.3.14 does) writes them after the payload,
+// and puts the body's total size in front. A reader that does not know the fields skips them.
 
 const SIZE_BITS = 0b11;
 const HAS_LITERAL = 0b100;

@@ -178,7 +178,7 @@ export class RpcClient {
       this.#waiting.delete(seq);
       each.reject(new Failure("TIMED_OUT", `${each.name}: no answer of the store's master within ${this.#callMs} ms`));
       // The peer is not running, since it has sent no bytes since the call.
-      if (this.#heardMs < each.sentMs) this.#end(unreachable(`the store's master said nothing for ${this.#callMs} ms`));
+      if (this.#heardMs < each.sentMs) this.#end(unreachable(`the store's master sent nothing for ${this.#callMs} ms`));
     }
   }
 

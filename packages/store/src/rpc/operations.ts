@@ -212,8 +212,8 @@ export const operations = {
   QueueOffloads: operation(expected(queued), client, diskID, ownersTenant, u32),
   // Sets the objects of the owner's memory that are offloaded automatically: 0 none, 1 those about to be evicted, 2 all once they are stored.
   FillDevice: operation(done, client, diskID, ownersTenant, u32),
-  // The cold tier's administrator lists devices and their files (from a cursor on), drops files of objects that are also in memory, and commands an
-  // owner.
+  // The cold tier's administrator lists devices and their files (from a cursor
+  // on), drops files of objects that are also in memory, and commands an owner.
   ListColdDisks: operation(expected(vector(coldDisk))),
   ListFiles: operation(expected(coldFiles), diskID, u32),
   ReleaseFiles: operation(vector(done), diskID, vector(fileOf)),

@@ -147,8 +147,8 @@ export const holding = struct({
   hardPin: bool,
 });
 /**
- * `gone` applies before `held`. `begins`: all objects are listed again from the start; `isWhole`: the list is complete; `more`: further changes are
- * pending.
+ * `gone` applies before `held`. `begins`: all objects are listed again from the
+ * start; `isWhole`: the list is complete; `more`: further changes are pending.
  */
 export const holdingChanges = struct({ lineage: u64, begins: bool, isWhole: bool, more: bool, gone: vector(u64), held: vector(holding) });
 export const restoreBegun = struct({ lineage: u64, isWanted: bool });

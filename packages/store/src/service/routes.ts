@@ -54,7 +54,10 @@ const routes: Routes<Route> = {
       return jsonAnswer({ status: "success" });
     },
   ],
-  "POST /api/reconfigure": ["Brings the mounted memory to another size", withFields((fields, { mounts }) => mounts.reconfigure(fields))],
+  "POST /api/reconfigure": [
+    "Replaces the shared memory that this service offers, or unmounts it",
+    withFields((fields, { mounts }) => mounts.reconfigure(fields)),
+  ],
   "PUT /api/put": ["Stores a value; the body has key and value", put],
   "GET /api/get/": ["The value of the key behind the slash", get],
   "GET /api/exist/": ["Whether the key behind the slash exists", async (_request, { objects }, key) => jsonAnswer({ exists: await objects.exists(key) })],

@@ -207,7 +207,7 @@ export function withMooncakeVariables(env: Environment, argv: readonly string[])
 }
 
 const about =
-  "brings this machine's memory to the cache store, and mounts, puts and gets over HTTP. --config is the field's JSON file. Without store_service.access_file everybody who reaches it may do everything.";
+  "offers this machine's memory to the cache store, and mounts, puts and gets over HTTP. --config is Mooncake's JSON file. Without store_service.access_file everyone who reaches it may do everything.";
 
 /** @throws SETTING_INVALID. `svc up` parses flags with it, too, before it starts anything. `onUnknown` gets the unknown names of Mooncake's file. */
 export const load = (argv: readonly string[], onUnknown: (names: readonly string[]) => void = () => undefined) =>

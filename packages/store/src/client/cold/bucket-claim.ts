@@ -5,9 +5,9 @@ import type { Objects } from "@svc/kit/objects/objects.ts";
 import { type Names, ownerName, ownerOf } from "./bucket-names.ts";
 import type { Label } from "./device-place.ts";
 
-// The bucket has no locks, so a live owner renews its claim, and a claim that was not renewed for ALIVE_MS is void. A later start of the same owner
-// need not wait. All times are the server's. An owner that finds a higher epoch than its own has lost the device for good; its pending writes do no
-// harm, since every name that it writes includes its epoch.
+// The bucket has no locks, so a live owner renews its claim, and a claim that was not renewed for ALIVE_MS is void. A
+// later start of the same owner need not wait. All times are the server's. An owner that finds a higher epoch than its
+// own has lost the device for good; its pending writes do no harm, since every name that it writes includes its epoch.
 
 const ALIVE_MS = 30_000;
 /** An older look at the claims is not trusted: they are listed again before anything is written. */
@@ -137,6 +137,6 @@ async function readJSON<T>(objects: Objects, key: string): Promise<T | undefined
   try {
     return JSON.parse(bytes.toString("utf8")) as T;
   } catch {
-    return fail("STORE_CONFLICT", `${objects.url}/${key} is damaged: nobody can say whose device is there`);
+    return fail("STORE_CONFLICT", `${objects.url}/${key} is damaged: the owner of the device there cannot be determined`);
   }
 }

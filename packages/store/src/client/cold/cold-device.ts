@@ -61,7 +61,7 @@ export class ColdDevice {
 
   /** Resolves once the master sends readers here and knows every object. */
   async whenServed(): Promise<void> {
-    await this.#until(() => this.report().isMounted && this.report().isAnnounced, "the master to know the device and all that lies there");
+    await this.#until(() => this.report().isMounted && this.report().isAnnounced, "the master to know the device and all its objects");
   }
 
   /** Resolves once every file that the master dropped is deleted. */

@@ -24,8 +24,8 @@ export type ColdTierOptions = {
   readonly allowed: readonly string[];
   readonly s3: S3Access;
   /**
-   * The objects that are written to devices without a command: none, those about to be evicted from this client's memory, or all once they are stored
-   * there.
+   * The objects that are written to devices without a command: none, those about
+   * to be evicted from this client's memory, or all once they are stored there.
    */
   readonly offloads: "asked" | "evicted" | "stored";
 };

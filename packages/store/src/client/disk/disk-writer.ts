@@ -101,12 +101,12 @@ export class DiskWriter {
       for (const each of batch) if (!each.isProven && !unwanted.includes(each) && !waiting.includes(each)) this.#settle(Number(each.file));
       // The object has been replaced, and only this client knows of the file.
       this.removeAll(unwanted.map(({ file }) => Number(file)));
-      if (waiting.length > 0) throw refusal(code, "saying what a disk has");
+      if (waiting.length > 0) throw refusal(code, "reporting the files of a disk");
     }
     while (this.#failed.length > 0) {
       const batch = this.#failed.slice(0, BATCH);
       const outcome = await session.calls.call("FailOffloads", session.clientID, diskID, batch);
-      if (!outcome.ok) throw refusal(outcome.code, "saying what could not be stored on a disk");
+      if (!outcome.ok) throw refusal(outcome.code, "reporting what could not be stored on a disk");
       this.#failed.splice(0, batch.length);
     }
   }
@@ -239,7 +239,7 @@ export class DiskWriter {
     const found = await this.#abouts(chosen);
     const gone = found.map(({ tenant, key, file }) => ({ tenant, key, file: BigInt(file) }));
     const outcome = await session.calls.call("DropFiles", session.clientID, diskID, gone, false);
-    if (!outcome.ok) throw refusal(outcome.code, "making room on a disk");
+    if (!outcome.ok) throw refusal(outcome.code, "evicting files of a disk");
     for (const file of chosen) {
       contents.delete(file);
       await files.remove(file);

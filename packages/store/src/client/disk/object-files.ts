@@ -35,8 +35,8 @@ function addon(): Addon {
 }
 
 /**
- * Failures of the disk. `full` ends once space is freed, `damaged` means that the file differs from what was stored, `other` that memory had other
- * bytes than expected.
+ * Failures of the disk. `full` ends once space is freed, `damaged` means that the file
+ * differs from what was stored, `other` that memory had other bytes than expected.
  */
 export type DiskTrouble = "full" | "damaged" | "gone" | "other" | "failed";
 export const troubleOf = (error: unknown): DiskTrouble =>
@@ -89,9 +89,9 @@ export class ObjectFiles implements FileStore {
   }
 
   /**
-   * Writes the bytes of the ranges and returns their checksum. `words` has local address, 0 and length of each range; the memory must stay until this
-   * resolves. No file is created if the checksum is not the `expected` one. Without an expected checksum the file does not outlive this process
-   * before it is settled, since its bytes may be any.
+   * Writes the bytes of the ranges and returns their checksum. `words` has local address, 0 and length of each range;
+   * the memory must stay until this resolves. No file is created if the checksum is not the `expected` one. Without
+   * an expected checksum the file does not outlive this process before it is settled, since its bytes may be any.
    */
   write(file: number, words: BigUint64Array, about: About, expected: bigint | undefined): Promise<bigint> {
     return this.#watched(() => this.#native.write(file, words, Buffer.from(JSON.stringify(about), "latin1"), expected));

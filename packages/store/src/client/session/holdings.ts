@@ -84,7 +84,7 @@ export class Holdings {
   }
 
   /** Mounts this client's segments at a master that lost its log and restores their objects; does nothing at any other master. */
-  async bringBack(rpc: RpcClient): Promise<number> {
+  async restoreTo(rpc: RpcClient): Promise<number> {
     const { clientID, segments } = this.#options;
     const mounted = segments.known();
     if (this.#isOff || this.#lineage === 0n || mounted.length === 0) return 0;
@@ -92,7 +92,7 @@ export class Holdings {
     try {
       const begun = await rpc.call("BeginRestore", clientID, this.#lineage, mounted).catch((error) => this.#giveUp(error));
       if (begun === undefined) return 0;
-      if (!begun.ok) throw refusal(begun.code, "bringing back what lies in this client's memory");
+      if (!begun.ok) throw refusal(begun.code, "restoring this client's objects");
       const restored = begun.value.isWanted ? await this.#restore(rpc) : 0;
       this.#lineage = begun.value.lineage;
       this.#fromStart = true;

@@ -225,7 +225,7 @@ export class Session {
   async #remount(rpc: RpcClient): Promise<boolean> {
     // If this fails half-way, the next ping continues.
     this.#mustRemount = true;
-    const objects = await this.#holdings.bringBack(rpc);
+    const objects = await this.#holdings.restoreTo(rpc);
     if (objects > 0) this.#options.onEvent?.({ type: "restored", objects });
     const mounted = this.segments.known();
     const outcome = await rpc.call("ReMountSegment", mounted, this.clientID);

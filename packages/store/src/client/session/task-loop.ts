@@ -9,7 +9,7 @@ import type { Connections } from "./connections.ts";
 /** The tasks of one fetch, which are started, executed and ended together. */
 const MAX_FETCHED = 128;
 /** Bounds the batches in progress: the next one is fetched while others transfer, and a slow holder delays only its own batch. */
-const MAX_LOTS = 4;
+const MAX_BATCHES = 4;
 /** The time limit of a task: the default processing_task_timeout, after which the master gives it up. */
 const TASK_MS = 300_000;
 const REPORT_MS = 30_000;
@@ -98,12 +98,12 @@ export async function runTasks({ clientID, connections, execute, obey, everyMs, 
     const copies = assignments.filter(({ type }) => type !== COMMAND);
     for (const assignment of assignments) if (assignment.type === COMMAND) begin(assignment);
     if (copies.length > 0) {
-      const lot: Promise<void> = run(copies).finally(() => running.delete(lot));
-      running.add(lot);
+      const batch: Promise<void> = run(copies).finally(() => running.delete(batch));
+      running.add(batch);
     }
     // A full fetch means that more tasks are pending.
     if (assignments.length < MAX_FETCHED) await sleep(waitMs, undefined, { signal, ref: false }).catch(() => undefined);
-    while (!signal.aborted && running.size >= MAX_LOTS) await Promise.race(running);
+    while (!signal.aborted && running.size >= MAX_BATCHES) await Promise.race(running);
   }
   await Promise.all(running);
   await Promise.race([Promise.all(commands), sleep(CLOSE_MS, undefined, { ref: false })]);
