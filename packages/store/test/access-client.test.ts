@@ -1,4 +1,4 @@
-// Keys at the clients' side: our client library and `svc store`, with a key, with a tenant's, and without.
+// Access control on the clients' side: our client library and `svc store`, with an unrestricted key, with a tenant's, and without one.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -24,7 +24,7 @@ function svc(master: GuardedMaster, args: readonly string[], token?: string): Pr
   return new Promise((resolve) => child.once("close", (code) => resolve({ code, stdout, stderr })));
 }
 
-void test("clients with a tenant's key store and read that tenant's objects, with promises and holding the thread, also after a restart", async () => {
+void test("clients with a tenant's key store and read that tenant's objects, with promises and synchronously, also after a restart", async () => {
   await using master = await startGuarded();
   await using holder = await startClient(master, { token: tokens.all, segmentBytes: 16 << 20 });
   await using blue = await openClient(master, { token: tokens.blue, knownPlaces: 0 });
@@ -46,9 +46,9 @@ void test("clients with a tenant's key store and read that tenant's objects, wit
   while (!(await answers(() => String(red.getSync("k")) === "red's"))) assert.ok(performance.now() < until);
 });
 
-void test("a client without a key, or with a wrong one, is told so at once", async () => {
+void test("a client without a key, or with a wrong one, is refused at once", async () => {
   await using master = await startGuarded();
-  // Longer than any test may take: it must not wait for the master to change its mind.
+  // Longer than any test may take: the client must not retry until the join timeout.
   const joinMs = 3_600_000;
   await assert.rejects(openClient(master, { joinMs }), { name: "UNAUTHENTICATED", message: /this master asks for a key/ });
   await assert.rejects(openClient(master, { joinMs, token: tokens.wrong }), { name: "UNAUTHENTICATED", message: /the token is not one of this master's/ });

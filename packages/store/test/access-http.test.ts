@@ -1,4 +1,4 @@
-// Keys on HTTP: what each path of the master and of the REST service answers to each kind of token, and settings that are refused.
+// Access control on HTTP: the answer of each path of the master and the REST service to each kind of token, and refused settings.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ import { startService } from "./service.ts";
 
 type Case = readonly [method: string, path: string, tenant: number, all: number];
 
-/** Which status a tenant's key gets, and one that allows everything. */
+/** The expected status for a tenant's key, and for an unrestricted one. */
 const masterCases: readonly Case[] = [
   ["GET", "/query_key?key=k", 200, 404],
   ["GET", "/query_key?key=k&tenant_id=blue", 200, 200],
@@ -55,7 +55,7 @@ async function check(url: string, cases: readonly Case[], says: RegExp): Promise
   }
 }
 
-void test("every path of the master's HTTP but those of probes asks for a token, and a tenant's key sees its tenant alone", async () => {
+void test("every path of the master's HTTP but those of probes requires a token, and a tenant's key sees its tenant alone", async () => {
   await using master = await startGuarded(["--client_ttl=600s", "--store.suspect_after_ms=600000", "--default_kv_lease_ttl=1ms"]);
   const rpc = await master.rpc(tokens.all);
   await rpc.call("MountSegment", segmentOf(1, 1n << 20n), clientID);
@@ -131,7 +131,7 @@ const serviceCases: readonly Case[] = [
   ["GET", "/nothing", 403, 404],
 ];
 
-void test("the REST service asks its callers for a token, shows its own to the master, and does without one for probes", async () => {
+void test("the REST service requires a token of its callers, presents its own to the master, and does without one for probes", async () => {
   await using master = await startGuarded();
   const home = makeHome();
   try {
@@ -147,7 +147,7 @@ void test("the REST service asks its callers for a token, shows its own to the m
     assert.equal((await ask(tokens.red, "GET", "/api/get/k")).status, 403);
     assert.equal((await fetch(`${master.url}/query_key?key=k`, { headers: bearer(tokens.blue) })).status, 200);
     await service.kill("SIGTERM");
-    // By the environment; a token that the master does not know ends the start at once.
+    // The token comes from the environment here; one that the master does not know ends the start at once.
     await using other = await startService({ master: master.rpcPort, env: { SVC_STORE_TOKEN: tokens.all, SVC_STORE_SERVICE_TOKEN: tokens.red } });
     assert.equal((await fetch(`${other.url}/api/exist/k`, { headers: bearer(tokens.all) })).status, 401);
     assert.equal((await fetch(`${other.url}/api/exist/k`, { headers: bearer(tokens.red) })).status, 200);

@@ -1,4 +1,4 @@
-// Keys on the RPC: what each operation answers without a key, with a wrong one, with another tenant's, and with the right one.
+// Access control on the RPC: the answer of each operation without a key, with a wrong one, with another tenant's, and with the right one.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";
@@ -14,12 +14,12 @@ import { startMaster } from "./master.ts";
 const FLAGS = ["--client_ttl=600s", "--store.suspect_after_ms=600000", "--default_kv_lease_ttl=1ms"];
 const names = Object.keys(operations) as OperationName[];
 const MAX_BODY_BYTES = 4096;
-/** Of a tenant's client that only reads and writes; ReMountSegment names no memory, and nobody has this id. */
+/** The calls of a tenant's client that only reads and writes; ReMountSegment names no memory, and no client has this id. */
 const OPEN = ["Authorize", "ServiceReady", "HasTenants", "GetFsdir", "GetStorageConfig", "Ping", "ReMountSegment", "Leave", "ReturnExtents", "QueryTask"];
 const CONSTANT = ["PromotionAllocStart", "NotifyPromotionSuccess", "NotifyPromotionFailure", "EvictDiskReplica"];
 
 /** Zeros, empty texts and lists: arguments of the right type. */
-function blank(name: OperationName): unknown[] {
+function zerosFor(name: OperationName): unknown[] {
   const { args } = operations[name] as unknown as Operation;
   return args === undefined ? [] : [...args.read(new BodyReader(Buffer.alloc(MAX_BODY_BYTES)))];
 }
@@ -34,7 +34,7 @@ void test("without a key, and with a wrong one, no operation of the RPC is answe
   await using master = await startGuarded();
   const rpc = await master.rpc();
   for (const name of names.filter((each) => each !== "Authorize"))
-    await assert.rejects(call(rpc, name, blank(name)), { name: "UNAUTHENTICATED", message: /this master asks for a key: .*store\.access_file/ }, name);
+    await assert.rejects(call(rpc, name, zerosFor(name)), { name: "UNAUTHENTICATED", message: /this master asks for a key: .*store\.access_file/ }, name);
   await assert.rejects(rpc.call("Authorize", tokens.wrong), { name: "UNAUTHENTICATED", message: /the token is not one of this master's/ });
   // The connection of a wrong token ends with the answer.
   await assert.rejects(call(rpc, "ServiceReady", []), { name: "SERVER_UNREACHABLE" });
@@ -50,7 +50,7 @@ void test("a tenant's key calls for its tenant alone, and neither names another 
   const [all, blue, red] = [await master.rpc(tokens.all), await master.rpc(tokens.blue), await master.rpc(tokens.red)];
   assert.equal((await all.call("MountSegment", segmentOf(1, 1n << 20n), clientID)).ok, true);
   for (const name of names) {
-    const args = blank(name);
+    const args = zerosFor(name);
     const { tenantAt } = operations[name];
     if (OPEN.includes(name)) continue;
     if (tenantAt >= 0) args[tenantAt] = "red";
@@ -59,9 +59,9 @@ void test("a tenant's key calls for its tenant alone, and neither names another 
     for (const own of ["", "blue"]) await assert.doesNotReject(call(blue, name, args.with(tenantAt, own)), name);
   }
   for (const name of ["ServiceReady", "HasTenants", "GetFsdir", "GetStorageConfig", "Ping", "ReMountSegment", "ReturnExtents", "QueryTask"] as const)
-    await assert.doesNotReject(call(blue, name, blank(name)), name);
+    await assert.doesNotReject(call(blue, name, zerosFor(name)), name);
   await assert.rejects(blue.call("ReMountSegment", [segmentOf(2, 1n << 20n)], clientID.replace("2", "3")), { name: "ACCESS_DENIED" });
-  // Another client's memory is not given up by who says that it has none.
+  // A caller that claims to have no memory must not unmount another client's.
   await assert.rejects(blue.call("ReMountSegment", [], clientID), { name: "ACCESS_DENIED" });
   assert.equal((await put(blue, "k", "")).ok, true);
   assert.equal((await put(red, "only-red", "red")).ok, true);
@@ -78,18 +78,18 @@ void test("a tenant's key calls for its tenant alone, and neither names another 
   for (const rpc of [all, blue, red]) rpc.close();
 });
 
-void test("a key that allows everything is asked for again by nothing, also after a kill of the master", async () => {
+void test("a key that allows everything may make every call, also after a kill of the master", async () => {
   await using master = await startGuarded(FLAGS);
   for (let round = 0; round < 2; round++) {
     const rpc = await master.rpc(tokens.all);
-    for (const name of names.filter((each) => each !== "Authorize" && each !== "FetchTasks")) await assert.doesNotReject(call(rpc, name, blank(name)), name);
+    for (const name of names.filter((each) => each !== "Authorize" && each !== "FetchTasks")) await assert.doesNotReject(call(rpc, name, zerosFor(name)), name);
     rpc.close();
     await master.kill();
     await master.start();
   }
 });
 
-void test("trusted addresses call without a key, others do not, and HTTP asks all of them for one", async () => {
+void test("trusted addresses call without a key, others do not, and HTTP requires one of all of them", async () => {
   await using trusting = await startGuarded(["--store.access_trusted_cidrs=10.0.0.0/8,127.0.0.0/8"]);
   const rpc = await trusting.rpc();
   assert.equal((await rpc.call("ServiceReady")).ok, true);
@@ -102,7 +102,7 @@ void test("trusted addresses call without a key, others do not, and HTTP asks al
   refused.close();
 });
 
-void test("a master without keys takes a client's key, and asks nobody for one", async () => {
+void test("a master without keys accepts a client's key, and requires none", async () => {
   await using master = await startMaster();
   for (const token of [undefined, tokens.wrong]) {
     const rpc = await master.rpc(token);
@@ -115,7 +115,7 @@ void test("a flood of wrong tokens and calls without a key is refused within bou
   await using master = await startGuarded();
   const started = performance.now();
   const rpc = await master.rpc(tokens.all);
-  // Frames too long for a key, and answers that nobody reads.
+  // Frames that are too long for a key, and answers that no client reads.
   const port = master.rpcPort;
   const id = functionID("svc::WrappedMasterService", "ExistKey");
   const long = connect(port, "127.0.0.1");
@@ -140,7 +140,7 @@ void test("a flood of wrong tokens and calls without a key is refused within bou
   deaf.destroy();
   await until("a line in the log", () => (/"refused":\d+/.test(master.log()) ? true : undefined));
   const lines = master.log().match(/"refused":\d+/g) ?? [];
-  // One line a second, however many were refused.
+  // The log has at most one line a second, however many calls were refused.
   assert.ok(lines.length >= 1 && lines.length <= (performance.now() - started) / 1000 + 2, `${lines.length} lines`);
   const metrics = await (await fetch(`${master.url}/metrics`)).text();
   assert.ok(Number(/^svc_store_rpc_connections (\d+)/m.exec(metrics)?.[1]) < 20, metrics);

@@ -1,4 +1,4 @@
-// Keys for tests of access: a file with one that allows everything and one for each of two tenants.
+// Keys for tests of access control: a file with an unrestricted key and one for each of two tenants.
 import { chmodSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -18,7 +18,7 @@ export function keyFile(folder: string, text = KEYS, mode = 0o600): string {
 
 export type GuardedMaster = TestMaster & { readonly file: string };
 
-/** A master with tenants that asks for keys; both tenants have a quota. */
+/** Starts a master with tenants and access control; both tenants have a quota. */
 export async function startGuarded(flags: readonly string[] = []): Promise<GuardedMaster> {
   const home = makeHome();
   const file = keyFile(home);

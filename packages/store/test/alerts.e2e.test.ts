@@ -1,4 +1,4 @@
-// The alerts of the store, by Prometheus' own checker: its rules are valid, and each fires where it should and not before.
+// The store's alerts in Prometheus' own checker: its rules are valid, and each fires when it should and not before.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -14,18 +14,18 @@ const rules = pathOf("store.yml");
 
 type Case = { readonly series: Readonly<Record<string, string>>; readonly at: string; readonly fires: boolean };
 const healthy = { 'svc_store_leader{instance="a"}': "1x40", 'svc_store_leader{instance="b"}': "0x40" };
-/** Samples of one a minute. */
+/** One sample a minute. */
 const cases: Readonly<Record<string, readonly Case[]>> = {
   StoreNoLeader: [
     { series: healthy, at: "10m", fires: false },
     { series: { 'svc_store_leader{instance="a"}': "0x40", 'svc_store_leader{instance="b"}': "0x40" }, at: "10m", fires: true },
-    // All masters are down: nobody says that it does not lead.
+    // All masters are down, so that no sample reports a value of 0.
     { series: { 'svc_store_leader{instance="a"}': "1 1 stale" }, at: "10m", fires: true },
   ],
   StoreNoStandbyInSync: [
     { series: { svc_store_standbys_in_sync: "1x40", svc_store_epoch: "3x40" }, at: "10m", fires: false },
     { series: { svc_store_standbys_in_sync: "0x40", svc_store_epoch: "3x40" }, at: "10m", fires: true },
-    // One master by itself, without an etcd.
+    // A single master, without etcd.
     { series: { svc_store_standbys_in_sync: "0x40", svc_store_epoch: "0x40" }, at: "10m", fires: false },
   ],
   StoreLeaderFlapping: [
@@ -71,7 +71,7 @@ void test("every alert of the store has valid rules, fires when what it is named
     each.map(({ series, at, fires }) => ({
       interval: "1m",
       input_series: Object.entries(series).map(([name, values]) => ({ series: name, values })),
-      // Labels are those of the series; of alerts that name none, none.
+      // Alerts have the labels of their series; those that aggregate have none.
       promql_expr_test: [
         { expr: `count(ALERTS{alertname="${alertname}",alertstate="firing"}) or vector(0)`, eval_time: at, exp_samples: [{ value: fires ? 1 : 0 }] },
       ],

@@ -1,4 +1,4 @@
-// What tests call with: a writer's plain wishes, a client's id, segments that need no memory.
+// Arguments of tests' calls: a writer's default put policy, a client's id, segments that need no memory.
 import type { ReplicateConfig, Segment } from "../src/rpc/shapes.ts";
 
 export const clientID = "00000000-0000-0001-0000-000000000002";
@@ -19,7 +19,7 @@ export const plain: ReplicateConfig = {
   groupIDs: undefined,
 };
 
-/** No bytes are moved, so its memory may be anywhere. */
+/** No bytes are transferred, so the segment's memory may be anywhere. */
 export function segmentOf(number: number, sizeBytes: bigint): Segment {
   const id = `00000000-0000-0000-0000-${number.toString(16).padStart(12, "0")}`;
   const name = `holder-${number}:1`;

@@ -1,4 +1,4 @@
-// A relay between a store client and a master that keeps every message body with the name of its operation.
+// A relay between a store client and a master that records every message body with the name of its operation.
 import assert from "node:assert/strict";
 import { connect, createServer, type Socket } from "node:net";
 import { BodyReader, decodeBody, encodeBody } from "../src/rpc/body.ts";
@@ -23,7 +23,7 @@ function frames(headBytes: number, sizeAt: number, each: (head: Buffer, body: Bu
   };
 }
 
-/** `loses`: the connection ends in place of the answer, which the master has given. */
+/** With `loses`, the connection ends in place of the answer, after the master has sent it. */
 export async function startCapture(
   target: number,
   brand: string,
@@ -75,7 +75,7 @@ export async function startCapture(
   };
 }
 
-/** Every body is read and written again to the same bytes; "NAME request" and "NAME response" of those there were. */
+/** Decodes and encodes every body to the same bytes; returns "NAME request" and "NAME response" for each message that occurred. */
 export function requireSame(captured: readonly Captured[]): Set<string> {
   const seen = new Set<string>();
   for (const { name, kind, body } of captured) {

@@ -1,4 +1,4 @@
-// Our client while masters, holders and other clients die, stop, and remove what it knows: never wrong bytes, and no put lost.
+// Our client while masters, holders and other clients die, stop, and remove objects: never wrong bytes, and no put lost.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ import { openClient, startClient } from "./client.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 
 const MIB = 1 << 20;
-/** Bytes that say which key they belong to. */
+/** Bytes from which the key can be recognized. */
 const bytesOf = (key: string, sizeBytes = 4096) => Buffer.alloc(sizeBytes, `${key};`);
 
 async function usedBytes(master: TestMaster): Promise<number> {
@@ -28,7 +28,7 @@ async function overwrite(engine: TransferEngine, client: StoreClient, key: strin
   await engine.transfer("WRITE", await engine.openSegment(replica.endpoint), [{ local: garbage, remote: replica.address }]);
 }
 
-void test("puts go on while one of two holders is killed, none fails, and what they stored is read back", async () => {
+void test("puts continue while one of two holders is killed, none fails, and what they stored is read back", async () => {
   await using master = await startMaster();
   await using _stays = await startClient(master, { segmentBytes: 64 * MIB });
   await using dies = await startClient(master, { segmentBytes: 64 * MIB });
@@ -87,7 +87,7 @@ void test("memory that a killed client had leased ahead comes back", async () =>
   await until("what it did not use is free", async () => ((await usedBytes(master)) === 20 * 4096 ? true : undefined));
 });
 
-void test("a place that is known is never read as another's bytes: not after a removal, a restart of its holder, or damage", async () => {
+void test("a cached location never yields another object's bytes: not after a removal, a restart of its holder, or damage", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=1500ms"] });
   await using holder = await startClient(master, { segmentBytes: MIB });
   await using reader = await openClient(master);
@@ -95,7 +95,7 @@ void test("a place that is known is never read as another's bytes: not after a r
   const keys = Array.from({ length: 16 }, (_, at) => `k${at}`);
   for (const key of keys) await other.put(key, bytesOf(key, 32_768));
   for (const key of keys) assert.deepEqual(reader.getSync(key), bytesOf(key, 32_768));
-  // Forced away from under its readers, and its memory wanted at once by others.
+  // The objects are removed despite their readers' leases, and other puts request the memory at once.
   assert.equal(await other.removeAll(true), 16);
   const filling = (async () => {
     for (let at = 0; at < 24; at++) await other.put(`fill-${at}`, bytesOf(`fill-${at}`, 32_768));
@@ -150,7 +150,7 @@ void test("a copy or a move of damaged bytes fails, and leaves what there was", 
     );
 });
 
-void test("keys of very many sizes, put again, removed and put at once, hold no memory beside what is stored", async () => {
+void test("keys of very many sizes, put repeatedly, removed and put at once, use no memory except for what is stored", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=1ms"] });
   await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
   const sizes = Array.from({ length: 600 }, (_, at) => 1000 + at * 64);
@@ -168,7 +168,7 @@ void test("keys of very many sizes, put again, removed and put at once, hold no 
   await until("all memory is free", async () => ((await usedBytes(master)) === 0 ? true : undefined));
 });
 
-void test("a put whose commit had no answer says that it stored its value only where that is there", async () => {
+void test("a put whose commit had no answer reports success only if its own value is stored", async () => {
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: 16 * MIB });
   let losses = 0;
@@ -177,7 +177,7 @@ void test("a put whose commit had no answer says that it stored its value only w
   await using other = await openClient(master, { knownPlaces: 0 });
   const base64 = (key: string) => bytesOf(key).toString("base64");
   await other.put("theirs", bytesOf("theirs"));
-  // What is put again is leased ahead: a put of registered memory commits at once.
+  // Repeated sizes are leased ahead, so a put of registered memory commits at once.
   for (const key of ["a", "b", "c"]) assert.equal(await client.ask("putRegistered", key, base64("ours")), true);
   for (const way of ["put", "putRegistered"]) {
     losses = 1;

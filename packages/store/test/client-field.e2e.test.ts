@@ -1,4 +1,4 @@
-// Our client and the field's on one master: each reads what the other stored, in the memory of either.
+// Our client and Mooncake's on one master: each reads what the other stored, in the memory of either.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -11,7 +11,7 @@ import { startMaster } from "./master.ts";
 
 const needsWheel = needs("python-clients", "python3");
 
-void test("our client and the field's read each other's objects, whoever holds them", needsWheel, async () => {
+void test("our client and Mooncake's read each other's objects, in the memory of either", needsWheel, async () => {
   await using master = await startMaster();
   await using field = await startHolder({ master: master.rpcPort });
   await using own = await startClient(master, { segmentBytes: 64 * MIB });
@@ -30,7 +30,7 @@ void test("our client and the field's read each other's objects, whoever holds t
   const large = randomBytes(3 * MIB);
   await client.put("large", large, { preferredSegments: [fieldName] });
   assert.equal(await field.get("large"), large.toString("latin1"));
-  // The client that holds the source carries the task out: here the field's, then ours.
+  // The client with the source executes the task: here Mooncake's, then ours.
   for (const [source, target] of [
     [fieldName, own.name],
     [own.name, fieldName],

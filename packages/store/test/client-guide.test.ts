@@ -1,4 +1,4 @@
-// The guide's example of the client, run as it stands there.
+// The guide's example of the client, executed as it is printed.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// A store client of ours as a process of its own: a holder for tests and benches, asked by lines of JSON.
+// Our store client in a process of its own: a holder for tests and benches, driven by lines of JSON.
 import { createInterface } from "node:readline";
 import { asFailure } from "@svc/contract/failures.ts";
 import { alloc } from "@svc/transfer/memory.ts";
@@ -8,7 +8,7 @@ import { StoreClient } from "../src/client/store-client.ts";
 const client = await StoreClient.open(JSON.parse(process.argv[2] ?? "{}") as ClientOptions);
 const say = (value: unknown) => process.stdout.write(`${JSON.stringify(value, (_key, each) => (typeof each === "bigint" ? String(each) : each))}\n`);
 
-/** From memory that is registered, in the calling thread: the way without a step of a flow. */
+/** Puts registered memory synchronously: the client's fast path, without a flow. */
 async function putRegistered(key: string, bytes: Buffer): Promise<boolean> {
   const memory = new Uint8Array(alloc(bytes.length));
   memory.set(bytes);
@@ -22,7 +22,7 @@ async function putRegistered(key: string, bytes: Buffer): Promise<boolean> {
 
 type Command = { seq: number; op: string; args: never[] };
 
-/** Bytes go as base64. */
+/** Bytes are encoded as base64. */
 async function run({ op, args }: Command): Promise<unknown> {
   const [first, second] = args as unknown as [string, string];
   if (op === "put") return client.put(first, Buffer.from(second, "base64"), args[2]);

@@ -1,4 +1,4 @@
-// A client that stands still for longer than its leases, in the middle of a put.
+// A client that is stopped for longer than its leases, in the middle of a put.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -6,12 +6,12 @@ import { openClient, startClient } from "./client.ts";
 import { startMaster } from "./master.ts";
 
 const MIB = 1 << 20;
-/** Bytes that say which key they belong to. */
+/** Bytes from which the key can be recognized. */
 const bytesOf = (key: string, sizeBytes = 4096) => Buffer.alloc(sizeBytes, `${key};`);
 
-/** `momentsMs`: after the beginning of a put; one round for each. */
+/** `momentsMs` are delays after the beginning of a put, with one round for each. */
 export function clientStoppedSuite(momentsMs: readonly number[]): void {
-  void test("a client that was stopped past its leases writes over nobody's bytes, and its put comes through in the end", async () => {
+  void test("a client that was stopped past its leases overwrites no other object, and its put succeeds in the end", async () => {
     await using master = await startMaster({
       flags: ["--store.suspect_after_ms=2500", "--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=2"],
     });
@@ -19,7 +19,7 @@ export function clientStoppedSuite(momentsMs: readonly number[]): void {
     await using writer = await startClient(master);
     await using client = await openClient(master);
     for (const [round, afterMs] of momentsMs.entries()) {
-      // Its leases were taken a moment ago; somewhere in this put it is stopped.
+      // Its leases are fresh when it is stopped somewhere in this put.
       for (let at = 0; at < 8; at++) await writer.ask("put", `warm-${round}-${at}`, bytesOf("warm", 8192).toString("base64"));
       const put = writer.ask("put", `late-${round}`, bytesOf(`late-${round}`, 8192).toString("base64"));
       await sleep(afterMs);

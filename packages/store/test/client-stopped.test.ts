@@ -9,7 +9,7 @@ import { startMaster } from "./master.ts";
 
 clientStoppedSuite([0, 2]);
 
-void test("a client that is stopped in a put until the master has given it up, and for longer than the put may take, mounts again and goes on", async () => {
+void test("a client that is stopped in a put until the master has given it up, and for longer than the put may take, mounts again and continues", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=1s", "--store.suspect_after_ms=500", "--put_start_discard_timeout_sec=1"] });
   await using writer = await startClient(master, { segmentBytes: 4 << 20, timeoutMs: 3000 });
   const segments = async () => (await (await fetch(`${master.url}/get_all_segments`)).text()).trim();

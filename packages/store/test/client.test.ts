@@ -10,7 +10,7 @@ import { startMaster } from "./master.ts";
 const MIB = 1 << 20;
 const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
-void test("what our client puts it gets, with promises and holding the thread, from memory of any kind", async () => {
+void test("our client gets what it puts, with promises and synchronously, from memory of any kind", async () => {
   await using master = await startMaster();
   await using holder = await startClient(master, { segmentBytes: 64 * MIB });
   await using client = await openClient(master);
@@ -84,7 +84,7 @@ void test("batches answer an outcome for each entry, a missing key among them", 
   );
 });
 
-void test("sizes, replicas, pins, groups, patterns and removal are what the caller asked for", async () => {
+void test("sizes, replicas, pins, groups, patterns and removal are as the caller requested", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=500ms"] });
   await using first = await startClient(master, { segmentBytes: 16 * MIB });
   await using second = await startClient(master, { segmentBytes: 16 * MIB });
@@ -134,7 +134,7 @@ void test("sizes, replicas, pins, groups, patterns and removal are what the call
   assert.equal(await client.exists("hard"), false);
 });
 
-void test("an upsert replaces, its writer reads it at once, and others once their lease on the old place is over", async () => {
+void test("an upsert replaces, its writer reads it at once, and others once their lease on the old location is over", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=1s"] });
   await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
   await using writer = await openClient(master);
@@ -152,7 +152,7 @@ void test("an upsert replaces, its writer reads it at once, and others once thei
   for (const each of seen) assert.ok(each === "one" || each === "another", `read ${each}`);
 });
 
-void test("another layout's objects are misses, and say so", async () => {
+void test("objects of another layout are misses with that reason", async () => {
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
   await using one = await openClient(master, { fingerprint: "fp8/16 tokens" });
@@ -165,7 +165,7 @@ void test("another layout's objects are misses, and say so", async () => {
   assert.equal((await other.whyMissing("k")).reason, "fingerprint");
 });
 
-void test("copy and move tasks are done by our client, byte for byte", async () => {
+void test("copy and move tasks are executed by our client, byte for byte", async () => {
   await using master = await startMaster();
   await using first = await startClient(master, { segmentBytes: 64 * MIB });
   await using second = await startClient(master, { segmentBytes: 64 * MIB });
@@ -193,7 +193,7 @@ void test("copy and move tasks are done by our client, byte for byte", async () 
   await assert.rejects(client.createCopyTask("nothing", [second.name]), (error: Failure) => error.details["storeCode"] === -704);
 });
 
-void test("the client's own HTTP says its version, whether the master knows it, and what it did", async () => {
+void test("the client's own HTTP reports its version, whether the master knows it, and its metrics", async () => {
   await using master = await startMaster();
   await using client = await openClient(master, { segmentBytes: MIB, enableClientHttpServer: true, clientHttpPort: 0 });
   await client.put("k", Buffer.from("x"));

@@ -1,4 +1,4 @@
-// Store clients of ours for tests: one in a process of its own, and one in the test's.
+// Our store clients for tests: one in a process of its own, and one in the test's process.
 
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -10,16 +10,16 @@ import { StoreClient } from "../src/client/store-client.ts";
 import type { TestMaster } from "./master.ts";
 
 const SCRIPT = fileURLToPath(new URL("client-process.ts", import.meta.url));
-/** Ten times and more what a command here should take. */
+/** At least ten times the expected duration of a command. */
 const ANSWER_MS = 120_000;
 
 export type ClientProcess = {
-  /** Of its segments. */
+  /** The name of its segments. */
   readonly name: string;
   readonly pid: number;
   ask<T = unknown>(op: string, ...args: readonly unknown[]): Promise<T>;
   kill(signal?: NodeJS.Signals): Promise<void>;
-  /** Stands still when this is back, until `thaw`. */
+  /** Resolves once the process is stopped, until `thaw`. */
   freeze(): Promise<void>;
   thaw(): void;
 } & AsyncDisposable;

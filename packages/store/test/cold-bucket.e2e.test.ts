@@ -1,4 +1,4 @@
-// Files of a device in a bucket: whole or not there, numbered once, and written by one start of one owner.
+// Files of a device in a bucket: complete or absent, numbered once, and written by one start of one owner.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -46,7 +46,7 @@ async function openBucket() {
       const files = new BucketFiles({ objects: through, names, claim, spool, memory });
       return { claim, files, spool, listed: await files.list() };
     },
-    /** Stores a buffer's bytes as a file; its number and checksum. */
+    /** Stores a buffer's bytes as a file; returns its number and checksum. */
     async write(files: BucketFiles, bytes: Buffer, isProven = true) {
       const lent = memory.forReading([bytes]);
       try {
@@ -92,14 +92,14 @@ void test("a file in a bucket is found again by the next start, whole, of one pa
   await two.files.close();
 });
 
-void test("what was half written, and what nobody vouched for, is set aside by the next start and is no file", needs("object-server"), async () => {
+void test("incomplete files, and those that the master never accepted, are quarantined by the next start and not listed", needs("object-server"), async () => {
   await using bucket = await openBucket();
   const one = await bucket.serve(5);
   const whole = await bucket.write(one.files, Buffer.from("whole"), false);
   await one.files.settle(whole.file);
   const unsettled = await bucket.write(one.files, Buffer.from("anything"), false);
   const objects = await bucket.connect();
-  // As a kill leaves it between two parts.
+  // This is the state after a kill between two parts.
   await objects.put(`${names.pending}${fileName(900, 5)}`, Buffer.alloc(0));
   await objects.put(`${names.objects}${fileName(900, 5)}.1`, Buffer.alloc(PART_BYTES));
   await one.files.close();
@@ -114,36 +114,32 @@ void test("what was half written, and what nobody vouched for, is set aside by t
   await two.files.close();
 });
 
-void test(
-  "bytes that changed in the bucket are damaged, and a missing part too; they are set aside under their own names",
-  needs("object-server"),
-  async () => {
-    await using bucket = await openBucket();
-    const { files } = await bucket.serve(5);
-    const [flipped, torn, sound] = [
-      await bucket.write(files, Buffer.from("some value")),
-      await bucket.write(files, large()),
-      await bucket.write(files, Buffer.from("sound")),
-    ];
-    const objects = await bucket.connect();
-    const key = `${names.objects}${fileName(flipped.file, 5)}`;
-    const bytes = (await objects.get(key, 2 ** 20)) as Buffer;
-    bytes.writeUInt8(bytes.readUInt8(3) ^ 1, 3);
-    await objects.put(key, bytes);
-    await objects.delete(`${names.objects}${fileName(torn.file, 5)}.2`);
-    for (const { file } of [flipped, torn]) {
-      await assert.rejects(files.verify(file), (error) => troubleOf(error) === "damaged");
-      await files.setAside(file);
-      await assert.rejects(files.about(file), (error) => troubleOf(error) === "gone");
-    }
-    await files.verify(sound.file);
-    assert.deepEqual(
-      await keysBelow(objects, names.quarantine.final),
-      [fileName(flipped.file, 5), fileName(torn.file, 5), `${fileName(torn.file, 5)}.1`].map((name) => `${names.quarantine.final}${name}`).sort(),
-    );
-    await files.close();
-  },
-);
+void test("files with changed bytes or a missing part count as damaged, and are quarantined under their own names", needs("object-server"), async () => {
+  await using bucket = await openBucket();
+  const { files } = await bucket.serve(5);
+  const [flipped, torn, sound] = [
+    await bucket.write(files, Buffer.from("some value")),
+    await bucket.write(files, large()),
+    await bucket.write(files, Buffer.from("sound")),
+  ];
+  const objects = await bucket.connect();
+  const key = `${names.objects}${fileName(flipped.file, 5)}`;
+  const bytes = (await objects.get(key, 2 ** 20)) as Buffer;
+  bytes.writeUInt8(bytes.readUInt8(3) ^ 1, 3);
+  await objects.put(key, bytes);
+  await objects.delete(`${names.objects}${fileName(torn.file, 5)}.2`);
+  for (const { file } of [flipped, torn]) {
+    await assert.rejects(files.verify(file), (error) => troubleOf(error) === "damaged");
+    await files.quarantine(file);
+    await assert.rejects(files.about(file), (error) => troubleOf(error) === "gone");
+  }
+  await files.verify(sound.file);
+  assert.deepEqual(
+    await keysBelow(objects, names.quarantine.final),
+    [fileName(flipped.file, 5), fileName(torn.file, 5), `${fileName(torn.file, 5)}.1`].map((name) => `${names.quarantine.final}${name}`).sort(),
+  );
+  await files.close();
+});
 
 void test("a later start of an owner ends the earlier one's writes, which overwrite nothing of the later one", needs("object-server"), async () => {
   await using bucket = await openBucket();
@@ -161,7 +157,7 @@ void test("a later start of an owner ends the earlier one's writes, which overwr
 });
 
 void test(
-  "another owner is refused while one lives, and has the device once that one let it go; another tenant never has it",
+  "another owner is refused while one lives, and gets the device once that one releases it; another tenant never gets it",
   needs("object-server"),
   async () => {
     await using bucket = await openBucket();
@@ -177,7 +173,7 @@ void test(
   },
 );
 
-void test("a write that the server did not acknowledge is no file, and its names go once the server answers again", needs("object-server"), async () => {
+void test("a write that the server did not acknowledge leaves no file, and its names go once the server answers again", needs("object-server"), async () => {
   await using bucket = await openBucket();
   await using relay = await startObjectRelay(bucket.endpoint);
   const { files } = await bucket.serve(5, "owner", await bucket.connect(relay.endpoint));

@@ -1,4 +1,4 @@
-// Owners of one device of the cold tier at the master: which of them serves it, and who finds it gone.
+// The owners of one cold-tier device at the master: which of them serves it, and which loses it.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { codes } from "../src/rpc/codes.ts";
@@ -29,7 +29,7 @@ void test("a device of the cold tier has one live owner: another one is refused,
   assert.deepEqual(await turn(1), { ok: false, code: codes.SEGMENT_NOT_FOUND });
   assert.deepEqual(await mount(1), refused, "it cannot have it back");
   assert.equal((await turn(3)).ok, true);
-  // An owner that ended in order leaves its place to any other.
+  // After an owner has ended in order, any other may mount the device.
   assert.deepEqual(await rpc.call("UnmountDisk", idOf(3), DEVICE, false), done);
   assert.deepEqual(await mount(2), done);
   rpc.close();

@@ -1,4 +1,4 @@
-// The command line of `svc store`: its help, what it refuses and how, and what it says of servers that were started again.
+// The command line of `svc store`: its help, its refusals, and what it reports about restarted servers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -11,7 +11,7 @@ import { startMaster } from "./master.ts";
 import { startMember } from "./member.ts";
 import { startService } from "./service.ts";
 
-void test("a wrong command line is answered with what was expected, and a master that is away with where it was looked for", async () => {
+void test("a wrong command line is answered with the expected form, and an unreachable master with its address", async () => {
   const home = makeHome();
   try {
     for (const [args, code, says] of [
@@ -52,11 +52,11 @@ void test("a wrong command line is answered with what was expected, and a master
   }
 });
 
-void test("a master that is named by its RPC alone is never looked into over another store's HTTP", async () => {
+void test("a master that is named by its RPC alone is never inspected over another store's HTTP", async () => {
   await using master = await startMaster();
   await using other = await startMaster();
   const rpc = `localhost:${master.rpcPort}`;
-  // The home says which HTTP is this master's, and nothing says it from elsewhere.
+  // The home records which HTTP belongs to this master; from another home it cannot be derived.
   const own = await runStore(master.home, ["summary", "--master", rpc, "--output", "json"]);
   assert.equal(own.code, 0, own.stderr);
   assert.equal((JSON.parse(own.stdout.toString()) as { url: string }).url, master.url);
@@ -87,7 +87,7 @@ void test("a pattern that is not a regular expression is refused with the patter
   assert.deepEqual([code, /--match: expected a regular expression .*got "\["; quote it/.test(stderr)], [2, true], stderr);
 });
 
-void test("a key whose holder has not come back since the master's restart is said to wait for it", async () => {
+void test("a key whose holder has not come back since the master's restart is reported as waiting for it", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=300s"] });
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=16mb"] });
   assert.equal((await runStore(master.home, ["put", "k"], "value")).code, 0);
@@ -103,12 +103,12 @@ void test("a key whose holder has not come back since the master's restart is sa
   assert.equal((await client.whyMissing("k")).reason, "holder_away", "lost would say that it never comes back");
 });
 
-void test("a command that ended in order is never missed by the master, and a client that was killed is", async () => {
+void test("the master never reports a command that ended in order as lost, and reports a client that was killed", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=5s", "--store.suspect_after_ms=4000"] });
   for (let at = 0; at < 3; at++) assert.equal((await runStore(master.home, ["get", "never"])).code, 1);
   await using member = await startMember({ master: `127.0.0.1:${master.rpcPort}` });
   await member.kill();
-  // Later than the commands, which would have been missed by then.
+  // The killed client ends after the commands, which would have been reported before it.
   await until("the killed client is missed", () => (master.log().includes("a client is lost") ? true : undefined));
   assert.equal(master.log().match(/a client is (silent|lost)/g)?.length, 2, master.log());
 });

@@ -1,4 +1,4 @@
-// Copies and moves that clients carry out many at a time: what arrives is what was stored, and what cannot be moved stays where it is.
+// Batches of copies and moves by clients: what arrives is what was stored, and what cannot be moved stays where it is.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -9,9 +9,9 @@ import { openClient, startClient } from "./client.ts";
 import { startMaster } from "./master.ts";
 
 const MIB = 1 << 20;
-/** Bytes that say which key they belong to. */
+/** Bytes from which the key can be recognized. */
 const bytesOf = (key: string, sizeBytes: number) => Buffer.alloc(sizeBytes, `${key};`);
-/** Some in one lot, some of them larger than what moves together, some in none of the round sizes. */
+/** Sizes below, at and above the slices that are transferred together. */
 const sizes: readonly number[] = [1, 100, 4096, 65_536, 65_537, 300_000, MIB, MIB + 1, 3 * MIB];
 
 void test("hundreds of objects of all sizes are moved at once, and one with damaged bytes stays where it is", async () => {
@@ -34,7 +34,7 @@ void test("hundreds of objects of all sizes are moved at once, and one with dama
   };
   const [damaged] = await client.replicas("k3");
   await write(first.name, damaged?.address ?? 0n, Buffer.alloc(100, 0xee));
-  // A writer of the field's sends no checksum.
+  // Mooncake's writers send no checksum.
   const rpc = await master.rpc();
   const begun = await rpc.call("PutStart", client.clientID, "unnamed", 5000n, { ...plain, preferredSegments: [first.name] }, "");
   assert.ok(begun.ok);
@@ -71,7 +71,7 @@ void test("hundreds of objects of all sizes are moved at once, and one with dama
   );
 });
 
-void test("of two tasks for one key the second is refused, and the others of their lot are carried out", async () => {
+void test("of two tasks for one key the second is refused, and the others of their batch are executed", async () => {
   await using master = await startMaster();
   await using first = await startClient(master, { segmentBytes: 64 * MIB });
   await using second = await startClient(master, { segmentBytes: 64 * MIB });

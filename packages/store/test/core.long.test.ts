@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { needs } from "@svc/harness/needs.ts";
 
-// The build takes every core it gets: what runs beside it goes first.
+// The build uses all cores, so it runs with low priority.
 setPriority(10);
 
 const NATIVE = fileURLToPath(new URL("../native", import.meta.url));

@@ -1,4 +1,4 @@
-// A journal with damage in it: everything readable is kept, the rest set aside and named.
+// Damaged journals: everything readable is kept, the rest is quarantined and named.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -19,13 +19,13 @@ const readValue = async (server: TestServer, key: string) => {
   return response.status === 200 ? response.text() : undefined;
 };
 
-void test("a damaged record is set aside under a name and counted, the records before and behind it are there, and the next start finds nothing", async () => {
+void test("a damaged record is quarantined under a name and counted, the records before and after it are kept, and the next start finds nothing", async () => {
   await using server = await startMetadataServer();
   for (let i = 0; i < 30; i++) assert.equal((await server.fetch(`k${i}`, { method: "PUT", body: `value ${i} `.repeat(20) })).status, 200);
   await server.kill();
   const [file] = filesOf(server, "records") as [string];
   const bytes = readFileSync(file);
-  // One byte of a value, and the header of another record.
+  // Damages one byte of a value, and the header of another record.
   const first = bytes.indexOf("value 7 ");
   bytes[first + 3] = 0x58;
   bytes.fill(0xff, bytes.indexOf("k20") - 30, bytes.indexOf("k20") - 10);
@@ -43,7 +43,7 @@ void test("a damaged record is set aside under a name and counted, the records b
   assert.equal(filesOf(server, "damaged").length, 2);
 });
 
-void test("a record cut off at the end, as a kill in mid-write leaves it, is no damage, and writing goes on behind what is whole", async () => {
+void test("a record cut off at the end, as a kill during a write leaves it, does not count as damage, and writing continues after the last whole record", async () => {
   await using server = await startMetadataServer();
   for (const key of ["a", "b"]) await server.fetch(key, { method: "PUT", body: "x".repeat(100) });
   await server.kill();
@@ -88,7 +88,7 @@ void test("a file of the journal that cannot be read at all keeps no other from 
   assert.equal(await metric(server, "svc_metadata_damages"), 1);
 });
 
-void test("records that an earlier version kept are taken over once", async () => {
+void test("records of an earlier version are taken over once", async () => {
   await using server = await startMetadataServer();
   await server.kill();
   const file = join(server.home, "metadata", "records.db");

@@ -1,4 +1,4 @@
-// The Grafana dashboard of the store asks only for metrics and labels that a working master and service have.
+// The store's Grafana dashboard uses only metrics and labels that a working master and service have.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ type Panel = { title: string; targets: { expr: string }[] };
 const dashboard = JSON.parse(readFileSync(new URL("../../../deploy/grafana/store.json", import.meta.url), "utf8")) as { panels: Panel[] };
 const rules = readFileSync(new URL("../../../deploy/prometheus/store.yml", import.meta.url), "utf8");
 const alerts = [...rules.matchAll(/- alert: (\w+)\n +expr: (.+)/g)].map(([, title = "", expr = ""]) => ({ title, expr }));
-// Those of the admin server its own package looks at.
+// The package of the admin server checks the alerts about it.
 const expressions = [...dashboard.panels.flatMap(({ title, targets }) => targets.map(({ expr }) => ({ title, expr }))), ...alerts].filter(
   ({ expr }) => !expr.includes("svc_store_admin_"),
 );

@@ -4,7 +4,7 @@ import { copyFileSync, mkdirSync, rmSync, statfsSync, truncateSync, writeFileSyn
 import { join } from "node:path";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 
-/** For test options: mounts need root. */
+/** An option of tests whose mounts need root. */
 export const needsMounts = process.getuid?.() === 0 ? {} : { skip: "mounting a file system needs root" };
 
 const SETTLE_MS = 100;
@@ -40,8 +40,8 @@ export function smallDisk(sizeBytes: number): Disk {
 }
 
 /**
- * `cutPower` gives what is on the disk at this moment, whatever the page cache above it holds: mounted, on its own. Its one writer is
- * stopped meanwhile, since the beginning and the end of a copy would otherwise be of two moments.
+ * `cutPower` mounts a copy of what is on the disk at this moment, without the page cache above
+ * it. The one writer is stopped meanwhile, since a copy would otherwise mix two moments.
  */
 export function imageDisk(sizeBytes: number): Disk & { cutPower(writer: number): Disk } {
   const base = makeHome();
@@ -66,7 +66,7 @@ export function imageDisk(sizeBytes: number): Disk & { cutPower(writer: number):
     cutPower(writer: number) {
       const copy = join(base, `cut-${++cuts}`);
       process.kill(writer, "SIGSTOP");
-      // What its last call gave to the disk arrives.
+      // Wait until the data of its last system call has reached the disk.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, SETTLE_MS);
       copyFileSync(image, copy);
       process.kill(writer, "SIGCONT");

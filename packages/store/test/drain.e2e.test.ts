@@ -1,4 +1,4 @@
-// Drain jobs with the field's clients: every object of a segment goes elsewhere, also when the master is killed on the way.
+// Drain jobs with Mooncake's clients: every object of a segment is moved, even if the master is killed on the way.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -55,7 +55,7 @@ void test("a drain job that is canceled leaves the rest where it is, and the seg
   await using first = await startHolder({ master: master.rpcPort });
   const source = await first.name();
   for (let at = 0; at < 5; at++) assert.equal(await first.put(`key-${at}`, "value"), 0);
-  // There is nowhere to go.
+  // There is no other segment to move to.
   const created = await post(master, "/api/v1/drain_jobs", { segments: [source] });
   await until("all are blocked", async () => {
     const { jobs } = (await get(master, "/api/v1/drain_jobs")) as { jobs: { blocked_units: number }[] };

@@ -1,4 +1,4 @@
-// What answered changes survive: a killed process, and with durability disk a power cut, imitated by copying the disk under its page cache.
+// Answered changes survive a killed process, and with durability disk a power failure, simulated by copying the disk under its page cache.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
@@ -25,7 +25,7 @@ void test("with durability disk every answered change is there after a power cut
       if (status === 200) answered.set(key, value);
     }
   };
-  // Their trouble is told last: it may only follow from what ended the test.
+  // The clients' failures are checked last, since they may only follow from the failure that ended the test.
   const clients = Promise.allSettled(Array.from({ length: 4 }, (_, number) => client(number)));
   for (let cut = 0; cut < CUTS; cut++) {
     await new Promise((resolve) => setTimeout(resolve, 200 + Math.random() * 400));
@@ -35,7 +35,7 @@ void test("with durability disk every answered change is there after a power cut
     for (const [key, value] of before) {
       const response = await restarted.fetch(key);
       const found = response.status === 404 ? undefined : await response.text();
-      // What was answered, or what was sent after it and not yet answered; never something older.
+      // The value is the one that was answered, or a later one whose answer is still pending; never an older one.
       const later = Number.parseInt(found ?? "", 10) > Number.parseInt(value ?? "-1", 10);
       assert.ok(found === value || later || (found === undefined && value !== undefined && answered.get(key) !== value), `cut ${cut}, ${key}`);
     }
@@ -49,7 +49,7 @@ void test("with durability process the same cut takes what was answered: the tes
   using disk = imageDisk(64 << 20);
   await using server = await startMetadataServer(["--durability=process"], disk.folder);
   let lost = 0;
-  // The kernel may have written by itself once, not each time.
+  // The kernel may have written the data back once by chance, but not each time.
   for (let cut = 0; cut < CUTS && lost === 0; cut++) {
     const keys = Array.from({ length: 50 }, (_, at) => `cut${cut}-${at}`);
     for (const key of keys) assert.equal((await server.fetch(key, { method: "PUT", body: key })).status, 200);
@@ -71,11 +71,11 @@ void test("with durability process a killed server has what it answered", async 
   }
 });
 
-void test("a setting that is none of memory, process and disk is refused by its name", async () => {
+void test("a setting other than memory, process and disk is refused by its name", async () => {
   await assert.rejects(startMetadataServer(["--durability=often"]), /ended with 2/);
 });
 
-void test("a second server is refused a home that one uses", async () => {
+void test("a second server is refused a home that is in use", async () => {
   await using server = await startMetadataServer();
   await assert.rejects(startMetadataServer([], server.home), /ended with 1/);
 });

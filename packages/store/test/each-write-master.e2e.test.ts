@@ -1,4 +1,4 @@
-// The store's master with the disk full from its n-th write on, for each n: its log, the next file of it, its snapshot.
+// The store's master with the disk full from its n-th write on, for each n: its log, the log's next file, and its snapshot.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -29,7 +29,7 @@ const plain: ReplicateConfig = {
   hostID: "",
   groupIDs: undefined,
 };
-/** No bytes are moved, so its memory may be anywhere. */
+/** No bytes are transferred, so the segment's memory may be anywhere. */
 const segment = {
   id: "00000000-0000-0000-0000-000000000001",
   name: "holder:1",
@@ -39,7 +39,7 @@ const segment = {
   protocol: "tcp",
   hostID: "",
 };
-/** Puts that fill a file of the log, so that the next begins, and a snapshot takes the place of both. */
+/** The number of puts that fill a log file, so that the next one begins, and a snapshot replaces both. */
 const PUTS = 40;
 
 for (const durability of ["process", "disk"])
@@ -59,7 +59,7 @@ for (const durability of ["process", "disk"])
       async start() {
         await server.start();
         rpc = await RpcClient.connect("127.0.0.1", rpcPort);
-        // As a client does that hears of a new start: what it holds is read again, on a full disk too.
+        // Remounts like a client after the master's restart: the holder's objects become readable again, even with a full disk.
         assert.ok((await rpc.call("ReMountSegment", [segment], clientID)).ok);
       },
     };
@@ -88,7 +88,7 @@ for (const durability of ["process", "disk"])
         await untilTaken(key);
         return { act: async () => taken(await rpc.call("Remove", key, true, "")), isThere: async () => !(await has(key)) };
       },
-      // Each of them is judged by itself.
+      // Each put of the batch is judged separately.
       async puts() {
         const round = made++;
         await untilTaken(`room-${round}`);

@@ -38,7 +38,7 @@ async function usedBytes(master: TestMaster): Promise<number> {
   return segments.reduce((sum, each) => sum + each.allocator_used_bytes, 0);
 }
 
-void test("an object put by a commit is there at once, with its checksum, and survives a kill of the master", async () => {
+void test("an object put by a commit is readable at once, with its checksum, and survives a kill of the master", async () => {
   await using master = await startMaster();
   let [first, second]: readonly (Extent | undefined)[] = [];
   {
@@ -60,7 +60,7 @@ void test("an object put by a commit is there at once, with its checksum, and su
   assert.equal((await why(rpc, "k", "layout-2"))?.reason, reasons.fingerprint);
 });
 
-void test("an extent that was leased before a restart commits nothing, and its bytes belong to nobody until late writers are over", async () => {
+void test("an extent that was leased before a restart cannot be committed, and its bytes are not reused until late writers have ended", async () => {
   await using master = await startMaster();
   let extent: Extent | undefined;
   {
@@ -80,7 +80,7 @@ void test("an extent that was leased before a restart commits nothing, and its b
   }
 });
 
-void test("extents of a client that is gone return after their bound, and what is given back unwritten is free at once", async () => {
+void test("extents of a lost client are freed after their bound, and unwritten ones that are returned are free at once", async () => {
   await using master = await startMaster({ flags: ["--put_start_discard_timeout_sec=1", "--put_start_release_timeout_sec=1"] });
   await using rpc = await mounted(master);
   const extents = await lease(rpc, MIB / 4n, 4n);
@@ -92,7 +92,7 @@ void test("extents of a client that is gone return after their bound, and what i
   assert.equal((await read(rpc, "late"))?.ok, false);
 });
 
-void test("clients lease no more ahead than a share of the memory, but always what one put takes", async () => {
+void test("clients lease no more ahead than a share of the memory, but always as much as one put needs", async () => {
   await using master = await startMaster();
   await using rpc = await mounted(master);
   assert.equal((await lease(rpc, MIB, 256n)).length, 3);
@@ -110,7 +110,7 @@ void test("a writer that names an endpoint it cannot reach gets memory elsewhere
   });
 });
 
-void test("a miss is told its reason: never stored, removed, evicted, and when", async () => {
+void test("a miss has a reason: never stored, removed, evicted, and when", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=100ms"] });
   await using rpc = await mounted(master, 8n * MIB);
   assert.equal((await why(rpc, "nothing"))?.reason, reasons.neverStored);
@@ -145,7 +145,7 @@ void test("a restart of the master keeps why a key is not there and when it went
       assert.ok((await rpc.call("Remove", "gone", true, "")).ok);
       before = await why(rpc, "gone");
       assert.equal(before?.reason, reasons.removed);
-      // Other records, until the log has given way to a snapshot.
+      // Further records make the master replace the log by a snapshot.
       for (let at = 0; at < 800; at++) await commit(rpc, (await lease(rpc, 4096n, 1n))[0], `kept-${at}-${"x".repeat(100)}`);
       if (snapshots)
         await until("a snapshot is taken", async () => {

@@ -1,4 +1,4 @@
-// The field's unmodified client on our master: every call that engines use, with holders as processes of their own.
+// Mooncake's unmodified client on our master: every call that engines use, with holders in processes of their own.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -10,7 +10,7 @@ import { startMetadataServer } from "./server.ts";
 const needsWheel = needs("python-clients", "python3");
 type Outcome = [[number, number], number];
 
-/** Where transfers to that segment go. */
+/** Returns the endpoint for transfers to that segment. */
 async function endpointOf(url: string, name: string): Promise<string> {
   const { segments } = (await (await fetch(`${url}/get_segments_detail`)).json()) as { segments: { segment_name: string; te_endpoint: string }[] };
   return segments.find((segment) => segment.segment_name === name)?.te_endpoint ?? "";
@@ -21,7 +21,7 @@ async function placesOf(url: string, key: string): Promise<string[]> {
   return data.map((replica) => replica.transport_endpoint_).sort();
 }
 
-void test("the field's client puts, gets, lists and removes on our master", needsWheel, async () => {
+void test("Mooncake's client puts, gets, lists and removes on our master", needsWheel, async () => {
   await using master = await startMaster();
   await using holder = await startHolder({ master: master.rpcPort });
   assert.equal(await holder.put("k1", "hello"), 0);
@@ -58,7 +58,7 @@ void test("the field's client puts, gets, lists and removes on our master", need
   await until("its segment goes", async () => ((await (await fetch(`${master.url}/get_all_segments`)).text()) === "" ? true : undefined));
 });
 
-void test("zero-copy and multi-buffer calls of the field's client move the very bytes, between two holders", needsWheel, async () => {
+void test("zero-copy and multi-buffer calls of Mooncake's client transfer the exact bytes between two holders", needsWheel, async () => {
   await using master = await startMaster();
   await using writer = await startHolder({ master: master.rpcPort });
   await using reader = await startHolder({ master: master.rpcPort });
@@ -80,7 +80,7 @@ void test("zero-copy and multi-buffer calls of the field's client move the very 
   assert.equal(await reader.ask({ op: "hash", buffer: "area", at: 0, length: MIB }), hashes[3]);
 });
 
-void test("replicas, groups and pins that the field's client asks for are kept", needsWheel, async () => {
+void test("replicas, groups and pins that Mooncake's client requests are respected", needsWheel, async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=200ms", "--store.max_kv_soft_pin_ttl_ms=3600000"] });
   await using first = await startHolder({ master: master.rpcPort, segmentBytes: 16 * MIB });
   await using second = await startHolder({ master: master.rpcPort, segmentBytes: 16 * MIB });
@@ -101,7 +101,7 @@ void test("replicas, groups and pins that the field's client asks for are kept",
   assert.deepEqual(await first.call("batch_is_exist", ["g1", "g2", "g3", "fill-0"]), [1, 1, 1, 0], "the group stays as a whole, the oldest left");
 });
 
-void test("copy and move tasks are done by the field's clients", needsWheel, async () => {
+void test("copy and move tasks are executed by Mooncake's clients", needsWheel, async () => {
   await using master = await startMaster();
   await using first = await startHolder({ master: master.rpcPort });
   await using second = await startHolder({ master: master.rpcPort });
@@ -121,7 +121,7 @@ void test("copy and move tasks are done by the field's clients", needsWheel, asy
   assert.equal(unknown, -704);
 });
 
-void test("with our metadata server, holders that are named find each other", needsWheel, async () => {
+void test("with our metadata server, named holders find each other", needsWheel, async () => {
   await using master = await startMaster();
   await using metadata = await startMetadataServer();
   await using first = await startHolder({ master: master.rpcPort, metadata: metadata.url, name: "127.0.0.1" });
@@ -131,7 +131,7 @@ void test("with our metadata server, holders that are named find each other", ne
   assert.equal(await first.get("k"), "far away");
 });
 
-void test("after kill -9 of a holder its keys are misses at once, and puts go to the other one", needsWheel, async () => {
+void test("after a SIGKILL of a holder its keys are misses at once, and puts go to the other one", needsWheel, async () => {
   await using master = await startMaster();
   await using stays = await startHolder({ master: master.rpcPort });
   await using dies = await startHolder({ master: master.rpcPort });

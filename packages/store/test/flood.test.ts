@@ -1,4 +1,4 @@
-// The metadata server under clients that want to hold it: others are answered, and its memory stays within the bound of its guide.
+// The metadata server under clients that try to exhaust it: others are answered, and its memory stays within the bound of its guide.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -6,9 +6,9 @@ import { test } from "node:test";
 import { startMetadataServer, type TestServer } from "./server.ts";
 
 const MIB = 1 << 20;
-/** Of a bare server, and what Node keeps before it collects. */
+/** The memory of an idle server, and what Node allocates before a garbage collection. */
 const BASE_BYTES = 256 * MIB;
-/** Fifty times what each health check may take at p99. */
+/** Fifty times the p99 bound of a health check. */
 const ANSWER_MS = 5000;
 
 const residentBytes = (server: TestServer) => Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${server.pid}/status`, "utf8"))?.[1]) * 1024;
@@ -45,7 +45,7 @@ async function flood(server: TestServer, count: number, open: (socket: Socket, n
   };
 }
 
-void test("2,000 clients that send their heads byte by byte keep nobody else waiting", async () => {
+void test("2,000 clients that send their heads byte by byte delay no other client", async () => {
   await using server = await startMetadataServer();
   using slow = await flood(server, 2000, (socket) => socket.write("GET /metadata?key=x HTTP/1.1\r\n"));
   for (let round = 0; round < 20; round++) {
@@ -56,7 +56,7 @@ void test("2,000 clients that send their heads byte by byte keep nobody else wai
   assert.ok(residentBytes(server) < BASE_BYTES + 4096 * 80 * 1024);
 });
 
-void test("clients that send half of a large value each hold no more together than the setting says, and give way to one that sends its own", async () => {
+void test("clients that send half of a large value each occupy no more together than the setting allows, and give way to one that sends its own", async () => {
   const limits = ["--metadata.max_buffered_bytes=33554432", "--durability=memory"];
   await using server = await startMetadataServer(limits);
   const value = "v".repeat(8 * MIB);
@@ -66,12 +66,12 @@ void test("clients that send half of a large value each hold no more together th
   });
   await isHealthy(server);
   assert.equal((await server.fetch("quick", { method: "PUT", body: "small values do not wait" })).status, 200);
-  // Those that are slow keep their room for two seconds each while others wait.
+  // Each slow client may keep its memory for two seconds while others wait.
   assert.equal((await server.fetch("large", { method: "PUT", body: value, signal: AbortSignal.timeout(300_000) })).status, 200);
   assert.ok(residentBytes(server) < BASE_BYTES + 3 * 32 * MIB + 16 * MIB, `${residentBytes(server) / MIB} MiB`);
 });
 
-void test("clients that take no answer of large values that are replaced meanwhile keep little of them in memory", async () => {
+void test("clients that do not read large values which are replaced meanwhile keep few of them in memory", async () => {
   await using server = await startMetadataServer(["--metadata.max_buffered_bytes=33554432", "--durability=memory"]);
   for (let round = 0; round < 10; round++) {
     assert.equal((await server.fetch("k", { method: "PUT", body: String(round).padEnd(8 * MIB) })).status, 200);
@@ -84,7 +84,7 @@ void test("clients that take no answer of large values that are replaced meanwhi
   assert.ok(residentBytes(server) < BASE_BYTES + 3 * 32 * MIB + 16 * MIB, `${residentBytes(server) / MIB} MiB`);
 });
 
-void test("with as many connections as it may have, the server takes a new one and ends the one that has waited longest", async () => {
+void test("at its maximum of connections, the server takes a new one and ends the one that has waited longest", async () => {
   await using server = await startMetadataServer(["--metadata.max_connections=50"]);
   using slow = await flood(server, 60, (socket) => socket.write("GET /"));
   await isHealthy(server);
@@ -93,7 +93,7 @@ void test("with as many connections as it may have, the server takes a new one a
   assert.equal(slow.sockets.at(-1)?.destroyed, false, "the newest slow one is not the one to go");
 });
 
-void test("one connection that sends requests without end, and a listing beside it, keep nobody else waiting", async () => {
+void test("one connection that sends requests without end, and a concurrent listing, delay no other client", async () => {
   await using server = await startMetadataServer(["--durability=memory"]);
   const puts = Array.from({ length: 1000 }, (_, i) => `PUT /metadata?key=p/${i} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1`).join("");
   const request = "GET /metadata?key=p/1 HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1000);

@@ -1,4 +1,4 @@
-// The device under the shared folder: one that goes read-only, and one that loses its power.
+// The device under the shared folder: one that becomes read-only, and one that loses its power.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ import { startMaster } from "./master.ts";
 import { bytesOf } from "./ssd.ts";
 
 void test(
-  "a shared folder whose device goes read-only is read on, costs puts their file alone, and takes files again once it may be written",
+  "a shared folder whose device becomes read-only stays readable, costs puts only their file, and accepts files again once it is writable",
   needsMounts,
   async () => {
     using disk = imageDisk(64 * MIB);
@@ -39,7 +39,7 @@ void test(
 );
 
 void test(
-  "after a power cut every object of the shared folder has its own bytes or is a miss, and those that the device had are there",
+  "after a power failure every object of the shared folder has its own bytes or is a miss, and those on the device are there",
   needsMounts,
   async (t) => {
     using disk = imageDisk(128 * MIB);
@@ -56,7 +56,7 @@ void test(
     execFileSync("sync", ["-f", disk.folder]);
     await put(late);
     using left = disk.cutPower(writer.pid);
-    // In the place of the one that was cut: a client that comes now sees what the device has.
+    // The copy replaces the original folder, so that a client that opens now sees what was on the device.
     execFileSync("mount", ["--bind", left.folder, disk.folder]);
     try {
       await holder.kill();

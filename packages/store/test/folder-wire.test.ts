@@ -1,4 +1,4 @@
-// The shared folder as clients of the field use it, by PutStart, PutEnd and PutRevoke of each kind of replica; and writers that are lost on the way.
+// The shared folder as Mooncake's clients use it, with PutStart, PutEnd and PutRevoke of each kind of replica, and with lost writers.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -8,7 +8,7 @@ import { until } from "@svc/harness/until.ts";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
 import { openClient } from "./client.ts";
-import { entryOf, figure, filesBelow, folderFlags, MIB, untilFiles } from "./folder.ts";
+import { entryOf, filesBelow, folderFlags, MIB, metric, untilFiles } from "./folder.ts";
 import { endpointsIn, subscribe } from "./kv-listeners.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 import { makeFolder } from "./ssd.ts";
@@ -18,7 +18,7 @@ const other = "00000000-0000-0001-0000-000000000003";
 const gone = { ok: false, code: -704 };
 const notReady = { ok: false, code: -703 };
 
-/** A holder that is as alive as the test; its memory has no bytes. */
+/** Mounts a holder that lives as long as the test; its memory has no bytes. */
 async function holding(master: TestMaster): Promise<RpcClient> {
   const rpc = await master.rpc();
   assert.equal((await rpc.call("MountSegment", segmentOf(1, 1n << 20n), clientID)).ok, true);
@@ -49,7 +49,7 @@ function write(path: string): void {
   writeFileSync(path, Buffer.alloc(100, 7));
 }
 
-void test("clients are told the folder and its quota, and each kind of replica ends by its own call", async () => {
+void test("clients learn the folder and its quota, and each kind of replica is ended by a call of its own", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, "--quota_bytes=1000000", "--client_ttl=600s", "--store.suspect_after_ms=600000") });
   const rpc = await holding(master);
@@ -92,7 +92,7 @@ void test("clients are told the folder and its quota, and each kind of replica e
   rpc.close();
 });
 
-void test("a file that its writer removed is evicted by its own call, of that kind alone, and KV events of the medium disk say so", async () => {
+void test("a file that its writer removed is evicted by a call for that kind alone, with KV events of the medium disk", async () => {
   await using folder = makeFolder();
   const home = makeHome();
   const { live } = endpointsIn(home);
@@ -128,7 +128,7 @@ void test("a file that its writer removed is evicted by its own call, of that ki
   removeHome(home);
 });
 
-void test("a file whose writer is lost is never found, and what it may still make is removed later", async () => {
+void test("a file whose writer is lost is never found, and a file that it creates late is removed", async () => {
   await using folder = makeFolder();
   const flags = folderFlags(folder.path, "--client_ttl=600s", "--store.suspect_after_ms=600000", "--put_start_discard_timeout_sec=1");
   await using master = await startMaster({ flags });
@@ -138,7 +138,7 @@ void test("a file whose writer is lost is never found, and what it may still mak
   assert.equal((await end(rpc, "half", MEMORY)).ok, true);
   const both = await started(rpc, "both");
   write(both);
-  // The master's restart finds both unfinished.
+  // After its restart the master finds both unfinished.
   await master.kill();
   await master.start();
   const again = await master.rpc();
@@ -154,7 +154,7 @@ void test("a file whose writer is lost is never found, and what it may still mak
   again.close();
 });
 
-void test("an upsert by the same writer is given no file while the one before is being written, so that its end counts for no other", async () => {
+void test("an upsert by the same writer gets no file while that of the previous one is being written, so that a late end counts for no other", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, "--client_ttl=600s", "--store.suspect_after_ms=600000") });
   const rpc = await holding(master);
@@ -166,7 +166,7 @@ void test("an upsert by the same writer is given no file while the one before is
     second.value.map(({ place }) => place.type),
     ["memory"],
   );
-  // Of the first upsert, late.
+  // The end of the first upsert arrives late.
   assert.deepEqual(await end(rpc, "k", DISK), { ok: false, code: -700 });
   assert.equal((await rpc.call("UpsertEnd", clientID, { key: "k", checksum: undefined }, MEMORY, "")).ok, true);
   assert.deepEqual(await placesOf(rpc, "k"), ["memory"]);
@@ -174,7 +174,7 @@ void test("an upsert by the same writer is given no file while the one before is
   rpc.close();
 });
 
-void test("a client that never ends its files is given none after a while, and its puts are as without a folder", async () => {
+void test("a client that never ends its files gets no more of them after a while, and its puts work as without a folder", async () => {
   await using folder = makeFolder();
   const flags = folderFlags(folder.path, "--client_ttl=600s", "--store.suspect_after_ms=600000", "--put_start_discard_timeout_sec=1");
   await using master = await startMaster({ flags });
@@ -183,7 +183,7 @@ void test("a client that never ends its files is given none after a while, and i
     await started(rpc, `k-${at}`);
     assert.equal((await end(rpc, `k-${at}`, ALL)).ok, true);
   }
-  await until("they are given up", async () => ((await figure(master, "svc_store_folder_files")) === 0 ? true : undefined));
+  await until("they are given up", async () => ((await metric(master, "svc_store_folder_files")) === 0 ? true : undefined));
   const next = await rpc.call("PutStart", clientID, "next", 100n, plain, "");
   assert.deepEqual(next.ok && next.value.map(({ place }) => place.type), ["memory"]);
   assert.equal((await end(rpc, "next", ALL)).ok, true);
@@ -191,7 +191,7 @@ void test("a client that never ends its files is given none after a while, and i
   rpc.close();
 });
 
-void test("a file is given for the very bytes that were stored, the same one again where the answer was lost, and ended by its number", async () => {
+void test("a file is assigned for exactly the bytes that were stored, the same one again after a lost answer, and ended by its number", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, "--client_ttl=600s", "--store.suspect_after_ms=600000") });
   const rpc = await holding(master);

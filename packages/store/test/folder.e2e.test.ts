@@ -1,4 +1,4 @@
-// The shared folder with the field's unmodified client, on a full disk, with writers that are killed, and with a standby that takes over.
+// The shared folder with Mooncake's unmodified client, on a full disk, with writers that are killed, and with a standby that takes over.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -6,7 +6,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
 import { needsMounts, smallDisk } from "./disk.ts";
-import { entryOf, figure, filesBelow, folderFlags, MIB, untilFiles } from "./folder.ts";
+import { entryOf, filesBelow, folderFlags, MIB, metric, untilFiles } from "./folder.ts";
 import { startCluster } from "./ha-cluster.ts";
 import { quietFlags } from "./ha-rounds.ts";
 import { startHolder, bytesOf as value } from "./holder.ts";
@@ -15,7 +15,7 @@ import { bytesOf, makeFolder } from "./ssd.ts";
 
 const needsWheel = needs("python-clients", "python3");
 
-void test("the field's client stores files in the folder, and reads what it and what we stored there once memory has no room", needsWheel, async () => {
+void test("Mooncake's client stores files in the folder, and reads its own and our client's once memory is full", needsWheel, async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path) });
   await using holder = await startHolder({ master: master.rpcPort, segmentBytes: 16 * MIB });
@@ -45,17 +45,17 @@ void test("the field's client stores files in the folder, and reads what it and 
   await untilFiles(folder.path, 0);
 });
 
-void test("with a quota the field's client and ours keep the folder small, and every read is right or a miss", needsWheel, async () => {
+void test("with a quota Mooncake's client and ours keep the folder small, and every read is right or a miss", needsWheel, async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, `--quota_bytes=${8 * MIB}`) });
-  await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 8 * MIB ? true : undefined));
+  await until("the quota is known", async () => ((await metric(master, "svc_store_folder_quota_bytes")) === 8 * MIB ? true : undefined));
   await using holder = await startHolder({ master: master.rpcPort, segmentBytes: 16 * MIB });
   await using ours = await openClient(master);
   const text = (at: number) => String.fromCharCode(97 + (at % 26)).repeat(MIB);
   for (let at = 0; at < 40; at++) {
     if (at % 2 === 0) await holder.put(`key-${at}`, text(at));
     else await ours.put(`key-${at}`, Buffer.from(text(at))).catch(() => undefined);
-    assert.ok((await figure(master, "svc_store_folder_used_bytes")) <= 8 * MIB);
+    assert.ok((await metric(master, "svc_store_folder_used_bytes")) <= 8 * MIB);
   }
   let found = 0;
   for (let at = 0; at < 40; at++) {
@@ -68,7 +68,7 @@ void test("with a quota the field's client and ours keep the folder small, and e
   await until("the files that made room are gone", async () => (filesBelow(folder.path).length <= 8 ? true : undefined));
 });
 
-void test("on a full file system a put is good in memory and its file is given up; later ones are stored again", needsMounts, async () => {
+void test("on a full file system a put succeeds in memory without a file; later files are stored again", needsMounts, async () => {
   using disk = smallDisk(4 * MIB);
   await using master = await startMaster({ flags: folderFlags(disk.folder, "--quota_bytes=1000000000") });
   await using client = await openClient(master, { segmentBytes: 64 * MIB });
@@ -77,8 +77,8 @@ void test("on a full file system a put is good in memory and its file is given u
   const named = await Promise.all(Array.from({ length: 8 }, async (_, at) => (await entryOf(master, `full-${at}`)).disk_values?.length ?? 0));
   const stored = named.reduce((sum, each) => sum + each, 0);
   assert.ok(stored >= 1 && stored < 8, `${stored} of 8 are files`);
-  assert.equal(await figure(master, "svc_store_folder_files"), stored);
-  assert.ok((await figure(master, "svc_store_folder_failures_total")) >= 1);
+  assert.equal(await metric(master, "svc_store_folder_files"), stored);
+  assert.ok((await metric(master, "svc_store_folder_failures_total")) >= 1);
   await untilFiles(disk.folder, stored);
   await client.remove("full-0", true);
   await until("the room is used", async () => {
@@ -88,7 +88,7 @@ void test("on a full file system a put is good in memory and its file is given u
   });
 });
 
-void test("writers that are killed at any moment leave no object without whole bytes, and no file without an object", async () => {
+void test("writers that are killed at any moment leave no object with incomplete bytes, and no file without an object", async () => {
   await using folder = makeFolder();
   const flags = folderFlags(folder.path, "--put_start_discard_timeout_sec=1", "--client_ttl=2s", "--store.suspect_after_ms=1000");
   await using master = await startMaster({ flags });
@@ -103,7 +103,7 @@ void test("writers that are killed at any moment leave no object without whole b
   }
   await until("what was unfinished is given up", async () => {
     const { objects } = (await (await fetch(`${master.url}/api/v1/objects`)).json()) as { objects: { key: string; complete: boolean }[] };
-    const files = await figure(master, "svc_store_folder_files");
+    const files = await metric(master, "svc_store_folder_files");
     const named = await Promise.all(objects.map(async ({ key }) => (await entryOf(master, key)).disk_values?.length ?? 0));
     return named.reduce((sum, each) => sum + each, 0) === files && filesBelow(folder.path).length === files ? true : undefined;
   });
@@ -136,7 +136,7 @@ void test("a standby knows the files of its leader, serves them once it leads, a
   await until("it is refused by the setting's name", () => /store\.root_fs_dir is \S+ here and \S+elsewhere at the standby/.test(second.log()) || undefined);
 });
 
-void test("a folder that this host has not, or may not write, costs a put nothing but its file", async () => {
+void test("with a folder that is missing or not writable on this host, a put loses only its file", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(`${folder.path}/missing`) });
   await using client = await openClient(master, { segmentBytes: 16 * MIB });

@@ -1,4 +1,4 @@
-// The folder that clients share: what a put stores there, how it is read once memory has no room for it, and what makes its files go.
+// The shared folder: what a put stores there, how it is read once the object has left memory, and what deletes its files.
 import assert from "node:assert/strict";
 import { appendFileSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,11 +6,11 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { fileTroubleOf, SharedFiles } from "../src/files/shared-files.ts";
 import { openClient, startClient } from "./client.ts";
-import { entryOf, figure, filesBelow, folderFlags, MIB, untilFiles } from "./folder.ts";
+import { entryOf, filesBelow, folderFlags, MIB, metric, untilFiles } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
-void test("a put stores a file in the shared folder too, and readers on any host take it from there once memory has no room", async () => {
+void test("a put stores a file in the shared folder too, and readers on any host read it from there once memory is full", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path) });
   await using _holder = await startClient(master, { segmentBytes: 4 * MIB });
@@ -39,7 +39,7 @@ void test("a put stores a file in the shared folder too, and readers on any host
   assert.equal((await entryOf(master, "alone")).disk_values, undefined);
   assert.equal(writer.putSync("at-once", bytesOf("at-once", 1000)), true);
   assert.equal((await entryOf(master, "at-once")).disk_values?.length, 1, "the forms that hold the thread store a file too");
-  assert.equal(await figure(master, "svc_store_folder_files"), 13);
+  assert.equal(await metric(master, "svc_store_folder_files"), 13);
   const { shared_folder: shown, disks } = (await (await fetch(`${master.url}/api/v1/disks`)).json()) as Record<string, { objects: number }> & {
     disks: unknown[];
   };
@@ -63,10 +63,10 @@ void test("a removal deletes the file, one by one, by pattern and all at once; a
   });
   assert.equal(await client.removeAll(true), 2);
   await untilFiles(folder.path, 0);
-  assert.equal(await figure(master, "svc_store_folder_dropped_files"), 0);
+  assert.equal(await metric(master, "svc_store_folder_dropped_files"), 0);
 });
 
-void test("a master that is killed knows its files again, serves them without their writer, and has forgotten what was removed", async () => {
+void test("a restarted master knows its files, serves them without their writer, and does not know removed ones", async () => {
   await using folder = makeFolder();
   const flags = folderFlags(folder.path, "--store.log_file_bytes=65536", "--store.snapshot_log_bytes=65536");
   await using master = await startMaster({ flags });
@@ -76,9 +76,9 @@ void test("a master that is killed knows its files again, serves them without th
     for (let at = 0; at < 600; at++) await writer.put(`key-${at}`, bytesOf(`key-${at}`, 1000));
     await writer.remove("key-7", true);
   }
-  await until("a snapshot was taken", async () => ((await figure(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
+  await until("a snapshot was taken", async () => ((await metric(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
   await master.kill();
-  // With its memory gone, the files are all that is left.
+  // Without the holder's memory only the files remain.
   await holder.kill();
   await master.start();
   await using reader = await openClient(master);
@@ -91,7 +91,7 @@ void test("a master that is killed knows its files again, serves them without th
   assert.ok((await reader.get("key-0"))?.equals(bytesOf("key-0", 1000)), "also from a log that was read twice");
 });
 
-void test("a damaged file is a miss with the reason checksum, one that is gone a clean miss, and neither is named again", async () => {
+void test("a damaged file is a miss with the reason checksum, a missing one a plain miss, and neither is named again", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path) });
   const holder = await openClient(master, { segmentBytes: 16 * MIB });
@@ -120,7 +120,7 @@ void test("a damaged file is a miss with the reason checksum, one that is gone a
   await untilFiles(folder.path, 1);
 });
 
-void test("keys of any bytes have safe file names, and no name of the wire leads out of the folder", async () => {
+void test("keys of any bytes have safe file names, and no name on the wire leads out of the folder", async () => {
   await using folder = makeFolder();
   await using outside = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path) });
@@ -160,22 +160,22 @@ void test("keys of any bytes have safe file names, and no name of the wire leads
   files.close();
 });
 
-void test("the oldest files make room where the quota is reached, and without eviction puts stay in memory alone", async () => {
+void test("the oldest files are evicted at the quota, and without eviction puts stay in memory alone", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: folderFlags(folder.path, `--quota_bytes=${4 * MIB}`) });
   await using client = await openClient(master, { segmentBytes: 64 * MIB });
-  await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
+  await until("the quota is known", async () => ((await metric(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
   for (let at = 0; at < 10; at++) await client.put(`old-${at}`, bytesOf(`old-${at}`, MIB));
   assert.equal((await entryOf(master, "old-5")).disk_values, undefined);
   assert.equal((await entryOf(master, "old-5")).values?.length, 1, "memory has it still");
   for (let at = 6; at < 10; at++) assert.equal((await entryOf(master, `old-${at}`)).disk_values?.length, 1);
   await untilFiles(folder.path, 4);
-  assert.equal(await figure(master, "svc_store_folder_evicted_keys_total"), 6);
+  assert.equal(await metric(master, "svc_store_folder_evicted_keys_total"), 6);
   assert.equal(await client.put("too large", bytesOf("too large", 5 * MIB)), true);
   assert.equal((await entryOf(master, "too large")).disk_values, undefined);
   await master.kill();
   await master.start(["--enable_disk_eviction=false"]);
-  await until("the quota is known", async () => ((await figure(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
+  await until("the quota is known", async () => ((await metric(master, "svc_store_folder_quota_bytes")) === 4 * MIB ? true : undefined));
   await until("a put goes through", () => client.put("more", bytesOf("more", MIB)).catch(() => undefined));
   assert.equal((await entryOf(master, "more")).disk_values, undefined);
   assert.equal((await entryOf(master, "old-9")).disk_values?.length, 1);

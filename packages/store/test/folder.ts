@@ -1,11 +1,11 @@
-// What tests of the shared folder have in common: masters that name one, entries of keys, and the files in it.
+// Helpers of the shared folder's tests: masters with a folder, the entries of keys, and the files in the folder.
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { until } from "@svc/harness/until.ts";
 import type { TestMaster } from "./master.ts";
 
 export const MIB = 2 ** 20;
-/** Short leases and holds, so that evictions and sweeps come soon. */
+/** Short leases and release times, so that evictions and sweeps come soon. */
 export const folderFlags = (folder: string, ...more: readonly string[]): string[] => [
   `--root_fs_dir=${folder}`,
   "--default_kv_lease_ttl=200",
@@ -26,13 +26,13 @@ export async function entryOf(master: Pick<TestMaster, "url">, key: string): Pro
   return ((await answer.json()) as { data: Record<string, Entry> }).data[key] as Entry;
 }
 
-/** Paths of all files below a folder, half written ones too. */
+/** Returns the paths of all files below a folder, including incomplete ones. */
 export const filesBelow = (folder: string): string[] =>
   readdirSync(folder, { recursive: true, encoding: "utf8" })
     .map((name) => join(folder, name))
     .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile() === true);
 
-export const figure = async (master: Pick<TestMaster, "url">, name: string): Promise<number> =>
+export const metric = async (master: Pick<TestMaster, "url">, name: string): Promise<number> =>
   Number(new RegExp(`^${name} (\\S+)$`, "m").exec(await (await fetch(`${master.url}/metrics`)).text())?.[1] ?? Number.NaN);
 
 export const untilFiles = (folder: string, count: number) =>

@@ -1,10 +1,10 @@
-// How the metadata server frames requests: what two parsers could read differently is refused, and ends the connection.
+// How the metadata server frames requests: input that two parsers could read differently is refused, and ends the connection.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";
 import { startMetadataServer, type TestServer } from "./server.ts";
 
-/** All that the server answers to these bytes until it closes, or this side does after `answers` of them. */
+/** Returns everything that the server answers to these bytes until it closes, or until this side does after `answers` answers. */
 function said(server: TestServer, bytes: string | readonly string[], answers = Number.POSITIVE_INFINITY): Promise<string> {
   return new Promise((resolve, reject) => {
     let got = "";
@@ -23,7 +23,7 @@ function said(server: TestServer, bytes: string | readonly string[], answers = N
 }
 const statuses = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map((found) => Number(found[1]));
 
-void test("a head that another parser could read otherwise is refused with 400 and ends the connection, and its body is no second request", async () => {
+void test("a head that another parser could read differently is refused with 400 and ends the connection, and its body is not taken for a second request", async () => {
   await using server = await startMetadataServer();
   const smuggled = "PUT /metadata?key=smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1";
   for (const lines of [
@@ -44,7 +44,7 @@ void test("a head that another parser could read otherwise is refused with 400 a
   for (const key of ["a", "smuggled"]) assert.equal((await server.fetch(key)).status, 404);
 });
 
-void test("whoever speaks another protocol is answered 400 at its first bytes, and not waited for", async () => {
+void test("a client of another protocol is answered 400 at its first bytes", async () => {
   await using server = await startMetadataServer();
   const hello = "\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003";
   for (const bytes of [hello, "\u0000", "hello there\r\n", "GET /health SMTP/1.1\r\n", "G".repeat(100)]) {
@@ -52,7 +52,7 @@ void test("whoever speaks another protocol is answered 400 at its first bytes, a
     assert.deepEqual(statuses(text), [400], JSON.stringify(bytes));
     assert.match(text, /"error_code":"INVALID_REQUEST"/);
   }
-  // A head may still come byte by byte.
+  // A head may still arrive byte by byte.
   assert.deepEqual(statuses(await said(server, [..."GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"])), [200]);
 });
 
@@ -89,7 +89,7 @@ void test("requests in single bytes, and many in one piece, are answered one aft
   assert.match(answered, /z$/);
 });
 
-void test("a client that waits for word before it sends its body gets it, and one that does not gets none", async () => {
+void test("a client that expects 100-continue before its body gets it, and one that does not expect it does not", async () => {
   await using server = await startMetadataServer();
   const text = await new Promise<string>((resolve, reject) => {
     let got = "";

@@ -1,4 +1,4 @@
-// The metadata server on a full disk: what cannot be kept is refused and not shown, everything else goes on.
+// The metadata server on a full disk: changes that cannot be stored are refused and not visible, everything else continues.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needsMounts, smallDisk } from "./disk.ts";
@@ -7,7 +7,7 @@ import { startMetadataServer, type TestServer } from "./server.ts";
 const VALUE_BYTES = 20_000;
 const put = async (server: TestServer, key: string, value: string) => (await server.fetch(key, { method: "PUT", body: value })).status;
 
-/** Every key is what was answered with 200 last, and nothing else is there. */
+/** Every key has the value that was answered with 200 last, and there are no other keys. */
 async function holds(server: TestServer, expected: ReadonlyMap<string, string>): Promise<void> {
   const found = (await (await fetch(`${server.url}?prefix=`)).json()) as Record<string, string>;
   assert.deepEqual(new Map(Object.entries(found).sort()), new Map([...expected].sort()));
@@ -15,7 +15,7 @@ async function holds(server: TestServer, expected: ReadonlyMap<string, string>):
 
 for (const durability of ["process", "disk"] as const)
   void test(
-    `with durability ${durability} a full disk refuses values with 507, shows none of them, takes deletions, and is whole again once there is room`,
+    `with durability ${durability} a full disk refuses values with 507, shows none of them, accepts deletions, and accepts values again once there is space`,
     needsMounts,
     async () => {
       using disk = smallDisk(4 << 20);
@@ -32,7 +32,7 @@ for (const durability of ["process", "disk"] as const)
           assert.equal(status, 507);
           refused++;
           assert.equal((await server.fetch(key)).status, kept.has(key) ? 200 : 404, "what was refused is not shown");
-          // The same again is refused again: nothing of the first attempt was taken for kept.
+          // A repetition is refused again, so the first attempt left no trace.
           assert.equal(await put(server, key, value), 507);
           assert.equal((await server.fetch("none", { method: "DELETE" })).status, 404);
         }
@@ -40,7 +40,7 @@ for (const durability of ["process", "disk"] as const)
       assert.match(await (await server.fetch("more", { method: "PUT", body: "x".repeat(VALUE_BYTES) })).text(), /disk.*full.*make room/);
       disk.fill();
       await holds(server, kept);
-      // What is renewed with the value it has needs no room.
+      // Renewing a key with its present value needs no space.
       const [renewed, value] = [...kept][0] as [string, string];
       assert.equal(await put(server, renewed, value), 200);
       assert.equal((await fetch(server.url.replace("/metadata", "/health"))).status, 200);
@@ -66,7 +66,7 @@ for (const durability of ["process", "disk"] as const)
     },
   );
 
-void test("deletions make the room that values need, though nobody else makes any", needsMounts, async () => {
+void test("deletions free the space that values need, even if nothing else frees any", needsMounts, async () => {
   // The address file of the server takes a block of its own beside the segments.
   using disk = smallDisk((4 << 20) + (64 << 10));
   await using server = await startMetadataServer([], disk.folder);
@@ -88,7 +88,7 @@ void test("deletions make the room that values need, though nobody else makes an
   await holds(server, kept);
 });
 
-void test("a server starts on a full disk that has none of its files yet, serves, and keeps once there is room", needsMounts, async () => {
+void test("a server starts on a full disk that has none of its files yet, serves, and stores values once there is space", needsMounts, async () => {
   using disk = smallDisk(4 << 20);
   disk.fill();
   await using server = await startMetadataServer([], disk.folder);
@@ -101,11 +101,11 @@ void test("a server starts on a full disk that has none of its files yet, serves
   assert.equal(await (await server.fetch("a")).text(), "1");
 });
 
-void test("whichever write of the server meets the full disk, what was answered is kept and what was refused is not", needsMounts, async () => {
+void test("whichever write of the server fails on the full disk, answered changes are kept and refused ones are not", needsMounts, async () => {
   using disk = smallDisk(6 << 20);
   await using server = await startMetadataServer([], disk.folder);
   const kept = new Map<string, string>();
-  // From no room at all to room for the reserve and a file, in steps smaller than any write.
+  // The free space grows from nothing to enough for the reserve and a file, in steps smaller than any write.
   for (let room = 0, step = 0; room < 2 << 20; room += 48 << 10, step++) {
     disk.makeRoom();
     disk.fill(room);

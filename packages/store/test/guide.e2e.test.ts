@@ -1,4 +1,4 @@
-// The commands of docs/store.md: they work as they stand, but for ports that are free here and a home of their own.
+// The commands of docs/store.md, executed as printed, except for free ports and a separate home.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { needs } from "@svc/harness/needs.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { ROOT, runGuide } from "@svc/harness/run-guide.ts";
 
-/** Fences of bash and python, in their order. */
+/** Returns the bash and python blocks in order. */
 function script(): string {
   const text = readFileSync(`${ROOT}/docs/store.md`, "utf8");
   const blocks = [...text.matchAll(/^```(bash|python)\n(.*?)^```$/gms)];

@@ -1,4 +1,4 @@
-// Clients that follow the lead: ours and the field's by etcd, the commands of a terminal, and subscribers of KV events.
+// Clients that follow the leader: ours and Mooncake's by etcd, terminal commands, and subscribers of KV events.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ const needsWheel = needs("python-clients", "python3");
 const openAt = (cluster: Cluster, segmentBytes: number) =>
   StoreClient.open({ master: cluster.address, clusterID: cluster.clusterID, segmentBytes, localBufferBytes: 4 * MIB, timeoutMs: 30_000 });
 
-void test("a client with etcd as its master's address puts and gets through the leader's kill and a hand-over, with promises and holding the thread", async () => {
+void test("a client with etcd as its master's address puts and gets through the leader's kill and a hand-over, with promises and synchronously", async () => {
   await using cluster = await startCluster();
   const first = await cluster.inSync(1);
   await using holder = await openAt(cluster, 16 * MIB);
@@ -45,7 +45,7 @@ void test("a client with etcd as its master's address puts and gets through the 
   isOver = true;
   await load;
   for (const key of stored) assert.equal((await client.get(key))?.toString(), key.replace("key", "value"), key);
-  // Held, the thread hears nothing of a move: whoever may lead is asked in turn.
+  // While the thread is blocked, the client learns nothing of a takeover, so it tries the candidates in order.
   const last = await cluster.inSync(1);
   assert.equal(client.putSync("held-1", Buffer.from("1")), true);
   await last.kill();
@@ -59,7 +59,7 @@ void test("after the leader's kill a client gives up at once what the former lea
   const first = await cluster.inSync(1);
   await using _holder = await openAt(cluster, 16 * MIB);
   await using client = await openAt(cluster, 0);
-  // Of one size, quickly: the more are put, the more are leased ahead.
+  // Frequent puts of one size make the client lease more and more ahead.
   for (let at = 0; at < 300; at++) assert.equal(await client.put(`before-${at}`, Buffer.from("some bytes")), true);
   await first.kill();
   const second = await cluster.leader();
@@ -69,7 +69,7 @@ void test("after the leader's kill a client gives up at once what the former lea
   assert.ok(refused <= 5, `${refused} commits of what the former leader had leased were tried one after the other`);
 });
 
-void test("the field's client finds the leader in etcd, and goes on with the next one", needsWheel, async () => {
+void test("Mooncake's client finds the leader in etcd, and continues with the next one", needsWheel, async () => {
   await using cluster = await startCluster();
   const first = await cluster.inSync(1);
   await using field = new Holder({ MC_STORE_CLUSTER_ID: cluster.clusterID });
@@ -92,7 +92,7 @@ async function run(...words: string[]): Promise<{ code: number | null; out: stri
   return { code, out, err };
 }
 
-void test("svc store leader, standbys and lead say who leads and hand the lead over, whichever master is asked", async () => {
+void test("svc store leader, standbys and lead report the leader and hand leadership over, whichever master is asked", async () => {
   await using cluster = await startCluster();
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
@@ -117,7 +117,7 @@ void test("svc store leader, standbys and lead say who leads and hand the lead o
   assert.equal(alone.code, 1);
 });
 
-void test("KV events go on across a takeover: batch numbers and event ids rise, and a replay at the new leader brings every key", async () => {
+void test("KV events continue across a takeover: batch numbers and event ids increase, and a replay at the new leader brings every key", async () => {
   const ports = await freePorts(4);
   const endpoints = new Map([
     ["ada", [`tcp://127.0.0.1:${ports[0]}`, `tcp://127.0.0.1:${ports[1]}`]],
@@ -135,7 +135,7 @@ void test("KV events go on across a takeover: batch numbers and event ids rise, 
   using after = subscribe(endpoints.get(second.name as "ada")?.[0] as string);
   await using client = await openAt(cluster, 16 * MIB);
   let put = 0;
-  // Subscribers hear what is published once they are there.
+  // Subscribers receive only what is published after they have connected.
   await until("the first leader publishes", async () => {
     await client.put(String(1000 + put++), Buffer.from("x"));
     return before.batches.length >= 3 ? true : undefined;

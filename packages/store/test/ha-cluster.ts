@@ -1,4 +1,4 @@
-// Several masters and their etcd for tests: each a process on ports of its own, to kill, stop and start again.
+// Several masters and their etcd for tests: each a process with its own ports, to kill, stop and start again.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
@@ -21,10 +21,10 @@ export type HaNode = {
   readonly home: string;
   readonly pid: number;
   readonly isRunning: boolean;
-  /** What it said on stderr. */
+  /** Returns its stderr. */
   log(): string;
   rpc(): Promise<RpcClient>;
-  /** Stands still when this is back, until `thaw`. */
+  /** Resolves once the process is stopped, until `thaw`. */
   freeze(): Promise<void>;
   thaw(): void;
   kill(signal?: NodeJS.Signals): Promise<void>;
@@ -53,9 +53,9 @@ export type Cluster = AsyncDisposable & {
   readonly address: string;
   readonly nodes: readonly HaNode[];
   node(name: string): HaNode;
-  /** The node that leads and serves; waits for it. */
+  /** Waits for the node that leads and serves. */
   leader(): Promise<HaNode>;
-  /** Waits until so many standbys are in the set. */
+  /** Waits until that number of standbys is in sync. */
   inSync(standbys: number): Promise<HaNode>;
 };
 
@@ -64,7 +64,7 @@ export type ClusterSetup = {
   readonly flags?: readonly string[];
   readonly flagsOf?: (name: string) => readonly string[];
   readonly level?: string;
-  /** Before the first master starts. */
+  /** Runs before the first master starts. */
   prepare?(etcd: TestEtcd): Promise<void>;
   readonly endpoints?: (etcd: TestEtcd, name: string) => readonly string[];
 };
@@ -98,7 +98,7 @@ export async function startCluster({
       async () => {
         const running = nodes.filter(({ isRunning }) => isRunning);
         const views = await Promise.all(running.map(async (node) => ({ node, view: await node.ha().catch(() => undefined) })));
-        // One that stood still may not know yet that another leads.
+        // A node that was frozen may not know yet that another one leads.
         const newest = Math.max(...views.map(({ view }) => view?.epoch ?? 0));
         return views.find(({ view }) => view?.role === "leader" && view.state === "serving" && view.epoch === newest)?.node;
       },
@@ -106,7 +106,7 @@ export async function startCluster({
     );
   }
   try {
-    // The first one leads.
+    // The first node leads.
     for (const node of nodes) await node.start();
   } catch (error) {
     for (const node of nodes) await node.kill();
@@ -161,7 +161,7 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
       `--cluster_id=${clusterID}`,
       `--name=${name}`,
       `--log-level=${level}`,
-      // A machine that stands still for a while is no fault; a test of silence says its own times.
+      // A machine that stalls for a while is not a fault; tests of silence set times of their own.
       "--store.takeover_after_ms=5000",
       "--store.standby_timeout_ms=5000",
     ];
@@ -214,7 +214,7 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
 
 const NOT_NOW = -1010;
 
-/** Asked again while the master has heard nobody for half a second, as after its machine stood still: it must not answer then. */
+/** Repeats the call while the master has had no contact for half a second, as after its machine stalled: it must not answer then. */
 export async function whenHeard<Value>(ask: () => Promise<Expected<Value>>): Promise<Expected<Value>> {
   return until(
     "an answer of a master that is heard",

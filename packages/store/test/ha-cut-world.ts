@@ -1,4 +1,4 @@
-// Run in a network namespace of its own, under load of puts: the stream of two masters is cut without a word, and a leader's host vanishes.
+// Runs in a network namespace of its own under a load of puts: the stream of two masters is cut silently, and a leader's host vanishes.
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import { startRelay } from "@svc/harness/relay.ts";
@@ -17,7 +17,7 @@ const heal = () => nft("flush", "chain", "ip", "cut", "in");
 const streamOf = async (leader: HaNode) => new URL(`tcp://${(await leader.ha()).leader?.stream}`).port;
 
 const seed = Number(process.argv[2]);
-// Each master reaches etcd by a port of its own, which can be cut like the others.
+// Each master reaches etcd through a port of its own, which can be cut like the others.
 const relays = new Map<string, Awaited<ReturnType<typeof startRelay>>>();
 const names = ["ada", "bob"];
 await using cluster = await startCluster({
@@ -42,7 +42,7 @@ const vanish: Fault = {
   name: "vanished host",
   async strike({ nodes }, leader) {
     const other = nodes.find((node) => node !== leader) as HaNode;
-    // What is left is the page by which this test looks at it.
+    // Only the HTTP page remains reachable, by which this test watches the leader.
     drop([await streamOf(leader), leader.rpcPort, relays.get(leader.name)?.port as number]);
     const fromMs = performance.now();
     await until("the standby leads", async () => ((await other.ha()).state === "serving" ? true : undefined));

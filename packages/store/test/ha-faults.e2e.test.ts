@@ -1,4 +1,4 @@
-// Frozen leaders, dead standbys, an etcd that is away: who answers then, and that nothing acknowledged is lost.
+// Frozen leaders, dead standbys, an unreachable etcd: which master answers then, and that no acknowledged change is lost.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -12,7 +12,7 @@ import { quietFlags } from "./ha-rounds.ts";
 const NOT_NOW = -1010;
 const GIB = 1n << 30n;
 
-/** 0, or the code of the step that was refused. */
+/** Returns 0, or the code of the step that was refused. */
 async function put(rpc: RpcClient, key: string, value: bigint): Promise<number> {
   const begun = await rpc.call("PutStart", clientID, key, 64n, plain, "");
   if (!begun.ok) return begun.code;
@@ -33,7 +33,7 @@ void test("a leader that was frozen loses the lead, answers nothing when it wake
   const rpc = await mountAt(first);
   assert.equal(await put(rpc, "key", 1n), 0);
   await first.freeze();
-  // Asked while it stands still: what it says when it wakes must not be old.
+  // The call arrives while the leader is frozen; its answer after the thaw must not be outdated.
   const late = rpc.call("GetReplicaList", "key", "").then(
     (answer) => answer.ok,
     () => false,
@@ -59,7 +59,7 @@ void test("a leader that was frozen loses the lead, answers nothing when it wake
 });
 
 void test("a standby that freezes leaves the set before anything is acknowledged without it, and comes back", async () => {
-  // Before a call of these tests gives up.
+  // The timeout ends before a call of these tests does.
   await using cluster = await startCluster({ flags: [...quietFlags, "--store.standby_timeout_ms=2000"] });
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
@@ -75,14 +75,14 @@ void test("a standby that freezes leaves the set before anything is acknowledged
   rpc.close();
 });
 
-void test("without etcd puts go on while the set is whole, are refused with -1010 and the reason once it is not, and go on when etcd is back", async () => {
+void test("without etcd puts continue while the set is complete, are refused with -1010 and the reason once it is not, and continue when etcd is back", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
   const rpc = await mountAt(leader);
   await cluster.etcd.members[0]?.kill();
   for (let at = 0; at < 50; at++) {
-    // A standby that was not heard for half a second, as on a machine that stood still, is asked again.
+    // A standby without contact for half a second, as on a machine that stalled, is tried again.
     await until("a put without etcd", async () => {
       const code = await put(rpc, at === 0 ? "key-0" : `key-${performance.now()}`, 1n);
       assert.ok(code === 0 || code === NOT_NOW, `${code}`);
@@ -91,7 +91,7 @@ void test("without etcd puts go on while the set is whole, are refused with -101
     await sleep(20);
   }
   await standby.kill();
-  // What was begun before waits for etcd; so each try has a connection of its own.
+  // A put that has begun waits for etcd, so each attempt uses a connection of its own.
   const tryPut = async (key: string): Promise<number> => {
     const own = await leader.rpc();
     try {
@@ -126,7 +126,7 @@ void test("without etcd puts go on while the set is whole, are refused with -101
   await cluster.inSync(1);
 });
 
-void test("a leadership record that etcd lost is written again by the leader, and nobody else leads", async () => {
+void test("a leadership record that etcd lost is written again by the leader, and no other master leads", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const leader = await cluster.inSync(1);
   const rpc = await mountAt(leader);
@@ -142,7 +142,7 @@ void test("a leadership record that etcd lost is written again by the leader, an
   rpc.close();
 });
 
-void test("after all masters were killed the ones that come back have all that was acknowledged, whichever comes first", async () => {
+void test("after all masters were killed, those that restart have all acknowledged changes, whichever starts first", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   for (const order of [0, 1]) {
     const leader = await cluster.inSync(1);

@@ -1,4 +1,4 @@
-// The commands of docs/store-operations.md: they work as they stand, but for ports that are free here and homes of their own.
+// The commands of docs/store-operations.md, executed as printed, except for free ports and separate homes.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-// Histories of many clients over leaders that die, freeze and hand over, judged by a register that does one step at a time.
+// Histories of many clients over leaders that die, freeze and hand over, checked for linearizability.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
@@ -11,7 +11,7 @@ const ROUNDS = 6;
 const faults = [kill, freeze, handOver];
 const seedOf = () => Number(process.env["SVC_TEST_SEED"] ?? Math.floor(Math.random() * 1e9));
 
-void test("puts, gets and removals at whichever master answers look like one step after the other, while leaders are killed, frozen and relieved", async (t) => {
+void test("puts, gets and removals at whichever master answers are linearizable, while leaders are killed, frozen and replaced", async (t) => {
   const seed = seedOf();
   t.diagnostic(`seed ${seed}`);
   await using cluster = await startCluster({ flags: promptFlags, level: "warn" });
@@ -22,7 +22,7 @@ void test("puts, gets and removals at whichever master answers look like one ste
 });
 
 void test(
-  "where the stream between leader and standby is cut, or the leader's host vanishes, never two masters acknowledge, and nothing is lost",
+  "when the stream between leader and standby is cut, or the leader's host vanishes, two masters never acknowledge at once, and nothing is lost",
   needs("root", "nft", "ip"),
   async (t) => {
     const seed = seedOf();

@@ -1,4 +1,4 @@
-// Clients that write, read and remove a few keys at whichever master answers, and note what they were told.
+// Clients that write, read and remove a few keys at whichever master answers, and record the answers.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { RpcClient } from "../src/rpc/client.ts";
 import { plain } from "./calls.ts";
@@ -8,7 +8,7 @@ import type { Step } from "./linearizable.ts";
 const NOT_FOUND = -704;
 const idOf = (client: number) => `00000000-0000-0002-0000-${client.toString(16).padStart(12, "0")}`;
 
-/** A generator that its seed repeats. */
+/** A pseudo-random generator that is determined by its seed. */
 export function random(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -19,7 +19,7 @@ export function random(seed: number): () => number {
 
 export class Histories {
   readonly byKey = new Map<string, Step[]>();
-  /** Puts that were answered, and the nodes that answered them. */
+  /** The nodes that answered puts. */
   readonly answeredBy = new Set<string>();
   #clock = 0;
   #value = 0n;
@@ -47,7 +47,7 @@ export type ClientSetup = {
   isOver(): boolean;
 };
 
-/** Ends once `isOver`; what has no answer by then may have happened. */
+/** Ends once `isOver`; an operation without an answer by then may have happened. */
 export async function runClient({ nodes, number, next, histories, keys, stepsPerKey, isOver }: ClientSetup): Promise<void> {
   let rpc: RpcClient | undefined;
   let node = nodes[number % nodes.length] as HaNode;
@@ -86,7 +86,7 @@ type Operation = {
 
 const isAway = (code: number) => code === -1010 || code === -1011;
 
-/** False where the master says that it does not lead. */
+/** Returns false where the master says that it does not lead. */
 async function operate({ rpc, id, key, choice, histories, note }: Operation): Promise<boolean> {
   const from = histories.now();
   const now = () => histories.now();
@@ -116,7 +116,7 @@ async function operate({ rpc, id, key, choice, histories, note }: Operation): Pr
     else note({ from, to: Infinity, sure: false, kind: "remove" });
     return ended.ok || !isAway(ended.code);
   } catch (error) {
-    // What an unfinished upsert replaced may be gone, its own value may be there.
+    // After an unfinished upsert the replaced value may be gone, and the new one may exist.
     note({ from, to: Infinity, sure: false, kind: "remove" });
     note({ from, to: Infinity, sure: false, kind: "write", value });
     throw error;

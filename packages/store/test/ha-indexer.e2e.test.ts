@@ -1,4 +1,4 @@
-// An indexer that knows both masters of a store: through kills of the leader its answers stay those of the master that leads.
+// An indexer that knows both masters of a store: after each kill of the leader its answers match those of the leading master.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -13,10 +13,10 @@ import { startMaster } from "./master.ts";
 
 const KILLS = 3;
 const KEYS = 200;
-/** Apart from each other: none is the next one's block. */
+/** The hashes are far apart, so that none is the block after another. */
 const hashOf = (at: number) => 1_000_003n * BigInt(at + 1);
 
-/** Changes keys of a small set again and again, at whichever master answers. */
+/** Changes keys of a small set repeatedly, at whichever master answers. */
 async function change(nodes: readonly HaNode[], isOver: () => boolean): Promise<number> {
   let rpc: RpcClient | undefined;
   let done = 0;
@@ -54,7 +54,7 @@ async function knownTo(indexer: Indexer): Promise<Set<bigint>> {
   return known;
 }
 
-void test("an indexer registered once with both masters goes on after each kill of the leader, and its answers equal the new leader's table", async () => {
+void test("an indexer registered once with both masters continues after each kill of the leader, and its answers equal the new leader's table", async () => {
   const ports = await freePorts(4);
   const [live, replay] = [ports.slice(0, 2), ports.slice(2)].map((some) => some.map((port) => `tcp://127.0.0.1:${port}`)) as [string[], string[]];
   const of = (name: string, from: readonly string[]) => from[name === "ada" ? 0 : 1] as string;

@@ -1,4 +1,4 @@
-// A standby that was away goes on from what it has, where its leader still has the rest; else it takes in the whole state.
+// A standby that was away resumes from its own log if its leader still has the rest; otherwise it receives the whole state.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -24,7 +24,7 @@ async function holdsAll(node: HaNode, count: number): Promise<void> {
   rpc.close();
 }
 
-/** How standbys came to follow this leader. */
+/** Returns how standbys came to follow this leader. */
 async function joins(leader: HaNode): Promise<{ resumes: number; wholes: number }> {
   const { text } = await leader.ask("/metrics");
   const of = (name: string) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(text)?.[1] ?? Number.NaN);
@@ -39,7 +39,7 @@ async function mountAt(node: HaNode): Promise<RpcClient> {
 
 const standbyOf = (cluster: Cluster, leader: HaNode) => cluster.nodes.find((node) => node !== leader) as HaNode;
 
-void test("a standby that was killed or frozen goes on from what it has, and has all that was written meanwhile when it takes over", async () => {
+void test("a standby that was killed or frozen resumes from its own log, and has everything written meanwhile when it takes over", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const leader = await cluster.inSync(1);
   const standby = standbyOf(cluster, leader);
@@ -56,14 +56,14 @@ void test("a standby that was killed or frozen goes on from what it has, and has
   standby.thaw();
   await cluster.inSync(1);
   assert.deepEqual(await joins(leader), { resumes: 2, wholes: 1 });
-  assert.match(standby.log(), /going on from what is here/);
+  assert.match(standby.log(), /resuming from this master's log/);
   rpc.close();
   await leader.kill();
   assert.equal((await cluster.leader()).name, standby.name);
   await holdsAll(standby, 150);
 });
 
-void test("after a hand-over the former leader and the other standby go on from what they have", async () => {
+void test("after a hand-over the former leader and the other standby resume from their own logs", async () => {
   await using cluster = await startCluster({ masters: 3, flags: quietFlags });
   const first = await cluster.inSync(2);
   const rpc = await mountAt(first);
@@ -83,7 +83,7 @@ void test("after a hand-over the former leader and the other standby go on from 
   await holdsAll(await cluster.leader(), 100);
 });
 
-void test("a standby that was away for longer than the leader's kept log, or has what no leader acknowledged, takes in the whole state", async () => {
+void test("a standby that was away for longer than the leader's log reaches, or has unacknowledged records, receives the whole state", async () => {
   await using cluster = await startCluster({ flags: [...quietFlags, "--store.resume_log_bytes=4096"] });
   const leader = await cluster.inSync(1);
   const standby = standbyOf(cluster, leader);
@@ -94,7 +94,7 @@ void test("a standby that was away for longer than the leader's kept log, or has
   await standby.start();
   await cluster.inSync(1);
   assert.deepEqual(await joins(leader), { resumes: 0, wholes: 2 });
-  // Frozen, the leader does not learn that it lost the lead; what it writes when it wakes is nobody's.
+  // A frozen leader does not learn that it lost leadership; what it writes after the thaw must be discarded.
   await leader.freeze();
   const late = rpc.call("UpsertStart", clientID, "nobody's", 64n, plain, "").catch(() => undefined);
   const next = await until("the standby leads", async () => ((await standby.ha().catch(() => undefined))?.state === "serving" ? standby : undefined), 5);

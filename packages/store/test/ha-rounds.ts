@@ -1,4 +1,4 @@
-// Rounds of faults under load for the tests of several masters: kills, freezes and hand-overs, each judged key by key.
+// Rounds of faults under load for the tests of several masters: kills, freezes and handovers, each checked key by key.
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { clientID, plain, segmentOf } from "./calls.ts";
@@ -11,7 +11,7 @@ const KEYS = 6;
 const STEPS_PER_KEY = 50;
 const FROZEN_MS = 1_200;
 
-/** What befalls the leader while clients are at work; it is over when the promise resolves. */
+/** A fault that strikes the leader under load; it is over when the promise resolves. */
 export type Fault = { readonly name: string; strike(cluster: Cluster, leader: HaNode): Promise<void> };
 
 export const kill: Fault = {
@@ -46,9 +46,9 @@ export const handOver: Fault = {
   },
 };
 
-/** Nothing looks for a holder that is never there. */
+/** The holder does not exist, so the master must not probe it or miss its pings. */
 export const quietFlags = ["--client_ttl=600s", "--store.suspect_after_ms=600000"];
-/** And silence is noticed as soon as by default. */
+/** Silence is noticed as early as with the default settings. */
 export const promptFlags = [...quietFlags, "--store.takeover_after_ms=600", "--store.standby_timeout_ms=1000"];
 
 async function prepare(leader: HaNode): Promise<void> {
@@ -62,7 +62,7 @@ async function prepare(leader: HaNode): Promise<void> {
   rpc.close();
 }
 
-/** One round: clients at work before, during and after the fault. How many steps were judged. */
+/** Runs one round with clients before, during and after the fault. Returns the number of checked steps. */
 export async function faultRound(cluster: Cluster, fault: Fault, seed: number): Promise<number> {
   const next = random(seed);
   const leader = await cluster.inSync(cluster.nodes.length - 1);

@@ -1,4 +1,4 @@
-// The stream between masters as the release before spoke it, for tests: a standby that records what a leader sends, and a leader that says it again.
+// The replication stream as the previous release spoke it: a standby that records what a leader sends, and a leader that replays it.
 import { randomUUID } from "node:crypto";
 import { connect, createServer, type Socket } from "node:net";
 import { until } from "@svc/harness/until.ts";
@@ -9,7 +9,7 @@ export const messages = { hello: 1, refused: 2, begin: 3, part: 4, whole: 5, fra
 
 export type Message = { readonly type: number; readonly records: number; readonly epoch: bigint; readonly lsn: bigint; readonly payload: Buffer };
 
-/** Without what later releases say in `hello` and `begin`: where a log ends, and whose it is. */
+/** Omits the fields that later releases add to `hello` and `begin`: the end and the lineage of a log. */
 export function encoded({ type, records, epoch, lsn, payload }: Message): Buffer {
   const head = Buffer.alloc(HEAD_BYTES);
   head.writeUInt32LE(MAGIC, 0);
@@ -39,7 +39,7 @@ const said = (type: number, epoch: bigint, text = "") => encoded({ type, records
 
 const acked = (epoch: bigint, lsn: bigint) => encoded({ type: messages.ack, records: 0, epoch, lsn, payload: Buffer.alloc(0) });
 
-/** Joins the leader at HOST:PORT as a standby of that log format; what it is sent. */
+/** Joins the leader at HOST:PORT as a standby of that log format, and returns what it receives. */
 export async function recordStream(at: string, clusterID: string, format: number): Promise<{ readonly heard: Message[] } & Disposable> {
   const { hostname, port } = new URL(`tcp://${at}`);
   const id = randomUUID();
@@ -53,7 +53,7 @@ export async function recordStream(at: string, clusterID: string, format: number
         heard.push(message);
         if (message.type === messages.whole) socket.write(said(messages.ready, message.epoch));
         if (message.type === messages.whole) socket.write(acked(message.epoch, message.lsn));
-        // A frame's header: magic, bytes, its first record, how many.
+        // A frame's header has the magic, the size, the number of its first record, and the count.
         if (message.type === messages.frame)
           socket.write(acked(message.epoch, message.payload.readBigUInt64LE(8) + BigInt(message.payload.readUInt32LE(16)) - 1n));
       }),
@@ -63,7 +63,7 @@ export async function recordStream(at: string, clusterID: string, format: number
   return { heard, [Symbol.dispose]: () => socket.destroy() };
 }
 
-/** A leader that sends each standby these messages, and beats until it ends. */
+/** Starts a leader that sends each standby these messages, and heartbeats until it ends. */
 export async function replayStream(sent: readonly Message[]): Promise<{ readonly port: number; ready(): Promise<void> } & Disposable> {
   const sockets = new Set<Socket>();
   let isReady = false;

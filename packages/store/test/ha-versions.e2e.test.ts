@@ -1,4 +1,4 @@
-// Rolling upgrades: masters of two releases or of two formats of the log beside each other, in the documented order and in the wrong one.
+// Rolling upgrades: masters of two releases or of two log formats together, in the documented order and in the wrong one.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -30,7 +30,7 @@ async function holdsAll(node: HaNode, count: number): Promise<void> {
   rpc.close();
 }
 
-/** Of the file that is written now. */
+/** Returns the format of the log file that is being written. */
 function formatOf(node: HaNode): number {
   const [last = ""] = readdirSync(logFolder(node))
     .filter((name) => name.startsWith("log-"))
@@ -39,7 +39,7 @@ function formatOf(node: HaNode): number {
   return readFileSync(join(logFolder(node), last)).readUInt32LE(8);
 }
 
-void test("enable_offload is switched on one master after the other: the standby first, then the lead to it, then the last one; nothing is lost", async () => {
+void test("enable_offload is switched on master by master: first the standby, then a hand-over to it, then the last one; nothing is lost", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const first = await cluster.inSync(1);
   const second = cluster.nodes.find((node) => node !== first) as HaNode;
@@ -49,7 +49,7 @@ void test("enable_offload is switched on one master after the other: the standby
   await second.kill();
   await second.start(["--enable_offload"]);
   await cluster.inSync(1);
-  // Beside a leader without disks it writes the newer format already, and the leader the older one.
+  // Under a leader without disks it writes the newer format already, and the leader the older one.
   assert.deepEqual([formatOf(first), formatOf(second)], [3, 4]);
   await put(rpc, 20, 20);
   rpc.close();
@@ -68,7 +68,7 @@ void test("enable_offload is switched on one master after the other: the standby
   await holdsAll(last, 60);
 });
 
-void test("a standby of an older log format is refused with the order of an upgrade, and one of the release before is given the whole state", async () => {
+void test("a standby of an older log format is refused with the order of an upgrade, and one of the previous release receives the whole state", async () => {
   await using cluster = await startCluster({ masters: 1, flags: quietFlags });
   const leader = await cluster.leader();
   const stream = (await leader.ha()).leader?.stream as string;
@@ -80,7 +80,7 @@ void test("a standby of an older log format is refused with the order of an upgr
   assert.equal(former.heard[0]?.type, messages.begin);
 });
 
-void test("a standby follows a leader of the release before, takes over when it ends, and has all that it sent", async () => {
+void test("a standby follows a leader of the previous release, takes over when it ends, and has all that it sent", async () => {
   await using cluster = await startCluster({ masters: 1, flags: quietFlags });
   const leader = await cluster.leader();
   const rpc = await leader.rpc();
@@ -95,7 +95,7 @@ void test("a standby follows a leader of the release before, takes over when it 
   rpc.close();
   await leader.kill();
 
-  // Another cluster, led by what was recorded.
+  // Another cluster is led by the recorded messages.
   using played = await replayStream(sent);
   const key = "svc-store/test/leadership";
   const member = { id: "former", name: "former", rpc: "127.0.0.1:1", http: "http://127.0.0.1:1", stream: `127.0.0.1:${played.port}` };

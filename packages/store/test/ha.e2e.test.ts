@@ -1,4 +1,4 @@
-// A leader and its standbys: what is acknowledged outlives the leader, who says what it is, and the lead goes from hand to hand.
+// A leader and its standbys: acknowledged changes survive the leader, each master reports its role, and leadership can be handed over.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -28,7 +28,7 @@ async function mountAt(node: HaNode): Promise<RpcClient> {
   return rpc;
 }
 
-void test("what a leader acknowledged is there after it was killed, on the standby that took over; the killed one joins again as a standby", async () => {
+void test("acknowledged changes survive the kill of a leader, on the standby that took over; the killed one joins again as a standby", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const first = await cluster.inSync(1);
   const rpc = await mountAt(first);
@@ -45,7 +45,7 @@ void test("what a leader acknowledged is there after it was killed, on the stand
   after.close();
   await first.start();
   await cluster.inSync(1);
-  // And back: what was written without the first one is there as well.
+  // After a second takeover the first master also has what was written without it.
   await second.kill();
   const third = await cluster.leader();
   assert.equal(third.name, first.name);
@@ -66,7 +66,7 @@ void test("a standby without the enable_offload of its leader is refused by the 
   await cluster.inSync(1);
 });
 
-void test("what lies on a client's disk is known to the standby that takes over, and what left it is not", async () => {
+void test("a standby that takes over knows the objects on a client's disk, and not those that left it", async () => {
   await using cluster = await startCluster({ flags: [...quietFlags, "--enable_offload"] });
   const first = await cluster.inSync(1);
   const rpc = await mountAt(first);
@@ -89,11 +89,11 @@ void test("what lies on a client's disk is known to the standby that takes over,
   after.close();
 });
 
-void test("a standby answers who it is and who leads, and refuses keys and segments with 503 and -1011", async () => {
+void test("a standby reports its role and the leader, and refuses keys and segments with 503 and -1011", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const leader = await cluster.inSync(1);
   const standby = cluster.nodes.find((node) => node !== leader) as HaNode;
-  // The leader knows first.
+  // The leader knows it earlier.
   await until("the standby knows that it is in sync", async () => (await standby.ha()).state === "standby" || undefined, 10);
   const inactive = { success: false, error_code: -1011, error_message: "service plane is not active" };
   for (const path of [
@@ -128,7 +128,7 @@ void test("a standby answers who it is and who leads, and refuses keys and segme
   rpc.close();
 });
 
-void test("clients of the field find the leader's address under the key of each brand, and its revision as the view's version", async () => {
+void test("Mooncake's clients find the leader's address under the key of each brand, and its revision as the view's version", async () => {
   await using cluster = await startCluster({ flags: quietFlags });
   const first = await cluster.inSync(1);
   const etcd = openEtcd({ endpoints: cluster.etcd.endpoints });
@@ -170,7 +170,7 @@ void test("a planned hand-over loses nothing, and the former leader stands by af
   assert.equal((await first.ha()).role, "standby");
 });
 
-void test("with replication off the way of answers, a put is acknowledged while the standby does not answer", async () => {
+void test("with asynchronous replication a put is acknowledged while the standby does not answer", async () => {
   await using cluster = await startCluster({
     flags: [...quietFlags, "--store.replication=async", "--store.standby_timeout_ms=60000", "--store.takeover_after_ms=60000"],
   });

@@ -1,4 +1,4 @@
-// Hundreds of takeovers under load: nothing that was acknowledged is lost, and every history is one step after the other.
+// Hundreds of takeovers under load: no acknowledged change is lost, and every history is linearizable.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startCluster } from "./ha-cluster.ts";

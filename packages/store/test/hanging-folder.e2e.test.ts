@@ -1,4 +1,4 @@
-// A folder that stops answering, reads and all, under each kind of file that the store has: nobody waits longer than its bound, and nothing is lost.
+// A folder that stops answering, even for reads, under each kind of file in the store: no call waits longer than its bound, and nothing is lost.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -6,11 +6,11 @@ import { needsHangingFolder, startHangingFolder } from "@svc/harness/hanging-fol
 import { until } from "@svc/harness/until.ts";
 import type { StoreClient } from "../src/client/store-client.ts";
 import { openClient, startClient } from "./client.ts";
-import { entryOf, figure, folderFlags, MIB } from "./folder.ts";
+import { entryOf, folderFlags, MIB, metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
-/** Of a get or put: ten times what a client waits at all. */
+/** The bound of a get or put: ten times the longest wait of a client. */
 const BOUND_MS = 20_000;
 const TIMEOUT_MS = 2000;
 
@@ -24,20 +24,20 @@ async function bounded<T>(work: Promise<T>): Promise<T | Error> {
   }
 }
 
-/** Neither wrong bytes nor a wait: a miss, or a failure that says so. */
+/** The key is a miss or a failure, within the bound and without wrong bytes. */
 async function isMissed(client: StoreClient, key: string): Promise<void> {
   const found = await bounded(client.get(key));
   assert.ok(found === undefined || found instanceof Error, `${key} was read from a folder that does not answer`);
 }
 
-const goesOn = async (client: StoreClient, key: string) => {
+const stillWorks = async (client: StoreClient, key: string) => {
   assert.equal(await bounded(client.put(key, bytesOf(key, 1000))), true, key);
   assert.ok(((await bounded(client.get(key))) as Buffer | undefined)?.equals(bytesOf(key, 1000)), key);
 };
 
 for (const trouble of ["hang", "refuse"] as const)
   void test(
-    `a shared folder that ${trouble === "hang" ? "stops answering" : "answers EACCES"} costs puts their file and no more, and what lies there is read again later`,
+    `a shared folder that ${trouble === "hang" ? "stops answering" : "answers EACCES"} costs puts only their file, and its files are readable again later`,
     needsHangingFolder,
     async () => {
       await using folder = await startHangingFolder();
@@ -53,7 +53,7 @@ for (const trouble of ["hang", "refuse"] as const)
       assert.ok((await client.get("old"))?.equals(bytesOf("old", MIB)));
       await using _trouble = await folder[trouble]();
       await isMissed(client, "old");
-      for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-during`);
+      for (const key of ["a", "b", "c"]) await stillWorks(client, `${key}-during`);
       await isMissed(client, "old");
       assert.equal((await entryOf(master, "old")).ok, true, "the master answers, and knows the object");
       assert.ok((await folder.go()) > 0, "somebody asked for something there");
@@ -67,19 +67,19 @@ for (const trouble of ["hang", "refuse"] as const)
   );
 
 void test(
-  "an SSD tier whose folder stops answering, reads and all, is withdrawn, puts go on, and its objects are read again later",
+  "an SSD tier whose folder stops answering, even for reads, is unmounted, puts continue, and its objects are readable again later",
   needsHangingFolder,
   async () => {
     await using folder = await startHangingFolder();
     await using master = await startMaster({ flags: ["--enable_offload=true", "--default_kv_lease_ttl=200"] });
     await using _holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: join(folder.path, "objects"), ssdBytes: 64 * MIB });
     await using client = await openClient(master, { timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
-    // One that holds its thread, and never read there before: in a process of its own, which nothing here could wake.
+    // This reader blocks its thread and never read there before; it has a process of its own, since nothing here could wake it.
     await using holding = await startClient(master, { timeoutMs: TIMEOUT_MS, knownPlaces: 0 });
     const readHolding = (key: string) => bounded(holding.ask<string | null>("getSync", key));
     const disks = async () => ((await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: unknown[] }).disks.length;
     assert.equal(await client.put("old", bytesOf("old", MIB)), true);
-    await until("it is on disk", async () => ((await figure(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
+    await until("it is on disk", async () => ((await metric(master, "svc_store_offloaded_keys_total")) >= 1 ? true : undefined));
     let at = 0;
     await until("memory has it no more", async () => {
       await client.put(`fill-${at++}`, bytesOf("fill", MIB)).catch(() => undefined);
@@ -94,7 +94,7 @@ void test(
     assert.equal(await readHolding("beside"), bytesOf("beside", 1000).toString("base64"), "it reads on elsewhere");
     await isMissed(client, "old");
     await until("the disk is withdrawn", async () => {
-      await goesOn(client, `during-${at++}`);
+      await stillWorks(client, `during-${at++}`);
       return (await disks()) === 0 ? true : undefined;
     });
     await isMissed(client, "old");
@@ -107,7 +107,7 @@ void test(
   },
 );
 
-void test("a NOF segment whose file stops answering costs puts that replica, and is read again later", needsHangingFolder, async () => {
+void test("a NOF segment whose file stops answering costs puts that replica, and is readable again later", needsHangingFolder, async () => {
   await using folder = await startHangingFolder();
   await using other = makeFolder();
   await using master = await startMaster({
@@ -128,7 +128,7 @@ void test("a NOF segment whose file stops answering costs puts that replica, and
     else missed++;
   }
   assert.equal(missed, keys.length, "all of them lie there");
-  for (const key of ["a", "b", "c"]) await goesOn(client, `${key}-memory`);
+  for (const key of ["a", "b", "c"]) await stillWorks(client, `${key}-memory`);
   for (const key of ["a", "b", "c"]) assert.equal(await bounded(client.put(`${key}-nof`, bytesOf(key, 1000), only)), true, "the other NOF segment takes it");
   assert.ok((await folder.go()) > 0);
   for (const key of keys)

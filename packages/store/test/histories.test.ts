@@ -1,4 +1,4 @@
-// Histories of many clients on a few keys, with the master killed and connections cut, judged by a register that does one step at a time.
+// Histories of many clients on a few keys, with the master killed and connections cut, checked for linearizability.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,7 +13,7 @@ const ROUNDS = 5;
 const STEPS_PER_KEY = 60;
 const idOf = (client: number) => `00000000-0000-0002-0000-${client.toString(16).padStart(12, "0")}`;
 
-/** A generator that its seed repeats. */
+/** A pseudo-random generator that is determined by its seed. */
 function random(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -28,7 +28,7 @@ let lastValue = 0n;
 
 type Noted = (step: Step) => void;
 
-/** One operation of a client, noted as far as its answers tell. */
+/** Executes one operation of a client, and records what its answers prove. */
 async function operate(rpc: RpcClient, client: number, key: string, choice: number, note: Noted): Promise<void> {
   const from = now();
   if (choice < 0.45) {
@@ -51,7 +51,7 @@ async function operate(rpc: RpcClient, client: number, key: string, choice: numb
   const replaces = choice >= 0.8;
   const value = ++lastValue;
   const maybe = () => {
-    // What an unfinished upsert replaced may be gone, its own value may be there.
+    // After an unfinished upsert the replaced value may be gone, and the new one may exist.
     note({ from, to: Infinity, sure: false, kind: "remove" });
     note({ from, to: Infinity, sure: false, kind: "write", value });
   };
@@ -93,7 +93,7 @@ async function client(master: TestMaster, number: number, seed: number, historie
   rpc?.close();
 }
 
-void test("puts, gets, removals and upserts of many clients look like one step after the other, through kills of the master and cut connections", async (t) => {
+void test("puts, gets, removals and upserts of many clients are linearizable, through kills of the master and cut connections", async (t) => {
   const seed = Number(process.env["SVC_TEST_SEED"] ?? Math.floor(Math.random() * 1e9));
   t.diagnostic(`seed ${seed}`);
   const next = random(seed);
@@ -101,7 +101,7 @@ void test("puts, gets, removals and upserts of many clients look like one step a
   await using master = await startMaster({ flags });
   let checked = 0;
   for (let round = 0; round < ROUNDS; round++) {
-    // Clients go on only once the holder is back: before that every key is a miss, as after any loss.
+    // Clients continue only once the holder is back, since every key is a miss before that.
     const mount = async () => {
       const rpc = await master.rpc();
       assert.ok((await rpc.call("MountSegment", segmentOf(1, 1n << 30n), clientID)).ok);
@@ -136,7 +136,7 @@ void test("puts, gets, removals and upserts of many clients look like one step a
   assert.ok(checked > 100, `only ${checked} steps were judged`);
 });
 
-void test("the judge of histories refuses a value that was never written, one that was removed, and one that came back", () => {
+void test("the check of histories refuses a value that was never written, one that was removed, and one that came back", () => {
   const write = (from: number, to: number, value: bigint): Step => ({ from, to, sure: true, kind: "write", value });
   const read = (from: number, to: number, value: bigint | undefined): Step => ({ from, to, sure: true, kind: "read", value });
   assert.ok(isLinearizable([write(1, 4, 7n), read(2, 3, undefined), read(5, 6, 7n)]));

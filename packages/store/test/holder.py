@@ -1,4 +1,4 @@
-# The field's store client as a process of its own: one JSON line a command, one JSON line an answer.
+# Mooncake's store client as a process of its own: one JSON line per command, one JSON line per answer.
 import base64, ctypes, hashlib, json, os, sys
 
 out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -44,7 +44,7 @@ def encoded(value):
 
 
 def timed(command):
-    # Puts, gets or looks from several threads, in one process; answers how many a second.
+    # Runs puts, gets or probes from several threads in one process; returns the rate per second.
     import threading, time
 
     value = os.urandom(command["length"])
@@ -75,7 +75,7 @@ def timed(command):
 
 
 def measured(command):
-    # Zero-copy calls of one thread, one after the other; how many a second, and the middle one's microseconds.
+    # Runs sequential zero-copy calls in one thread; returns the rate per second and the median in microseconds.
     import time
 
     area = ctypes.addressof(buffers[command["buffer"]])
@@ -95,7 +95,7 @@ def measured(command):
 
 
 def paced(command):
-    # Puts with a short sleep between them, for some seconds: the longest one, how many failed, how many there were.
+    # Puts with a short sleep between them, for some seconds; returns the longest duration, the failures and the count.
     import time
 
     value = os.urandom(command["length"])

@@ -1,4 +1,4 @@
-// The field's unmodified store client in a process of its own, asked by lines of JSON.
+// Mooncake's unmodified store client in a process of its own, driven by lines of JSON.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -7,7 +7,7 @@ import { endWithUs } from "@svc/harness/children.ts";
 
 const SCRIPT = fileURLToPath(new URL("holder.py", import.meta.url));
 export const MIB = 1024 * 1024;
-/** Ten times and more what a call here should take. */
+/** At least ten times the expected duration of a call. */
 const ANSWER_MS = 120_000;
 
 export type HolderSetup = {
@@ -16,13 +16,13 @@ export type HolderSetup = {
   readonly name?: string;
   readonly segmentBytes?: number;
   readonly bufferBytes?: number;
-  /** A folder for its disk tier. */
+  /** The folder of its disk tier. */
   readonly ssdPath?: string;
-  /** Mooncake's newest release in place of the one that our tests use otherwise. */
+  /** Selects Mooncake's newest release instead of the tests' default one. */
   readonly isNewest?: boolean;
 };
 
-/** For `new Holder`: the environment of Mooncake's newest client. */
+/** Returns the environment of Mooncake's newest client for `new Holder`. */
 export const newest = (): Readonly<Record<string, string>> => {
   const folder = process.env["SVC_MOONCAKE_NEWEST"] ?? "";
   return { PYTHONPATH: folder, LD_LIBRARY_PATH: `${folder}/lib` };
@@ -37,7 +37,7 @@ export class Holder {
     this.child = spawn("python3", [SCRIPT], { env, stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"] });
     createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on("line", (line) => this.#waiting.shift()?.(line));
     endWithUs(this.child);
-    this.child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
+    this.child.stdin?.on("error", () => {}); // a killed process reports its end by "close"
     this.child.once("close", () => {
       for (const next of this.#waiting.splice(0)) next(JSON.stringify({ error: "the holder ended" }));
     });
@@ -70,7 +70,7 @@ export class Holder {
     return this.call<number>("put", key, bytesOf(value), ...(config === undefined ? [] : [{ config }]));
   }
 
-  /** Its segment's name. */
+  /** Returns its segment's name. */
   name(): Promise<string> {
     return this.call<string>("get_hostname");
   }
@@ -89,7 +89,7 @@ export class Holder {
 
 export const bytesOf = (text: string) => ({ bytes: Buffer.from(text, "latin1").toString("base64") });
 
-/** A holder whose client is set up and mounted. */
+/** Starts a holder whose client is set up and mounted. */
 export async function startHolder(setup: HolderSetup): Promise<Holder> {
   const holder = new Holder(setup.isNewest === true ? newest() : {});
   await holder.ask();
@@ -98,5 +98,5 @@ export async function startHolder(setup: HolderSetup): Promise<Holder> {
   const code = await holder.call<number>("setup", name, metadata, segmentBytes, bufferBytes, "tcp", "", `127.0.0.1:${master}`, ...disk);
   if (code === 0) return holder;
   await holder.kill();
-  throw new Error(`the field's client did not set up: ${code}`);
+  throw new Error(`Mooncake's client did not set up: ${code}`);
 }

@@ -1,4 +1,4 @@
-// Connections of the store's HTTP that ask too much: requests sent ahead, heads in pieces, crowds. Others are served meanwhile.
+// Abusive connections to the store's HTTP: pipelined requests, heads in pieces, crowds. Others are served meanwhile.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect } from "node:net";
@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { createHttpServer } from "../src/http/server.ts";
 
-/** A server that answers each request with its path, at once or a turn of the loop later. */
+/** Starts a server that answers each request with its path, at once or one tick later. */
 async function startServer(isLate = false, maxConnections = 100) {
   let answered = 0;
   const server = createHttpServer({
@@ -47,7 +47,7 @@ async function startServer(isLate = false, maxConnections = 100) {
 const ahead = (count: number) => Array.from({ length: count }, (_, at) => `GET /${at} HTTP/1.1\r\nHost: a\r\n\r\n`).join("");
 
 for (const isLate of [false, true])
-  void test(`requests sent ahead are all answered, in order, ${isLate ? "late" : "at once"}`, async () => {
+  void test(`pipelined requests are all answered, in order, ${isLate ? "late" : "at once"}`, async () => {
     await using server = await startServer(isLate);
     for (const count of [1, 31, 32, 33, 256, 300, 1000]) {
       const { socket, paths } = server.open();
@@ -60,7 +60,7 @@ for (const isLate of [false, true])
     }
   });
 
-void test("one request is answered among connections that never stop to send ahead", async () => {
+void test("one request is answered among connections that never stop pipelining", async () => {
   await using server = await startServer();
   const each = 2000;
   for (let connection = 0; connection < 8; connection++) server.open().socket.write(ahead(each));
@@ -83,7 +83,7 @@ void test("a head that comes byte by byte is answered, and so is the next one on
   }
 });
 
-void test("of more unfinished heads than one client may have the oldest is refused, and whole ones are answered", async () => {
+void test("when one client has too many unfinished heads the oldest is refused, and whole ones are answered", async () => {
   await using server = await startServer(false, 4096);
   const slow = Array.from({ length: 2100 }, () => server.open());
   for (const { socket } of slow) socket.write("GET / HTTP/1.1\r\n");

@@ -1,4 +1,4 @@
-// JSON of any kind sent to the REST service and to the master's HTTP: an answer below 500 each time, nothing mounted, and others served.
+// JSON of any kind sent to the REST service and to the master's HTTP: each answer is below 500, nothing is mounted, and others are served.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chance, fuzzJson, type JsonCall, residentBytes } from "@svc/harness/json-fuzz.ts";
@@ -22,7 +22,7 @@ const masters: readonly JsonCall[] = [
 
 const mountsNothing = (path: string, status: number, what: string) => assert.ok(!path.startsWith("/api/mount") || status !== 200, `mounted: ${what}`);
 
-void test("the REST service and the master answer JSON of any kind with what is wrong with it, mount nothing for it, and stay as large as they were", async (t) => {
+void test("the REST service and the master answer JSON of any kind with the error in it, mount nothing, and do not grow", async (t) => {
   const seed = Number(process.env["SVC_TEST_SEED"] ?? Date.now() % 1_000_000);
   t.diagnostic(`seed ${seed}`);
   const next = chance(seed);

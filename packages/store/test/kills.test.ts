@@ -1,4 +1,4 @@
-// kill -9 of a client, a holder and the master at each step of each operation: what was acknowledged holds, nothing is mixed, no space is lost.
+// SIGKILL of a client, a holder and the master at each step of each operation: acknowledged changes survive, no bytes are mixed, no space is lost.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -34,7 +34,7 @@ const rows: readonly Row[] = [
 ];
 const hadBytes = ({ op }: Row) => op !== "put" && op !== "extent";
 
-async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Said>; goOn(): Promise<Record<string, Said>>; kill(): Promise<void> }> {
+async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Said>; resume(): Promise<Record<string, Said>>; kill(): Promise<void> }> {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", SCRIPT, JSON.stringify(setup)], { stdio: ["pipe", "pipe", "inherit"] });
   endWithUs(child);
   child.stdin.on("error", () => {});
@@ -47,7 +47,7 @@ async function startSteps(setup: StepsSetup): Promise<{ said: Record<string, Sai
   };
   return {
     said: await next(),
-    goOn() {
+    resume() {
       child.stdin.write("go on\n");
       return next();
     },
@@ -63,7 +63,7 @@ async function usedBytes(master: TestMaster): Promise<number> {
   return segments.reduce((sum, each) => sum + each.allocator_used_bytes, 0);
 }
 
-/** All that is allocated is some object's that can be read. */
+/** Checks that all allocated space belongs to readable objects. */
 async function requireNoLeak(master: TestMaster, client: StoreClient): Promise<void> {
   let last = "";
   await until("no space is lost", async () => {
@@ -76,7 +76,7 @@ async function requireNoLeak(master: TestMaster, client: StoreClient): Promise<v
   }).catch((error: Error) => assert.fail(`${error.message}: ${last}`));
 }
 
-async function requireGoesOn(client: StoreClient, what: string): Promise<void> {
+async function requireWorking(client: StoreClient, what: string): Promise<void> {
   for (let at = 0; at < 20; at++) {
     const key = `${what}-${at}`;
     assert.equal(await client.put(key, fresh(key)), true, key);
@@ -101,7 +101,7 @@ async function judge(client: StoreClient, said: Record<string, Said>, dead: stri
     );
     assert.ok(!where.includes(dead ?? ""), `a dead holder is named: ${what}`);
     if (op === "remove" && isDone) assert.equal(now, undefined, what);
-    // What lay with the holder that was killed is gone; all else that was acknowledged is there.
+    // Objects on the killed holder are gone; everything else that was acknowledged exists.
     if (isDone && writes && dead === undefined) assert.ok(now?.equals(newBytes) === true, `lost: ${what}`);
     if (isDone && writes && now !== undefined) assert.ok(now.equals(newBytes), `an older value than was acknowledged: ${what}`);
     if (op === "copy" || op === "move") {
@@ -127,8 +127,8 @@ for (const victim of ["client", "holder", "master"] as const)
         await master.kill();
         await master.start();
       }
-      await requireGoesOn(client, "others");
-      if (victim !== "client") said = await stepper.goOn();
+      await requireWorking(client, "others");
+      if (victim !== "client") said = await stepper.resume();
       assert.ok(Object.values(said).filter(({ isDone }) => isDone === true).length >= steps.length, JSON.stringify(said));
       for (const { name } of victim === "holder" ? [second] : [first, second])
         await until(`${name} is known`, async () => {
@@ -142,13 +142,13 @@ for (const victim of ["client", "holder", "master"] as const)
       });
       await judge(client, said, victim === "holder" ? first.name : undefined, [first, second]);
       await requireNoLeak(master, client);
-      await requireGoesOn(client, "later");
+      await requireWorking(client, "later");
     } finally {
       await stepper.kill();
     }
   });
 
-void test("a client, a holder and the master killed while a full store evicts leave right bytes, no lost space, and puts that go on", async () => {
+void test("a client, a holder and the master killed while a full store evicts leave right bytes, no lost space, and puts that continue", async () => {
   await using master = await startMaster({ flags: FLAGS });
   await using _stays = await startClient(master, { segmentBytes: 2 * MIB });
   await using client = await openClient(master, { leasesAhead: false, timeoutMs: 60_000 });
@@ -160,7 +160,7 @@ void test("a client, a holder and the master killed while a full store evicts le
   for (const victim of ["client", "holder", "master"] as const) {
     await using dies = await startClient(master, { segmentBytes: victim === "client" ? 0 : 2 * MIB, timeoutMs: 60_000 });
     const filling = (async () => {
-      // Whatever it is told when it ends, it is not asked about here.
+      // Failures of these puts are ignored; only their side effects are checked.
       for (let own = 0; own < 400; own++) {
         const isOver = await dies.ask("put", `${victim}-${own}`, fresh(`${victim}-${own}`).toString("base64")).then(
           () => false,

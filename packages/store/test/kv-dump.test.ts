@@ -1,4 +1,4 @@
-// A dump of every key, made while keys come and go: what follows it is never taken for known.
+// A dump of every key that is made while keys come and go: the events after it are never taken for known.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -9,7 +9,7 @@ import { clientID, plain, segmentOf } from "./calls.ts";
 import { askReplay, BLOCK, type EventMap, endpointsIn, type Indexer, MODEL, replayed, startIndexer, subscribe } from "./kv-listeners.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 
-/** A master whose holders need not ping. */
+/** Starts a master whose holders need not ping. */
 function startPublishing(home: string, more: readonly string[] = []): Promise<TestMaster> {
   const { live, replay } = endpointsIn(home);
   return startMaster({
@@ -35,14 +35,14 @@ async function put(rpc: RpcClient, keys: readonly string[]): Promise<void> {
 
 const numbers = (from: number, count: number) => Array.from({ length: count }, (_, at) => String(from + at));
 
-void test("a dump that is read slowly, while keys come, takes no number of the events that follow", async () => {
+void test("a dump that is read slowly, while keys come, uses no number of the events that follow", async () => {
   const home = makeHome();
   const { live, replay } = endpointsIn(home);
   await using master = await startPublishing(home, ["--kv_events_queue_capacity=64"]);
   const rpc = await master.rpc();
   assert.ok((await rpc.call("MountSegment", segmentOf(1, 1n << 30n), clientID)).ok);
   for (let from = 0; from < 40_000; from += 1000) await put(rpc, numbers(from, 1000));
-  // Their places in the table are the last, and are taken again while the dump is on its way.
+  // These keys occupy the last entries of the table, which are reused during the dump.
   for (let from = 30_000; from < 40_000; from += 1000) assert.ok((await rpc.call("BatchRemove", numbers(from, 1000), true, "")).every(({ ok }) => ok));
   using listener = subscribe(live);
   const batches: EventMap[][] = [];
@@ -59,7 +59,7 @@ void test("a dump that is read slowly, while keys come, takes no number of the e
   rpc.close();
 });
 
-void test("a dump ends with a batch that the master keeps: whoever asks from there on gets that one, and no other dump", async () => {
+void test("a dump ends with a batch that the master keeps: a replay from there returns that batch, and no other dump", async () => {
   const home = makeHome();
   await using master = await startPublishing(home);
   const { live, replay } = endpointsIn(home);
@@ -79,7 +79,7 @@ void test("a dump ends with a batch that the master keeps: whoever asks from the
   assert.ok(last !== undefined && last.sequence > before);
   assert.deepEqual(last.events, []);
   assert.deepEqual(await askReplay(replay, last.sequence), [last]);
-  // However often there is a dump, it ends with that one as long as nothing else was published.
+  // Every further dump ends with the same batch as long as nothing else is published.
   for (const from of [0, last.sequence - 1]) {
     const again = await askReplay(replay, from);
     assert.deepEqual(again.at(-1), last);
@@ -104,7 +104,7 @@ async function look(indexer: Indexer, hash: bigint): Promise<Look> {
   return { CPU: row?.CPU ?? 0, complete: service?.freshness.complete === true, restarts, replayed, doctor: service?.doctor ?? ["no service"] };
 }
 
-void test("after a master restarts, an indexer that is asked all the time reads its keys once more, and answers them all the while", async () => {
+void test("after a master restarts, an indexer under constant queries reads its keys once more, and answers them throughout", async () => {
   const home = makeHome();
   await using master = await startPublishing(home);
   const { live, replay } = endpointsIn(home);
@@ -127,7 +127,7 @@ void test("after a master restarts, an indexer that is asked all the time reads 
     looks.push(found);
     return found.complete && found.replayed > before.replayed ? found : undefined;
   });
-  // Long enough for some checks of a quiet publisher.
+  // Long enough for several checks of a quiet publisher.
   for (const end = performance.now() + 2500; performance.now() < end; await delay(10)) looks.push(await look(indexer, asked));
   const after = looks.at(-1);
   assert.deepEqual(after, { CPU: BLOCK, complete: true, restarts: before.restarts, replayed: isKnownAgain.replayed, doctor: [] });
@@ -136,7 +136,7 @@ void test("after a master restarts, an indexer that is asked all the time reads 
   removeHome(home);
 });
 
-void test("an indexer that comes late to a quiet store reads its keys once, though the master no longer keeps what it published", async () => {
+void test("an indexer that starts late at a quiet store reads its keys once, though the master no longer keeps what it published", async () => {
   const home = makeHome();
   await using master = await startPublishing(home, ["--kv_events_queue_capacity=64"]);
   const { live, replay } = endpointsIn(home);

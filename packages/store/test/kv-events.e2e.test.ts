@@ -1,4 +1,4 @@
-// Everything together: the master, two of the field's clients, an engine and an indexer, and the tiered answer of a router's query.
+// All parts together: the master, two of Mooncake's clients, an engine and an indexer, and the tiered answer to a router's query.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

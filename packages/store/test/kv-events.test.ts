@@ -1,4 +1,4 @@
-// KV events of the master: their bytes, their order across kills, who is told what, and that an indexer knows what the master knows.
+// KV events of the master: their bytes, their order across kills, the cause of each, and that an indexer knows what the master knows.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -39,7 +39,7 @@ async function put(rpc: RpcClient, keys: readonly string[], config = plain): Pro
 const mount = async (rpc: RpcClient, number = 1, owner = clientID) => assert.ok((await rpc.call("MountSegment", segmentOf(number, 1n << 30n), owner)).ok);
 const numbers = (from: number, count: number) => Array.from({ length: count }, (_, at) => String(from + at));
 
-/** Puts until the subscriber hears, so that nothing later is lost to a connection that was being made. */
+/** Puts until the subscriber receives events, so that nothing later is lost to a connection that was still being made. */
 async function heard(rpc: RpcClient, listener: ReturnType<typeof subscribe>): Promise<void> {
   let at = 0;
   await until("the subscriber hears", async () => {
@@ -69,7 +69,7 @@ const shapes: readonly Shape[] = [
 ];
 
 for (const { flags, key, stored, removed } of shapes)
-  void test(`events are three frames and maps in the field's order (${flags.length === 0 ? "as usual" : "without legacy names and keys"})`, async () => {
+  void test(`events are three frames and maps in Mooncake's order (${flags.length === 0 ? "as usual" : "without legacy names and keys"})`, async () => {
     const home = makeHome();
     await using master = await startPublishing(home, [...PATIENT, ...flags]);
     using listener = subscribe(endpointsIn(home).live);
@@ -105,7 +105,7 @@ for (const { flags, key, stored, removed } of shapes)
       assert.deepEqual((event["block_hashes"] as number[]).map(BigInt), [-1n]);
       assert.equal(event.object_key, key);
     }
-    // A key that is no number names no block: shown by its name, or not at all.
+    // A key that is not a number has no block: its event carries the name or is not sent.
     await put(rpc, ["a name"]);
     await put(rpc, ["2"]);
     await until("the last one came", () => (listener.events().some((event) => event.seq_hashes[0] === 2n) ? true : undefined));
@@ -118,7 +118,7 @@ for (const { flags, key, stored, removed } of shapes)
     removeHome(home);
   });
 
-void test("numbers and event ids go on without a hole when the master is killed between puts", async () => {
+void test("numbers and event ids continue without a gap when the master is killed between puts", async () => {
   const home = makeHome();
   await using master = await startPublishing(home);
   using listener = subscribe(endpointsIn(home).live);
@@ -134,7 +134,7 @@ void test("numbers and event ids go on without a hole when the master is killed 
   rpc = await master.rpc();
   await mount(rpc);
   listener.batches.length = 0;
-  // What is published before the subscriber is back it does not hear; the replay has it.
+  // The subscriber misses what is published before it is back; the replay has it.
   await put(rpc, numbers(1000, 10));
   const first = await until("the next batch can be had", async () => (await askReplay(endpointsIn(home).replay, (before?.sequence ?? 0) + 1))[0]);
   assert.equal(first.sequence, (before?.sequence ?? 0) + 1);
@@ -143,7 +143,7 @@ void test("numbers and event ids go on without a hole when the master is killed 
   removeHome(home);
 });
 
-void test("a key is removed for subscribers with its last copy, by whatever way it goes", async () => {
+void test("subscribers see a key removed with its last copy, whatever removes it", async () => {
   const home = makeHome();
   await using master = await startPublishing(home, ["--client_ttl=6s", "--store.suspect_after_ms=5900"]);
   using listener = subscribe(endpointsIn(home).live);
@@ -167,9 +167,9 @@ void test("a key is removed for subscribers with its last copy, by whatever way 
   await went("cleared");
   assert.ok((await rpc.call("UpsertStart", clientID, "upserted", 8n, on(2), "")).ok);
   assert.ok((await rpc.call("UpsertEnd", clientID, { key: "upserted", checksum: undefined }, 4, "")).ok);
-  await until("the upsert is told", () => (types("upserted").length === 2 ? true : undefined));
+  await until("the upsert is published", () => (types("upserted").length === 2 ? true : undefined));
   assert.deepEqual(types("upserted"), ["stored", "stored"]);
-  // A holder that pings no more.
+  // This holder stops pinging.
   clearInterval(alsoAlive);
   await went("second");
   await went("upserted");
@@ -186,7 +186,7 @@ void test("a key is removed for subscribers with its last copy, by whatever way 
   removeHome(home);
 });
 
-void test("after lost batches, a killed master and a late start, indexers answer what the master's table holds", async () => {
+void test("after lost batches, a killed master and a late start, indexers answer what the master's table has", async () => {
   const home = makeHome();
   await using master = await startPublishing(home);
   const { live, replay } = endpointsIn(home);
@@ -229,7 +229,7 @@ void test("after lost batches, a killed master and a late start, indexers answer
   removeHome(home);
 });
 
-void test("a subscriber too far behind gets one stored event for each key, and then what is new", async () => {
+void test("a subscriber too far behind gets one stored event for each key, and then new events", async () => {
   const home = makeHome();
   await using master = await startPublishing(home, [...PATIENT, "--kv_events_queue_capacity=128"]);
   const rpc = await master.rpc();

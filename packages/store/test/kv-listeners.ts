@@ -1,4 +1,4 @@
-// Who listens to the master's KV events in tests: a plain subscriber, a relay that loses batches, and a real indexer.
+// Listeners to the master's KV events in tests: a plain subscriber, a relay that loses batches, and a real indexer.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
@@ -18,7 +18,7 @@ const unpackr = new Unpackr({ useRecords: false, mapsAsObjects: true, int64AsTyp
 export type EventMap = { [name: string]: unknown; event_id: number; event_type: string; object_key: string; seq_hashes: bigint[]; tenant_id: string };
 export type SeenBatch = { readonly frames: number; readonly topic: string; readonly sequence: number; readonly payload: [number, EventMap[], number] };
 
-/** Numbers as numbers where they fit, hashes always as bigints. */
+/** Converts numbers to JavaScript numbers where they fit, and hashes always to bigints. */
 export function readPayload(bytes: Buffer): [number, EventMap[], number] {
   const [ts, events, rank] = unpackr.unpack(bytes) as [number | bigint, EventMap[], number];
   const plain = events.map((event) => ({
@@ -30,7 +30,7 @@ export function readPayload(bytes: Buffer): [number, EventMap[], number] {
   return [Number(ts), plain, rank];
 }
 
-/** Takes in whatever is published, from its first moment on. */
+/** Records everything that is published, from its first moment on. */
 export function subscribe(endpoint: string): { readonly batches: SeenBatch[]; events(): EventMap[] } & Disposable {
   const socket = new Subscriber({ linger: 0, receiveHighWaterMark: 0, reconnectInterval: 20 });
   const batches: SeenBatch[] = [];
@@ -45,13 +45,13 @@ export function subscribe(endpoint: string): { readonly batches: SeenBatch[]; ev
         payload: readPayload(frames[2] as Buffer),
       });
   })().catch((error: Error) => {
-    // One that was closed reads no more; a batch that cannot be read fails the test.
+    // A closed socket ends the loop; a batch that cannot be read fails the test.
     if (!socket.closed) throw error;
   });
   return { batches, events: () => batches.flatMap((batch) => batch.payload[1]), [Symbol.dispose]: () => socket.close() };
 }
 
-/** One replay, asked as the engines' subscribers ask, and read as slowly as the caller reads. */
+/** Requests one replay like the engines' subscribers, and reads it as slowly as the caller does. */
 export async function* replayed(endpoint: string, from: number): AsyncGenerator<{ sequence: number; events: EventMap[] }> {
   const socket = new Dealer({ linger: 0, receiveTimeout: 60_000, receiveHighWaterMark: 1 });
   socket.connect(endpoint);
@@ -74,7 +74,7 @@ export async function askReplay(endpoint: string, from: number): Promise<{ seque
   return found;
 }
 
-/** Passes batches on, and loses those that `loses` names. */
+/** Relays batches, and loses those that `loses` selects. */
 export async function startRelay(source: string, bound: string, loses: (sequence: number) => boolean): Promise<Disposable> {
   const from = new Subscriber({ linger: 0, receiveHighWaterMark: 0, reconnectInterval: 20 });
   const to = new Publisher({ linger: 0, sendHighWaterMark: 0 });
@@ -99,7 +99,7 @@ export type Indexer = { readonly url: string; readonly client: IndexClient; hold
 export const MODEL = "model";
 export const BLOCK = 16;
 
-/** An indexer that knows one store, as instance "pool". */
+/** Starts an indexer that knows one store, as instance "pool". */
 export async function startIndexer(endpoint: string, replayEndpoint: string, quietCheckMs = 1000): Promise<Indexer> {
   const home = makeHome();
   const flags = ["--listen=127.0.0.1:0", `--home=${home}`, "--indexer.snapshot_interval_seconds=0", `--indexer.quiet_check_ms=${quietCheckMs}`];
@@ -122,7 +122,7 @@ export async function startIndexer(endpoint: string, replayEndpoint: string, qui
   };
 }
 
-/** An engine that ran the prompts of a trace, and stays. */
+/** Starts an engine that ran the prompts of a trace, and keeps running. */
 export async function startEngine(indexer: string, trace: string): Promise<AsyncDisposable> {
   const flags = [`--url=${indexer}`, `--model=${MODEL}`, "--instance=engine", `--block-size=${BLOCK}`, `--trace=${trace}`, "--stay"];
   const child = spawnNode([SIMULATOR, "simulate", ...flags]);
@@ -151,5 +151,5 @@ async function ended(child: ChildProcess): Promise<void> {
   await exit;
 }
 
-/** Endpoints below a folder: nobody else can have them. */
+/** Endpoints below a folder, which no other process can use. */
 export const endpointsIn = (home: string) => ({ live: `ipc://${join(home, "live.sock")}`, replay: `ipc://${join(home, "replay.sock")}` });

@@ -27,7 +27,7 @@ void test("a plain PUT over a leased key keeps it until DELETE, and a lease over
   assert.equal(await status(server, "kept"), 404);
 });
 
-void test("a key whose lease is renewed outlives it many times over", async () => {
+void test("a key whose lease is renewed lives for many lease times", async () => {
   await using server = await startMetadataServer();
   await put(server, "marker", "1", 5000);
   await put(server, "renewed", "0", 5000);
@@ -39,7 +39,7 @@ void test("a key whose lease is renewed outlives it many times over", async () =
   assert.equal(await (await server.fetch("renewed")).text(), String(round));
 });
 
-void test("DELETE ends a leased key at once, and its old lease takes nothing from the key put after it", async () => {
+void test("DELETE ends a leased key at once, and its old lease does not affect the key put after it", async () => {
   await using server = await startMetadataServer();
   await put(server, "a", "1", 5000);
   await put(server, "probe", "1", 5000);
@@ -50,7 +50,7 @@ void test("DELETE ends a leased key at once, and its old lease takes nothing fro
   assert.equal(await (await server.fetch("a")).text(), "2");
 });
 
-void test("after kill -9 a leased key is there again, its lease begins anew, and then it goes", async () => {
+void test("after a SIGKILL a leased key is restored, its lease restarts, and then it expires", async () => {
   await using server = await startMetadataServer();
   await put(server, "short", "1", 2000);
   await put(server, "long", "2", 600_000);
@@ -80,7 +80,7 @@ void test("GET with a prefix gives the keys below it and their values, without t
   const head = await server.fetch("svc/ram/a", { method: "HEAD" });
   assert.equal(head.status, 200);
   assert.equal(await head.text(), "");
-  // Counted by the sweep that follows.
+  // The sweep that follows counts the expired key.
   const bound = Date.now() + 30_000;
   while (!/svc_metadata_expired_total 1\n/.test(await (await fetch(server.url.replace("/metadata", "/metrics"))).text())) assert.ok(Date.now() < bound);
 });

@@ -1,20 +1,20 @@
-// Whether a history of one key could have come from one register that is written, read and emptied one step at a time.
+// Checks whether a history of one key is linearizable: explained by one register that is written, read and emptied step by step.
 
-/** `to` is Infinity, and `sure` false, for what may have happened any time later, or never. */
+/** With `to` Infinity and `sure` false, the step may have happened at any later time, or never. */
 export type Step = { readonly from: number; readonly to: number; readonly sure: boolean } & (
   | { readonly kind: "write" | "read"; readonly value: bigint | undefined }
   | { readonly kind: "remove"; readonly value?: undefined }
 );
 
-/** The value after a step; "no" where the step cannot come next. */
+/** Returns the value after a step, or "no" if the step cannot come next. */
 function after(value: bigint | undefined, step: Step): bigint | undefined | "no" {
   if (step.kind === "write") return step.value;
   if (step.kind === "read") return step.value === value ? value : "no";
-  // What was answered with "removed" removed something.
+  // An acknowledged removal requires that a value existed.
   return step.sure && value === undefined ? "no" : undefined;
 }
 
-/** Looks for an order of the steps, each within its time, that explains every answer. */
+/** Searches for an order of the steps, each within its time, that explains every answer. */
 export function isLinearizable(steps: readonly Step[]): boolean {
   const seen = new Set<string>();
   function search(value: bigint | undefined, left: readonly number[]): boolean {
@@ -23,7 +23,7 @@ export function isLinearizable(steps: readonly Step[]): boolean {
     const state = `${value}/${left}`;
     if (seen.has(state)) return false;
     seen.add(state);
-    // Whatever comes next began before anything that is left had ended.
+    // The next step must have begun before any remaining one had ended.
     const firstEnd = Math.min(...sure.map((at) => (steps[at] as Step).to));
     return left.some((at) => {
       const step = steps[at] as Step;

@@ -1,4 +1,4 @@
-// What was acknowledged is there after kill -9 at any moment, and nothing is served before its holder was heard again.
+// Acknowledged changes survive a SIGKILL at any moment, and no key is served before its holder is back.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,7 +18,7 @@ async function mounted(master: TestMaster, segment: Segment): Promise<RpcClient>
   return rpc;
 }
 
-/** Puts until the connection ends; the keys whose PutEnd was answered, and those removed with an answer. */
+/** Puts until the connection ends; records the keys whose PutEnd was answered, and those whose removal was. */
 async function putUntilCut(rpc: RpcClient, prefix: string, kept: Set<string>, gone: Set<string>): Promise<void> {
   for (let at = 0; ; at++) {
     const key = `${prefix}-${at}`;
@@ -30,7 +30,7 @@ async function putUntilCut(rpc: RpcClient, prefix: string, kept: Set<string>, go
       kept.add(key);
       if (at % 5 !== 4) continue;
       const old = `${prefix}-${at - 2}`;
-      // Between the question and its answer nobody can tell.
+      // Between request and answer the state of the key is unknown.
       kept.delete(old);
       if ((await rpc.call("Remove", old, true, "")).ok) gone.add(old);
     } catch (error) {
@@ -41,7 +41,7 @@ async function putUntilCut(rpc: RpcClient, prefix: string, kept: Set<string>, go
 }
 
 for (const durability of ["process", "disk"])
-  void test(`nothing acknowledged is lost when the master is killed under puts, again and again (${durability})`, async () => {
+  void test(`nothing acknowledged is lost when the master is killed repeatedly under puts (${durability})`, async () => {
     await using master = await startMaster({
       flags: [
         "--client_ttl=600s",
@@ -54,7 +54,7 @@ for (const durability of ["process", "disk"])
     const segment = segmentOf(1, GIB);
     const kept = new Set<string>();
     const gone = new Set<string>();
-    // A disk that others keep busy takes few in a round.
+    // A busy disk accepts only few puts in a round.
     for (let round = 0; round < 6 || (kept.size <= 100 && round < 60); round++) {
       const rpc = await mounted(master, segment);
       const writers = [0, 1, 2].map(async (writer) => putUntilCut(await master.rpc(), `r${round}-w${writer}`, kept, gone));
@@ -82,7 +82,7 @@ for (const durability of ["process", "disk"])
     rpc.close();
   });
 
-void test("a recovered key is served once its holder is heard with its old id, and not before", async () => {
+void test("a recovered key is served once its holder is back under its old id, and not before", async () => {
   await using master = await startMaster();
   const segment = segmentOf(1, GIB);
   const rpc = await mounted(master, segment);
@@ -118,20 +118,20 @@ void test("a holder that comes back as a new process, or with other memory, has 
   await master.kill();
   await master.start();
   const again = await master.rpc();
-  // The same endpoint under another client's id: the old process is gone.
+  // The same endpoint under another client id means that the old process is gone.
   const next = { ...segment, id: "00000000-0000-0009-0000-000000000009", base: segment.base + GIB };
   assert.deepEqual(await again.call("MountSegment", next, "00000000-0000-0000-0000-00000000beef"), { ok: true, value: undefined });
-  // Its own segment, elsewhere in memory.
+  // The second segment has its id, but another address.
   assert.deepEqual(await again.call("ReMountSegment", [{ ...other, base: other.base + 4096n }], clientID), { ok: true, value: undefined });
   assert.deepEqual(await again.call("BatchExistKey", ["k", "l"], ""), [
     { ok: true, value: false },
     { ok: true, value: false },
   ]);
   const begun = await again.call("PutStart", clientID, "k", 64n, plain, "");
-  assert.ok(begun.ok, "and a put stores it anew");
+  assert.ok(begun.ok, "and a put stores it again");
 });
 
-void test("a torn tail of the log is cut off; a damaged middle is quarantined: /health is OK, metrics and log say it", async () => {
+void test("a torn tail of the log is cut off; a damaged middle is quarantined: /health is OK, metrics and log report it", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000", "--store.log_file_bytes=65536"] });
   const segment = segmentOf(1, GIB);
   const rpc = await mounted(master, segment);

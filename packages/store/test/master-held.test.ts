@@ -1,4 +1,4 @@
-// Ranges that are held back outlive a kill: those that only readers may still look at for a lease, those that a writer may still write for longer.
+// Ranges that cool down survive a kill: those that only readers may still use for a lease, those that a writer may still write for longer.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
@@ -23,16 +23,16 @@ for (const [ending, signal] of [
   ["a kill", "SIGKILL"],
   ["a clean stop, which leaves a snapshot", "SIGTERM"],
 ] as const)
-  void test(`what readers of replaced objects were left is free a lease after ${ending}; what a writer may still write is not`, async () => {
+  void test(`ranges of replaced objects are free one lease after ${ending}; ranges that a writer may still write are not`, async () => {
     await using master = await startMaster({ flags: FLAGS });
     let rpc = await master.rpc();
     await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);
     for (let at = 0; at < 20; at++) {
       await upsert(rpc, "k");
-      // A lease, so that the next version goes elsewhere.
+      // A lease on the present version makes the next one use another range.
       assert.equal((await rpc.call("GetReplicaList", "k", "")).ok, true);
     }
-    // Ranges of an erased object may be leased ahead of a put later: then a writer has them.
+    // Ranges of replaced objects may be leased ahead of a later put, so that a writer has them.
     const leased = await rpc.call("LeaseExtents", clientID, BYTES, 3n, plain, [], "");
     assert.equal(leased.ok && leased.value.extents.length, 3);
     const [failed] = leased.ok ? leased.value.extents : [];
@@ -42,7 +42,7 @@ for (const [ending, signal] of [
     await master.start();
     rpc = await master.rpc();
     await rpc.call("ReMountSegment", [segmentOf(1, 1_000_000n)], clientID);
-    // The object, and three ranges that were leased, to one of which a write failed.
+    // The object, and three leased ranges, one of them after a failed write.
     const rest = await until("the ranges of replaced versions to be free", async () => {
       const used = await usedBytes(master);
       return used <= 4 * Number(BYTES) ? used : undefined;

@@ -1,4 +1,4 @@
-// Holders that go silent or cannot be reached: nobody is sent to them, and no client's word alone does that.
+// Holders that go silent or cannot be reached: they are not used, and no client's report alone causes that.
 import assert from "node:assert/strict";
 import { createServer, type Server } from "node:net";
 import { test } from "node:test";
@@ -27,7 +27,7 @@ async function put(rpc: RpcClient, key: string): Promise<number> {
   return ended.ok ? 0 : ended.code;
 }
 
-/** What a writer does whose transfer failed. */
+/** Acts like a writer whose transfer failed. */
 async function giveUp(rpc: RpcClient, key: string): Promise<void> {
   await rpc.call("PutStart", writerID, key, 100n, plain, "");
   await rpc.call("PutRevoke", writerID, key, 4, "");
@@ -40,7 +40,7 @@ void test("a holder is left alone after the master itself cannot reach it, and i
   await rpc.call("MountSegment", at(holder.port), clientID);
   assert.equal(await put(rpc, "k"), 0);
   await sleep(300);
-  // One that says so of a holder that answers changes nothing.
+  // A client that reports a working holder changes nothing.
   for (let round = 0; round < 5; round++) {
     await giveUp(rpc, `lie-${round}`);
     await sleep(300);
@@ -64,7 +64,7 @@ void test("a holder is left alone after the master itself cannot reach it, and i
   rpc.close();
 });
 
-void test("an endpoint that never took a connection says nothing by refusing one", async () => {
+void test("an endpoint that never accepted a connection is not suspected when it refuses one", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000"] });
   const rpc = await master.rpc();
   await rpc.call("MountSegment", at(1), clientID);
@@ -77,7 +77,7 @@ void test("an endpoint that never took a connection says nothing by refusing one
   rpc.close();
 });
 
-void test("a client that misses pings is avoided, then heard again, then lost with its keys", async () => {
+void test("a client that misses pings is avoided, then used again, then lost with its keys", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=4s", "--store.suspect_after_ms=1000"] });
   const rpc = await master.rpc();
   await rpc.call("MountSegment", segmentOf(1, MIB), clientID);

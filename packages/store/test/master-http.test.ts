@@ -1,4 +1,4 @@
-// The master's HTTP, case by case: path, status, content type and body, as specified and as the field answers it.
+// The master's HTTP, case by case: path, status, content type and body, as specified and as Mooncake's master answers it.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";
@@ -130,7 +130,7 @@ void test("every path of the master's HTTP answers as specified", async () => {
   assert.match(await (await fetch(`${master.url}/metrics/summary`)).text(), /^role=leader, state=serving.*Keys: 3/);
 });
 
-void test("a key with a line break is no line of /get_all_keys, which says that it is left out; /api/v1/objects and svc store ls have it whole", async () => {
+void test("a key with a line break is left out of /get_all_keys, which reports that; /api/v1/objects and svc store ls list it", async () => {
   await using master = await startMaster();
   const rpc = await filled(master);
   const broken = "k3\nk4";
@@ -173,7 +173,7 @@ void test("pages of /api/v1/objects and /get_all_keys are full wherever keys wer
   assert.equal((await keys.text()).trim().split("\n").length, 4);
 });
 
-void test("with --compat, health, segments and ids look as the field's master shows them", async () => {
+void test("with --compat, health, segments and ids look as Mooncake's master shows them", async () => {
   await using master = await startMaster({ flags: ["--compat"] });
   await filled(master);
   assert.equal(((await (await fetch(`${master.url}/health`)).json()) as { status: string }).status, "ok");
@@ -183,7 +183,7 @@ void test("with --compat, health, segments and ids look as the field's master sh
   assert.equal(segments[0]?.["segment_id"], "0-1");
 });
 
-void test("asking over HTTP grants no lease and is not a hit", async () => {
+void test("a query over HTTP grants no lease and is not counted as a hit", async () => {
   await using master = await startMaster();
   const rpc = await filled(master);
   const items = async () => /^svc_store_rpc_items_total\{operation="get_replica_list"\} (\d+)$/m.exec(await (await fetch(`${master.url}/metrics`)).text())?.[1];
@@ -200,7 +200,7 @@ void test("asking over HTTP grants no lease and is not a hit", async () => {
   assert.deepEqual(await answer.json(), { success: true, removed_count: 2 });
 });
 
-/** Everything that one connection answers to these pieces, sent one after the other. */
+/** Returns everything that one connection answers to these pieces, sent one after the other. */
 async function conversation(master: TestMaster, pieces: readonly string[], holds: (text: string) => boolean): Promise<string> {
   const socket = connect(Number(new URL(master.url).port), "127.0.0.1");
   let text = "";
@@ -217,7 +217,7 @@ async function conversation(master: TestMaster, pieces: readonly string[], holds
 
 const count = (text: string, part: string) => text.split(part).length - 1;
 
-void test("one connection may ask for keys and for anything else, in one piece or byte by byte, and is answered in order", async () => {
+void test("one connection may request keys and anything else, in one piece or byte by byte, and is answered in order", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000"] });
   const rpc = await filled(master);
   const host = "Host: x\r\n\r\n";

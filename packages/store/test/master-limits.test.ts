@@ -1,4 +1,4 @@
-// The master's bounds: bytes for each key, connections that say nothing, frames of any kind, eviction, a disk that is full.
+// The master's limits: bytes for each key, idle connections, invalid frames, eviction, a full disk.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -47,7 +47,7 @@ void test("a key of 40 bytes costs the master at most 200 bytes", async () => {
   assert.ok(perKey <= 200, `${perKey} bytes for each of ${count} keys`);
 });
 
-void test("10,000 connections that say nothing, or half a frame, stay within a bound, and others are answered", async () => {
+void test("10,000 connections that send nothing, or half a frame, stay within a bound, and others are answered", async () => {
   await using master = await startMaster({ flags: ["--store.half_frame_timeout_seconds=3"] });
   const rpc = await master.rpc();
   await rpc.call("ServiceReady");
@@ -71,7 +71,7 @@ void test("10,000 connections that say nothing, or half a frame, stay within a b
   rpc.close();
 });
 
-void test("a large frame takes what has come of it, is answered once it is whole, and nothing of it is kept", async () => {
+void test("a large frame takes only the memory of its received part, is answered once it is complete, and is freed", async () => {
   await using master = await startMaster();
   const buffered = () => metric(master, "svc_store_rpc_buffered_bytes");
   const size = 60 * 1024 * 1024;
@@ -88,7 +88,7 @@ void test("a large frame takes what has come of it, is answered once it is whole
     return now >= part ? now : undefined;
   });
   assert.ok(held < part * 1.1, `${held} bytes are counted`);
-  // With the beginning of another one behind it.
+  // The beginning of another frame follows in the same write.
   socket.write(Buffer.concat([Buffer.alloc(size - part), requestHead(3, 12345, size).subarray(0, REQUEST_BYTES - 5)]));
   const isAnswered = (seq: number) => Buffer.concat(answers).includes(Buffer.from(requestHead(seq, 0, 0).subarray(4, 8)));
   await until("both are answered", () => (isAnswered(1) && isAnswered(2) ? true : undefined));
@@ -121,7 +121,7 @@ void test("whatever is sent to the RPC port, the master answers others", async (
   rpc.close();
 });
 
-void test("a full store makes room for puts by eviction, and spares what is leased", async () => {
+void test("a full store evicts objects for puts, and spares leased ones", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=600s", "--store.suspect_after_ms=600000", "--default_kv_lease_ttl=600s"] });
   const rpc = await master.rpc();
   await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);

@@ -1,4 +1,4 @@
-// Tenants: who may write how much, whose objects make room, and that one tenant never sees another's.
+// Tenants: how much each may write, whose objects are evicted, and that no tenant sees another's.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RpcClient } from "../src/rpc/client.ts";
@@ -21,7 +21,7 @@ async function put(rpc: RpcClient, tenant: string, key: string, sizeBytes = 100n
   return ended.ok ? 0 : ended.code;
 }
 
-void test("a tenant writes only with a quota, within it, and its own oldest objects make room", async () => {
+void test("a tenant writes only with a quota, within it, and its own oldest objects are evicted", async () => {
   await using master = await startMaster({ flags: FLAGS });
   const rpc = await master.rpc();
   await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);
@@ -40,13 +40,13 @@ void test("a tenant writes only with a quota, within it, and its own oldest obje
     { ok: true, value: false },
     { ok: true, value: true },
   ]);
-  // The other tenant's object of the same name was not touched, and nobody else's is listed.
+  // The other tenant's object of the same name is unchanged, and only its own objects are listed.
   assert.deepEqual(await rpc.call("ExistKey", "k0", "blue"), { ok: true, value: true });
   const listed = await rpc.call("GetReplicaListByRegex", "k.*", "blue");
   assert.deepEqual(listed.ok && [...listed.value.keys()], ["k0"]);
   assert.equal((await fetch(`${master.url}/query_key?key=k29`)).status, 404);
   assert.equal((await fetch(`${master.url}/query_key?key=k29&tenant_id=red`)).status, 200);
-  // Larger than all it may have, or pinned for ever: nothing makes room.
+  // An object above the whole quota, or pinned objects, cannot be helped by eviction.
   assert.equal(await put(rpc, "blue", "large", 501n), -1700);
   assert.equal((await quota(master, "DELETE", "red")).body["error_code"], -1702);
   const removed = await fetch(`${master.url}/api/v1/remove_all?tenant_id=red&force=true`, { method: "POST" });
@@ -56,7 +56,7 @@ void test("a tenant writes only with a quota, within it, and its own oldest obje
   rpc.close();
 });
 
-void test("objects that may not go keep a tenant's put out, and quotas are there after a kill", async () => {
+void test("objects that cannot be evicted make a tenant's put fail, and quotas survive a kill", async () => {
   await using master = await startMaster({ flags: FLAGS });
   let rpc = await master.rpc();
   await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);
@@ -76,7 +76,7 @@ void test("objects that may not go keep a tenant's put out, and quotas are there
   rpc.close();
 });
 
-void test("a copy is charged to its tenant as a put is and refused past the quota, and a move is not", async () => {
+void test("a copy is charged to its tenant like a put, and refused above the quota, and a move is not", async () => {
   await using master = await startMaster({ flags: FLAGS });
   const rpc = await master.rpc();
   for (const number of [1, 2]) await rpc.call("MountSegment", segmentOf(number, 1_000_000n), clientID);
@@ -98,7 +98,7 @@ void test("a copy is charged to its tenant as a put is and refused past the quot
   rpc.close();
 });
 
-void test("quotas that are more than all memory shrink in proportion", async () => {
+void test("quotas that exceed the memory shrink in proportion", async () => {
   await using master = await startMaster({ flags: FLAGS });
   const rpc = await master.rpc();
   await rpc.call("MountSegment", segmentOf(1, 900n), clientID);
@@ -124,11 +124,11 @@ void test("remove_all without a tenant removes every tenant's objects, as the li
   rpc.close();
 });
 
-void test("with tenants off, nothing is asked of or done to one tenant's keys: they are everybody's", async () => {
+void test("with tenants off, requests for one tenant's keys are refused, since all keys are in one keyspace", async () => {
   await using master = await startMaster({ flags: FLAGS.slice(1) });
   const rpc = await master.rpc();
   await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID);
-  // As the field's clients name theirs, and its masters ignore it.
+  // Mooncake's clients name a tenant, and its masters ignore it.
   assert.equal(await put(rpc, "red", "k"), 0);
   for (const [method, path] of [
     ["POST", "/api/v1/remove_all?tenant_id=red&force=true"],

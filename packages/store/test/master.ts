@@ -1,4 +1,4 @@
-// Starts masters for tests: ours as a process of its own, and the field's from its wheel.
+// Starts masters for tests: ours in a process of its own, and Mooncake's from its wheel.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
@@ -16,11 +16,11 @@ export type TestMaster = {
   readonly rpcPort: number;
   readonly home: string;
   readonly pid: number;
-  /** What it said on stderr. */
+  /** Returns its stderr. */
   log(): string;
   rpc(token?: string): Promise<RpcClient>;
   kill(signal?: NodeJS.Signals): Promise<number | null>;
-  /** Again, on the same ports and home; `more` flags. */
+  /** Starts it again on the same ports and home, with `more` flags. */
   start(more?: readonly string[]): Promise<void>;
 } & AsyncDisposable;
 
@@ -40,7 +40,7 @@ export async function startMaster({ flags = [], home: given, level = "warn", env
       `--home=${home}`,
       `--brand=${BRANDS}`,
       `--log-level=${level}`,
-      // A holder that stands still for a while is no fault; a test of silence says its own times.
+      // A holder that stalls for a while is not a fault; tests of silence set times of their own.
       "--client_ttl=20s",
       "--store.suspect_after_ms=8000",
     ];
@@ -90,7 +90,7 @@ export async function startMaster({ flags = [], home: given, level = "warn", env
   };
 }
 
-/** The field's own master; its RPC port, and its process. */
+/** Starts Mooncake's own master; returns its ports and its process. */
 export async function startFieldMaster(flags: readonly string[] = []): Promise<{ rpcPort: number; httpPort: number; pid: number } & AsyncDisposable> {
   const [rpcPort = 0, httpPort = 0] = await freePorts(2);
   const program = join(process.env["SVC_PYTHON_CLIENTS"] ?? "", "mooncake/mooncake_master");

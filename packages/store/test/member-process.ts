@@ -1,4 +1,4 @@
-// A client's session as a process of its own: one JSON line a command, one JSON line an answer.
+// A client's session in a process of its own: one JSON line per command, one JSON line per answer.
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -35,7 +35,7 @@ const session = await Session.open({
   process.exit(1);
 });
 
-/** Writes or reads a peer's memory until told to stop; how often it was done, and refused. */
+/** Writes or reads a peer's memory until it is stopped; counts the transfers, and the refused ones. */
 const storms = new Map<string, { done: number; failed: number; stop: boolean; ended: Promise<void> }>();
 async function storm(name: string, segment: string, remote: bigint, sizeBytes: number, value: number): Promise<void> {
   const memory = alloc(sizeBytes).fill(value);
@@ -60,7 +60,7 @@ async function write(segment: string, remote: bigint, sizeBytes: number, value: 
   await engine.transfer("WRITE", await engine.openSegment(segment), [{ local: memory, remote }]).finally(() => engine.unregisterLocalMemory(start));
 }
 
-/** Shared memory objects that this process made. */
+/** The shared memory objects that this process created. */
 const objects = new Map<string, Uint8Array>();
 
 type Command = { op: string; [name: string]: unknown };
@@ -104,7 +104,7 @@ async function run(command: Command): Promise<unknown> {
         name: engine.getServerName(),
         isJoined: session.isJoined,
         segments: session.segments.all().map(({ segment, state }) => ({ id: segment.id, base: segment.base, sizeBytes: segment.sizeBytes, state: state.name })),
-        /** Bytes of transfer memory that this process has mapped. */
+        /** The bytes of transfer memory that this process has mapped. */
         mappedBytes: mappedBytes(),
         events: events.map((event) => event.type),
         tasks,
@@ -125,7 +125,7 @@ function mappedBytes(): number {
 say("ready");
 for await (const line of createInterface({ input: process.stdin })) {
   const { seq, ...command } = JSON.parse(line) as Command & { seq: number };
-  // Answers come when they are there: a storm goes on meanwhile.
+  // Answers are sent as they become available, so that a storm continues meanwhile.
   void run(command).then(
     (value) => say({ seq, value: value ?? null }),
     (error) => say({ seq, error: asFailure(error).name, message: asFailure(error).message }),

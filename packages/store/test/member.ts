@@ -1,4 +1,4 @@
-// A client of ours as a process of its own, asked by lines of JSON.
+// Our client's session in a process of its own, driven by lines of JSON.
 
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -7,7 +7,7 @@ import { endWithUs } from "@svc/harness/children.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 
 const SCRIPT = fileURLToPath(new URL("member-process.ts", import.meta.url));
-/** Ten times and more what a command here should take. */
+/** At least ten times the expected duration of a command. */
 const ANSWER_MS = 120_000;
 
 export type MemberSegment = { id: string; name: string; base: string; sizeBytes: string; endpoint: string; protocol: string };
@@ -26,12 +26,12 @@ export type Member = {
   ask<T = unknown>(op: string, command?: object): Promise<T>;
   state(): Promise<MemberState>;
   kill(signal?: NodeJS.Signals): Promise<void>;
-  /** Stands still when this is back, until `thaw`. */
+  /** Resolves once the process is stopped, until `thaw`. */
   freeze(): Promise<void>;
   thaw(): void;
 } & AsyncDisposable;
 
-/** @throws what the process said when it did not join: "NAME: message". */
+/** @throws what the process printed when it did not join: "NAME: message". */
 export async function startMember(setup: object): Promise<Member> {
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", SCRIPT, JSON.stringify(setup)], {
     stdio: ["pipe", "pipe", process.env["SVC_TEST_VERBOSE"] ? "inherit" : "ignore"],

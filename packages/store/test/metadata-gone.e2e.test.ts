@@ -1,4 +1,4 @@
-// Records of clients that were killed: Mooncake's take no lease, and would stay for good.
+// Records of killed clients: Mooncake's take no lease, and would otherwise stay forever.
 import assert from "node:assert/strict";
 import { createServer } from "node:net";
 import { test } from "node:test";
@@ -11,7 +11,7 @@ import { startMetadataServer, type TestServer } from "./server.ts";
 
 const keysOf = async (server: TestServer): Promise<string[]> => Object.keys((await (await fetch(`${server.url}?prefix=`)).json()) as object).sort();
 
-void test("after kill -9 of a Mooncake client its ram and rpc_meta records end, and those of another stay", needs("python-clients", "python3"), async () => {
+void test("after a SIGKILL of a Mooncake client its ram and rpc_meta records end, and those of another stay", needs("python-clients", "python3"), async () => {
   await using master = await startMaster();
   await using server = await startMetadataServer(["--metadata.gone_client_seconds=2"]);
   await using stays = await startHolder({ master: master.rpcPort, metadata: server.url, name: "127.0.0.1" });
@@ -19,7 +19,7 @@ void test("after kill -9 of a Mooncake client its ram and rpc_meta records end, 
   assert.ok(others.some((key) => key.includes("/rpc_meta/")) && others.some((key) => key.includes("/ram/")), `${others}`);
   await using dies = await startHolder({ master: master.rpcPort, metadata: server.url, name: "127.0.0.1" });
   assert.ok((await keysOf(server)).length > others.length);
-  // It is watched from the moment it was reached.
+  // A client is watched only after it was reached.
   const reached = performance.now() + 4_000;
   await until("some looks", () => (performance.now() > reached ? true : undefined));
   await dies.kill();
@@ -43,7 +43,7 @@ void test("a record whose address was never reached stays, and so does memory th
   const { port: open } = listener.address() as { port: number };
   await put("mooncake/rpc_meta/reached", record(open));
   await put("mooncake/ram/reached", '{"old":1}');
-  // Its second look begins after the first one has been taken in.
+  // The second probe begins after the result of the first one is stored.
   await until("it was reached twice", () => (connections >= 2 ? true : undefined));
   await new Promise((resolve) => listener.close(resolve));
   await put("mooncake/ram/reached", '{"new":1}');

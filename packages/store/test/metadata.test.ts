@@ -54,7 +54,7 @@ void test("health answers OK, metrics count requests and keys, and a browser get
   assert.match(metrics, /svc_metadata_request_seconds_count\{method="PUT",code="200"\} 1\n/);
 });
 
-void test("what was acknowledged is there after kill -9, and a plain PUT stays until DELETE", async () => {
+void test("acknowledged changes survive a SIGKILL, and a plain PUT stays until DELETE", async () => {
   await using server = await startMetadataServer();
   await Promise.all(Array.from({ length: 50 }, (_, i) => server.fetch(`k${i}`, { method: "PUT", body: `v${i}` })));
   await server.fetch("k0", { method: "DELETE" });
@@ -64,7 +64,7 @@ void test("what was acknowledged is there after kill -9, and a plain PUT stays u
   for (let i = 1; i < 50; i++) assert.equal(await (await server.fetch(`k${i}`)).text(), `v${i}`);
 });
 
-void test("with durability memory nothing is kept, and SIGTERM ends with code 0", async () => {
+void test("with durability memory nothing survives, and SIGTERM ends with code 0", async () => {
   await using server = await startMetadataServer(["--durability=memory"]);
   await server.fetch("a", { method: "PUT", body: "1" });
   assert.equal(await server.kill("SIGTERM"), 0);
@@ -72,7 +72,7 @@ void test("with durability memory nothing is kept, and SIGTERM ends with code 0"
   assert.equal((await server.fetch("a")).status, 404);
 });
 
-void test("a key put with a lease goes when the lease ends, and stays while it is renewed", async () => {
+void test("a key put with a lease expires when the lease ends, and stays while it is renewed", async () => {
   await using server = await startMetadataServer();
   const put = (key: string, leaseMs: string) => server.fetch(key, { method: "PUT", body: "1", headers: { "x-lease-ttl-ms": leaseMs } });
   assert.equal((await put("short", "1")).status, 200);
@@ -82,7 +82,7 @@ void test("a key put with a lease goes when the lease ends, and stays while it i
   assert.equal((await server.fetch("long")).status, 200);
 });
 
-void test("concurrent PUTs of one key leave one of the values, whole", async () => {
+void test("concurrent PUTs of one key leave one of the values complete", async () => {
   await using server = await startMetadataServer();
   const values = Array.from({ length: 32 }, (_, i) => `${i}-`.repeat(5000));
   const statuses = await Promise.all(values.map(async (value) => (await server.fetch("one", { method: "PUT", body: value })).status));
@@ -90,7 +90,7 @@ void test("concurrent PUTs of one key leave one of the values, whole", async () 
   assert.ok(values.includes(await (await server.fetch("one")).text()));
 });
 
-void test("requests sent in one go are answered in order, whatever their bodies' coding", async () => {
+void test("pipelined requests are answered in order, whatever the coding of their bodies", async () => {
   await using server = await startMetadataServer();
   const port = Number(new URL(server.url).port);
   const text = await new Promise<string>((resolve, reject) => {
@@ -111,7 +111,7 @@ void test("requests sent in one go are answered in order, whatever their bodies'
   assert.match(text, /abcde/);
 });
 
-void test("a request whose body could have two lengths is refused and the connection closed", async () => {
+void test("a request with an ambiguous body length is refused and the connection closed", async () => {
   await using server = await startMetadataServer();
   const port = Number(new URL(server.url).port);
   for (const headers of ["Content-Length: 3\r\nTransfer-Encoding: chunked", "Content-Length: 3\r\nContent-Length: 4", "Content-Length: -1"]) {
@@ -128,7 +128,7 @@ void test("a request whose body could have two lengths is refused and the connec
   assert.equal((await server.fetch("a")).status, 404);
 });
 
-void test("a bound that is reached is a refusal that names its setting", async () => {
+void test("reaching a limit is refused with the name of its setting", async () => {
   await using server = await startMetadataServer(["--metadata.max_keys=2"]);
   assert.equal((await server.fetch("a", { method: "PUT", body: "1" })).status, 200);
   assert.equal((await server.fetch("b", { method: "PUT", body: "1" })).status, 200);

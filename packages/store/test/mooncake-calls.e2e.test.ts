@@ -1,4 +1,4 @@
-// Calls that Mooncake's newer clients make beside put and get: looks without a lease, NOF segments, and what this master does not offer.
+// Further calls of Mooncake's newer clients: probes without a lease, NOF segments, and operations that this master does not offer.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -21,7 +21,7 @@ async function put(rpc: RpcClient, ...keys: string[]): Promise<void> {
 }
 
 void test(
-  "probe_key and batch_probe_key of Mooncake's client 0.3.14 look without a lease, but for the last whole group",
+  "probe_key and batch_probe_key of Mooncake's client 0.3.14 take no lease, except on the last complete group",
   needs("mooncake-newest", "python3"),
   async () => {
     await using master = await startMaster();
@@ -38,7 +38,7 @@ void test(
   },
 );
 
-void test("an administrator's look at replicas is that of a reader, without a lease", async () => {
+void test("an administrator sees the same replicas as a reader, without a lease", async () => {
   await using master = await startMaster();
   const rpc = await connect(master);
   assert.ok((await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID)).ok);
@@ -61,7 +61,7 @@ const readable = async (rpc: RpcClient, key: string) => {
   return list.ok ? list.value.replicas : [];
 };
 
-void test("a Mooncake client mounts, lists, uses, mounts again and unmounts a NOF segment where enable_nof is on", async () => {
+void test("a Mooncake client mounts, lists, uses, mounts again and unmounts a NOF segment with enable_nof", async () => {
   await using master = await startMaster({ flags: ["--enable_nof"] });
   const rpc = await connect(master);
   const nof = { id: "00000000-0000-0000-0000-0000000000aa", name: "nvme-1", base: 0n, sizeBytes: 1_048_576n, endpoint: "traddr:10.0.0.1 trsvcid:4420" };
@@ -82,7 +82,7 @@ void test("a Mooncake client mounts, lists, uses, mounts again and unmounts a NO
   rpc.close();
 });
 
-void test("what this master does not offer is refused with a code, and the log names the call", async () => {
+void test("operations that this master does not offer are refused with a code, and the log names the call", async () => {
   await using master = await startMaster();
   const rpc = await connect(master);
   assert.ok((await rpc.call("MountSegment", segmentOf(1, 1_000_000n), clientID)).ok);
@@ -92,7 +92,7 @@ void test("what this master does not offer is refused with a code, and the log n
   assert.deepEqual(await rpc.call("DynamicReplicaCopyStart", clientID, "k", "", "a", ["b"], clientID, 1n), refused);
   assert.deepEqual(await rpc.call("DynamicReplicaCopyEnd", clientID, "k", "", clientID, 1n), refused);
   assert.deepEqual(await rpc.call("DynamicReplicaCopyRevoke", clientID, "k", "", clientID, 1n), refused);
-  // Nothing goes by a generation that this master did not give out.
+  // This master assigned no generation, so nothing is evicted by one.
   assert.deepEqual(await rpc.call("EvictDiskReplicaIfCurrent", clientID, "k", "", 2, 1n), { ok: true, value: false });
   assert.deepEqual(await rpc.call("EvictDiskReplicaIfCurrent", clientID, "nothing", "", 2, 1n), { ok: false, code: codes.OBJECT_NOT_FOUND });
   rpc.close();

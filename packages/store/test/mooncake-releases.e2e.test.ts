@@ -1,4 +1,4 @@
-// Which releases of Mooncake's client our master serves: the newest beside the pinned one, and what older ones are told.
+// The releases of Mooncake's client that our master serves: the newest and the pinned one, and the answer to older ones.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -20,7 +20,7 @@ void test("Mooncake's client 0.3.14 sets up, puts, gets, upserts and removes on 
   assert.deepEqual(await holder.call("batch_is_exist", ["k", "b1", "nothing"]), [1, 1, 0]);
   assert.equal(await holder.call("upsert", "k", bytesOf("of another size")), 0);
   assert.equal(await holder.get("k"), "of another size");
-  // More keys than a length field of one byte counts.
+  // More keys than a length field of one byte can count.
   const many = Array.from({ length: 300 }, (_, at) => `many-${at}`);
   assert.equal(
     await holder.call(
@@ -40,7 +40,7 @@ void test("Mooncake's client 0.3.14 sets up, puts, gets, upserts and removes on 
 });
 
 void test(
-  "Mooncake's clients 0.3.13 and 0.3.14 read each other's objects through our master, also without a copy",
+  "Mooncake's clients 0.3.13 and 0.3.14 read each other's objects through our master, also with zero-copy calls",
   needs("python-clients", "mooncake-newest", "python3"),
   async () => {
     await using master = await startMaster();
@@ -61,7 +61,7 @@ void test(
   },
 );
 
-/** A first call as each release's own client sent it: setting up where that is refused already, otherwise the first put. */
+/** The first call as each release's own client sent it: the set-up where that is refused already, otherwise the first put. */
 const firstCalls = [
   [
     "0.3.12",
@@ -96,7 +96,7 @@ const firstCalls = [
   ["0.3.7 or earlier", "PutStart", "0707b42e04fd800c8404fd040b800c0bffff00016b0132000000000000000100000000000000000000"],
 ] as const;
 
-void test("a Mooncake client before 0.3.13, which its maker's 0.3.13 master refuses too, is refused with the names of both releases", async () => {
+void test("a Mooncake client before 0.3.13, which Mooncake's 0.3.13 master refuses too, is refused with the names of both releases", async () => {
   await using master = await startMaster();
   for (const [release, name, hex] of firstCalls) {
     const { error, message } = await ask(master.rpcPort, name, Buffer.from(hex, "hex"));
@@ -108,9 +108,9 @@ void test("a Mooncake client before 0.3.13, which its maker's 0.3.13 master refu
   assert.match(unknown.message, /a release that this master does not know/);
 });
 
-void test("a body whose head says another size than it has is refused", async () => {
+void test("a body whose head has a wrong size is refused", async () => {
   await using master = await startMaster();
-  // ExistKey of 0.3.14's form with a later field of three bytes: 0x22 bytes in all.
+  // A body of ExistKey in 0.3.14's form, with a later field of three bytes: 0x22 bytes in total.
   const body = Buffer.from("d91ef97c052200fd800c800cff00016b0764656661756c74aabbcc", "hex");
   body.writeUInt16LE(body.length, 5);
   assert.equal((await ask(master.rpcPort, "ExistKey", body)).error, 0);

@@ -48,7 +48,7 @@ async function svc(...words: string[]): Promise<{ code: number | null; out: stri
   return { code, out, err };
 }
 
-void test("the service brings a NOF segment by its settings, keeps it over a kill, and the commands show what lies there", async () => {
+void test("the service mounts a NOF segment by its settings, keeps it across a kill, and the commands show its objects", async () => {
   await using folder = makeFolder();
   const file = join(folder.path, "namespace");
   await using master = await startMaster({ flags: nofFlags() });

@@ -1,4 +1,4 @@
-// What subscribers of KV events hear of NOF replicas: the medium is disk, and a removal comes with the last replica there.
+// KV events for NOF replicas: the medium is disk, and a removal is published with the last replica on that medium.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -24,7 +24,7 @@ async function put(rpc: RpcClient, key: string, config: typeof plain): Promise<v
   assert.ok((await rpc.call("PutEnd", clientID, { key, checksum: 7n }, 4, "")).ok, key);
 }
 
-void test("subscribers hear of NOF replicas by the medium disk, and of their removal with the last one, also over kills of the master", async () => {
+void test("subscribers see NOF replicas under the medium disk, and their removal with the last one, also across kills of the master", async () => {
   const home = makeHome();
   const { live, replay } = endpointsIn(home);
   const flags = nofFlags("enable_kv_events=true", `--kv_events_bind_endpoint=${live}`, "--kv_events_backend_id=pool", `--kv_events_replay_endpoint=${replay}`);
@@ -56,7 +56,7 @@ void test("subscribers hear of NOF replicas by the medium disk, and of their rem
   await hears("only", ["stored disk"]);
   await put(rpc, "twice", { ...only, nofReplicas: 2n });
   await hears("twice", ["stored disk"]);
-  // One of two: nobody hears anything. Then the last one.
+  // Removing one of two replicas publishes nothing; removing the last one does.
   assert.deepEqual(await rpc.call("BatchReplicaClear", ["twice"], clientID, "nof/2"), { ok: true, value: ["twice"] });
   assert.deepEqual(await rpc.call("BatchReplicaClear", ["both"], clientID, "holder-1:1"), { ok: true, value: ["both"] });
   await hears("both", ["stored cpu", "stored disk", "removed cpu"]);
@@ -77,7 +77,7 @@ void test("subscribers hear of NOF replicas by the medium disk, and of their rem
   });
   const later = batches.flatMap(({ events }) => events).map((event) => `${event.object_key} ${event.event_type} ${event["medium"]}`);
   assert.deepEqual(later, ["after stored cpu", "after stored disk"], "nothing is said twice after a restart");
-  // A whole segment goes: what had nothing else is removed, once.
+  // A whole segment is unmounted: objects without another replica are removed, once.
   assert.ok((await rpc.call("UnmountSegment", nofSegment(2, 64n * MIB).id, clientID)).ok);
   assert.ok((await rpc.call("UnmountSegment", nofSegment(3, 64n * MIB).id, secondID)).ok);
   const all = await until("the removals can be had", async () => {

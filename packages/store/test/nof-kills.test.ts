@@ -1,4 +1,4 @@
-// kill -9 of the holder of a NOF segment, also with the master: what its file has is found again, by whoever mounts it in time.
+// SIGKILL of the holder of a NOF segment, also with the master: the next process to mount the file in time has its objects.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ const only = { replicas: 0, nofReplicas: 1 };
 const usedBytes = async (master: TestMaster) => (await nofDetails(master)).reduce((sum, each) => sum + each.allocator_used_bytes, 0);
 const until0 = (master: TestMaster, what: string, wanted: number) => until(what, async () => ((await usedBytes(master)) === wanted ? true : undefined));
 
-void test("a holder that is killed and started again with its file has all objects again; the same after a kill of the master as well", async () => {
+void test("a holder that is killed and started again with its file has all its objects, also after a kill of the master", async () => {
   await using folder = makeFolder();
   const nof = { file: join(folder.path, "namespace"), bytes: 32 * MIB };
   await using master = await startMaster({ flags: nofFlags() });
@@ -35,19 +35,19 @@ void test("a holder that is killed and started again with its file has all objec
       assert.equal(await client.put(`after ${also}`, bytesOf("later", 5000), only), true);
       await client.remove(`after ${also}`, true);
     }
-    // A stop says good-bye, and keeps what lies in the file.
+    // A clean stop announces the end, and keeps the objects in the file.
     await holder.ask("close");
-    assert.equal((await nofEntry(master, "key-0")).ok, false, "nobody is sent to a holder that left");
+    assert.equal((await nofEntry(master, "key-0")).ok, false, "no reader is sent to a holder that left");
     await holder.kill();
     holder = await startClient(master, { nof });
     for (const key of keys) assert.ok((await client.get(key))?.equals(bytesOf(key, 100_001)), `${key} after a stop`);
-    await until0(master, "the rooms of what was removed are free", before?.allocator_used_bytes ?? 0);
+    await until0(master, "the ranges of removed objects are free", before?.allocator_used_bytes ?? 0);
   } finally {
     await holder.kill();
   }
 });
 
-void test("a holder that stays away is lost after client_ttl: memory keeps what it has, objects that lay in its file alone are gone", async () => {
+void test("a holder that stays away is lost after client_ttl: replicas in memory stay, and objects that lay only in its file are gone", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags("--client_ttl=5s") });
   await using _memory = await startClient(master, { segmentBytes: 8 * MIB });
@@ -63,7 +63,7 @@ void test("a holder that stays away is lost after client_ttl: memory keeps what 
   assert.equal((await nofEntry(master, "both")).nof_values, undefined);
   assert.equal((await nofEntry(master, "both")).values?.length, 1);
   assert.equal((await client.whyMissing("alone")).reason, "holder_lost");
-  // Its file is brought by another process too late: under a name that nobody knows, and empty.
+  // Another process mounts its file too late, so it gets a new id and is empty.
   await using _late = await startClient(master, { nof: { file: join(folder.path, "namespace") } });
   assert.equal(await client.get("alone"), undefined);
   assert.equal(await usedBytes(master), 0);

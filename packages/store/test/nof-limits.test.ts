@@ -1,11 +1,11 @@
-// What NOF segments must not do: evict far more than is needed, take a size that is none, or hand out bytes that nothing vouches for.
+// Faults that NOF segments must avoid: evicting far more than needed, accepting an invalid size, and returning bytes without a checksum.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { clientID, plain } from "./calls.ts";
 import { openClient, startClient } from "./client.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -14,7 +14,7 @@ const [MEMORY, NOF, ALL] = [0, 3, 4];
 
 void test("eviction of small objects from a NOF segment counts the blocks that they take, and leaves most of them", async () => {
   await using folder = makeFolder();
-  // Evictions of 5 % above 90 %; what is put meanwhile fits twice into the rest.
+  // Each eviction frees 5 % above 90 %; puts during an eviction fit twice into the rest.
   await using master = await startMaster({ flags: nofFlags() });
   await using _holder = await startClient(master, { nof: { file: join(folder.path, "namespace"), bytes: 8 * MIB } });
   await using client = await openClient(master, { leasesAhead: false });
@@ -23,7 +23,7 @@ void test("eviction of small objects from a NOF segment counts the blocks that t
     keys.map((key) => ({ key, value: bytesOf(key, 64) })),
     { replicas: 0, nofReplicas: 1 },
   );
-  await until("some were evicted", async () => ((await figure(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
+  await until("some were evicted", async () => ((await metric(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
   const capacity = (await nofDetails(master))[0]?.size_bytes ?? 0;
   const used = await until("evictions ended", async () => {
     const bytes = (await nofDetails(master))[0]?.allocator_used_bytes ?? 0;
@@ -42,7 +42,7 @@ void test("a size that would wrap around when it is rounded up to blocks gets no
   rpc.close();
 });
 
-void test("what has no checksum is not read from a NOF segment, nor copied to one", async () => {
+void test("objects without a checksum are neither read from a NOF segment nor copied to one", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags() });
   await using memory = await startClient(master, { segmentBytes: 8 * MIB });

@@ -1,11 +1,11 @@
-// What the master knows of NOF replicas after it was killed, and after a client ended at any step of a put.
+// The master's knowledge of NOF replicas after it was killed, and after a client ended at any step of a put.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { clientID, plain } from "./calls.ts";
 import { openClient, startClient } from "./client.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -15,7 +15,7 @@ const only = { replicas: 0, nofReplicas: 1 };
 const usedBytes = async (master: TestMaster) => (await nofDetails(master)).reduce((sum, each) => sum + each.allocator_used_bytes, 0);
 const until0 = (master: TestMaster, what: string, wanted: number) => until(what, async () => ((await usedBytes(master)) === wanted ? true : undefined));
 
-void test("a master that is killed reads NOF replicas from its log and from a snapshot, and gives nobody a range that another has", async () => {
+void test("a master that is killed reads NOF replicas from its log and from a snapshot, and assigns no range twice", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags("--store.log_file_bytes=65536", "--store.snapshot_log_bytes=65536") });
   await using _memory = await startClient(master, { segmentBytes: 8 * MIB });
@@ -24,15 +24,15 @@ void test("a master that is killed reads NOF replicas from its log and from a sn
   const keys = Array.from({ length: 500 }, (_, at) => `key-${at}`);
   for (const key of keys) await client.put(key, bytesOf(key, 1000), { nofReplicas: 1 });
   await client.remove("key-7", true);
-  await until("a snapshot was taken", async () => ((await figure(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
-  await until0(master, "all rooms are blocks", 499 * BLOCK);
+  await until("a snapshot was taken", async () => ((await metric(master, "svc_store_snapshots_total")) > 0 ? true : undefined));
+  await until0(master, "all ranges are blocks", 499 * BLOCK);
   for (const round of [1, 2]) {
     await master.kill();
     await master.start();
     await until("the holders are back", async () =>
       (await nofDetails(master))[0]?.readable && (await nofEntry(master, "key-0")).values?.length === 1 ? true : undefined,
     );
-    await until0(master, `all rooms are blocks after kill ${round}`, 499 * BLOCK);
+    await until0(master, `all ranges are blocks after kill ${round}`, 499 * BLOCK);
     assert.equal((await nofEntry(master, "key-0")).nof_values?.length, 1);
     for (const key of [`a${round}`, `b${round}`]) await client.put(key, bytesOf(key, 60_000), only);
     for (const key of [`a${round}`, `b${round}`]) assert.ok((await client.get(key))?.equals(bytesOf(key, 60_000)), key);
@@ -42,14 +42,14 @@ void test("a master that is killed reads NOF replicas from its log and from a sn
   await _memory.kill("SIGTERM");
   await until("memory is gone", async () => ((await nofEntry(master, "key-0")).values?.length === 0 ? true : undefined));
   for (const key of keys.filter((each) => each !== "key-7")) assert.ok((await client.get(key))?.equals(bytesOf(key, 1000)), key);
-  // Turned off, what lies there is forgotten, and the log goes on without.
+  // With NOF turned off the replicas are forgotten, and the log continues without them.
   await master.kill();
   await master.start(["--enable_nof=false"]);
   assert.equal((await nofEntry(master, "key-0")).ok, false);
   assert.deepEqual(await nofDetails(master), []);
 });
 
-void test("a client that ends at any step of a put leaves no NOF room behind, and kinds of replicas that end one by one are readable one by one", async () => {
+void test("a client that ends at any step of a put leaks no NOF range, and each kind of replica is readable once it has ended", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags("--put_start_discard_timeout_sec=1") });
   await using _memory = await startClient(master, { segmentBytes: 8 * MIB });
@@ -88,7 +88,7 @@ void test("a client that ends at any step of a put leaves no NOF room behind, an
     const { values = [], nof_values = [] } = await nofEntry(master, "ended");
     return values.length === 1 && nof_values.length === 1 ? true : undefined;
   });
-  await until0(master, "what was begun, leased or revoked is free, and what had ended has its room", 2 * 2 * BLOCK);
+  await until0(master, "ranges that were begun, leased or revoked are free, and ended ones are kept", 2 * 2 * BLOCK);
   const half = await nofEntry(master, "half");
   assert.deepEqual([half.values?.length, half.nof_values?.length], [0, 1], "its memory was never written");
   assert.equal((await nofEntry(master, "begun")).ok, false);

@@ -1,16 +1,16 @@
-// NOF replicas beside those in memory: evicted apart, copied and moved between the tiers, and dropped where their bytes are wrong.
+// NOF replicas next to those in memory: evicted separately, copied and moved between the tiers, and dropped if their bytes are wrong.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { MIB, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
-void test("eviction makes room in each tier by itself: what leaves NOF stays in memory, what leaves memory stays in NOF, and the last one ends the object", async () => {
+void test("eviction works in each tier by itself: objects that leave NOF stay in memory, those that leave memory stay in NOF, and losing both ends the object", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags() });
   await using _memory = await startClient(master, { segmentBytes: 64 * MIB });
@@ -18,11 +18,11 @@ void test("eviction makes room in each tier by itself: what leaves NOF stays in 
   await using client = await openClient(master);
   const keys = Array.from({ length: 30 }, (_, at) => `both-${at}`);
   for (const key of keys) assert.equal(await client.put(key, bytesOf(key, MIB), { nofReplicas: 1 }), true);
-  await until("NOF was evicted from", async () => ((await figure(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
-  assert.equal(await figure(master, "svc_store_evicted_keys_total"), 0, "memory has room");
+  await until("NOF was evicted from", async () => ((await metric(master, "svc_store_nof_evicted_keys_total")) > 0 ? true : undefined));
+  assert.equal(await metric(master, "svc_store_evicted_keys_total"), 0, "memory has room");
   for (const key of keys) assert.equal((await nofEntry(master, key)).values?.length, 1, key);
   for (const key of keys) assert.ok((await client.get(key))?.equals(bytesOf(key, MIB)), key);
-  // Now memory is what is small.
+  // From here on memory is the small tier.
   for (let at = 0; at < 120; at++) await until("there is room", () => client.put(`more-${at}`, bytesOf(`more-${at}`, MIB)).catch(() => undefined));
   const nofOnly = await until("an object lies in NOF alone", async () => {
     for (const key of keys) {
@@ -40,7 +40,7 @@ void test("eviction makes room in each tier by itself: what leaves NOF stays in 
   assert.equal((await client.whyMissing(nofOnly)).reason, "evicted");
 });
 
-void test("bytes that a NOF segment does not have any more are never handed out: the replica is dropped, and the key can be stored again", async () => {
+void test("bytes that a NOF segment has lost are never returned: the replica is dropped, and the key can be stored again", async () => {
   await using folder = makeFolder();
   const file = join(folder.path, "namespace");
   await using master = await startMaster({ flags: nofFlags() });
@@ -57,7 +57,7 @@ void test("bytes that a NOF segment does not have any more are never handed out:
   assert.equal(await client.get("damaged"), undefined);
   assert.equal((await client.whyMissing("damaged")).reason, "checksum");
   assert.equal((await nofEntry(master, "damaged")).ok, false);
-  assert.equal(await figure(master, "svc_store_nof_damaged_replicas_total"), 1);
+  assert.equal(await metric(master, "svc_store_nof_damaged_replicas_total"), 1);
   assert.ok((await client.get("fine"))?.equals(bytesOf("fine", 50_000)));
   assert.equal(await client.put("damaged", bytesOf("damaged", 50_000), { replicas: 0, nofReplicas: 1 }), true);
   assert.ok((await client.get("damaged"))?.equals(bytesOf("damaged", 50_000)));
@@ -87,7 +87,7 @@ void test("objects are copied and moved between memory and NOF segments by their
   assert.ok((await client.get("moved"))?.equals(bytesOf("moved", 70_001)));
 });
 
-void test("unmounting a NOF segment ends what lies there alone at once or after its grace, a drain empties it first, and memory is left as it is", async () => {
+void test("unmounting a NOF segment ends objects that lie only there, at once or after its grace period; a drain empties it first, and memory is unaffected", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags() });
   await using memory = await startClient(master, { segmentBytes: 16 * MIB });

@@ -1,4 +1,4 @@
-// NOF segments on a block device, on a full disk, and over a power cut.
+// NOF segments on a block device, on a full disk, and across a power failure.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { truncateSync, writeFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
 import { imageDisk, needsMounts, smallDisk } from "./disk.ts";
-import { figure } from "./folder.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
@@ -19,7 +19,7 @@ function loopDevice(image: string): { readonly path: string } & Disposable {
   return { path, [Symbol.dispose]: () => void execFileSync("losetup", ["--detach", path]) };
 }
 
-void test("a block device is a NOF segment of its whole size, and has its objects again after its holder was killed", needsMounts, async () => {
+void test("a block device is a NOF segment of its whole size, and has its objects after its holder was killed", needsMounts, async () => {
   await using folder = makeFolder();
   const image = join(folder.path, "image");
   writeFileSync(image, "");
@@ -39,7 +39,7 @@ void test("a block device is a NOF segment of its whole size, and has its object
   await assert.rejects(openClient(master, { nof: { file: image } }), { name: "SETTING_INVALID", message: /holds something else/ });
 });
 
-void test("on a full disk a put goes on in memory alone, and what lies in the NOF segment stays readable", needsMounts, async () => {
+void test("on a full disk a put succeeds in memory alone, and objects in the NOF segment stay readable", needsMounts, async () => {
   using disk = smallDisk(8 * MIB);
   await using master = await startMaster({ flags: nofFlags() });
   await using _memory = await startClient(master, { segmentBytes: 64 * MIB });
@@ -58,7 +58,7 @@ void test("on a full disk a put goes on in memory alone, and what lies in the NO
   for (const key of stored) assert.ok((await reader.get(key))?.equals(bytesOf(key, MIB)), `${key} from the disk`);
 });
 
-void test("after a power cut every object of a NOF segment is right or a miss, and a miss can be stored again", needsMounts, async () => {
+void test("after a power failure every object of a NOF segment is right or a miss, and a miss can be stored again", needsMounts, async () => {
   using disk = imageDisk(96 * MIB);
   await using master = await startMaster({ flags: nofFlags("--client_ttl=60s") });
   const holder = await startClient(master, { nof: { file: join(disk.folder, "namespace"), bytes: 64 * MIB } });
@@ -83,5 +83,5 @@ void test("after a power cut every object of a NOF segment is right or a miss, a
     }
     assert.ok((await client.get(key))?.equals(bytesOf(key, size(at))), key);
   }
-  assert.equal(await figure(master, "svc_store_nof_damaged_replicas_total"), missed);
+  assert.equal(await metric(master, "svc_store_nof_damaged_replicas_total"), missed);
 });

@@ -1,4 +1,4 @@
-// Replicas behind NVMe over Fabrics, with a file in the place of a namespace: how they are written, read, evicted, removed and shown.
+// NVMe over Fabrics replicas, with a file in place of a namespace: how they are written, read, evicted, removed and shown.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { startMaster } from "./master.ts";
 import { MIB, nofDetails, nofEntry, nofFlags } from "./nof.ts";
 import { bytesOf, makeFolder } from "./ssd.ts";
 
-void test("a put with nofReplicas writes memory and a NOF segment, and readers take the second once the first is gone", async () => {
+void test("a put with nofReplicas writes memory and a NOF segment, and readers use the second once the first is gone", async () => {
   await using folder = makeFolder();
   const file = join(folder.path, "namespace");
   await using master = await startMaster({ flags: nofFlags() });
@@ -71,7 +71,7 @@ void test("a put with nofReplicas writes memory and a NOF segment, and readers t
   assert.equal(await reader.get("two"), undefined);
 });
 
-void test("without enable_nof a put that asks for a NOF replica is refused with -600, and a NOF segment with -1012", async () => {
+void test("without enable_nof a put that requests a NOF replica is refused with -600, and a NOF segment with -1012", async () => {
   await using folder = makeFolder();
   const file = join(folder.path, "namespace");
   await using master = await startMaster();
@@ -84,7 +84,7 @@ void test("without enable_nof a put that asks for a NOF replica is refused with 
   assert.equal(await client.put("a", bytesOf("a", 10)), true);
 });
 
-void test("with no NOF segment, or none that has room, a put gets fewer replicas; one that asks for nothing else is refused with -200", async () => {
+void test("without a NOF segment that has capacity, a put gets fewer replicas; one that requests nothing else is refused with -200", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags() });
   await using client = await openClient(master, { segmentBytes: 16 * MIB, timeoutMs: 1000 });
@@ -100,7 +100,7 @@ void test("with no NOF segment, or none that has room, a put gets fewer replicas
   assert.equal(await client.put("d", bytesOf("d", 10), { replicas: 0, nofReplicas: 1 }), true);
 });
 
-void test("a file that holds something else, is too small or is in use is no NOF segment, and stays as it is", async () => {
+void test("a file that has other contents, is too small or is in use is refused as a NOF segment and left unchanged", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: nofFlags() });
   const path = (name: string) => join(folder.path, name);

@@ -1,8 +1,8 @@
-// What tests of NOF segments share: masters that allow them, their files, and what lies there.
+// Helpers of the NOF tests: masters that allow NOF segments, their files, and their contents.
 import type { TestMaster } from "./master.ts";
 
 export const MIB = 2 ** 20;
-/** Short leases and holds, so that evictions come soon; a holder that is killed is missed soon. */
+/** Short leases and release times, so that evictions come soon; a killed holder is noticed soon. */
 export const nofFlags = (...more: readonly string[]): string[] => [
   "--enable_nof=true",
   "--default_kv_lease_ttl=200",

@@ -1,4 +1,4 @@
-// The servers of the store: one of each kind for a home.
+// The servers of the store: one of each kind per home.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { test } from "node:test";
@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const sourceOf = (server: string) => fileURLToPath(new URL(`../src/${server}/main.ts`, import.meta.url));
 const START = `import(process.argv[1]).then(({ main }) => main(process.argv.slice(2))).then((code) => { process.exitCode = code; })`;
 
-void test("a second master, or a second metadata server, on one home is refused, and told which process runs the first", async () => {
+void test("a second master, or a second metadata server, on one home is refused, with the process that runs the first", async () => {
   await using master = await startMaster();
   await using metadata = await startMetadataServer();
   const second = (server: string, home: string) =>

@@ -1,4 +1,4 @@
-// Homes and folders whose names are not ASCII: everything lies in them, and nothing beside them.
+// Homes and folders with names that are not ASCII: everything is stored in them, and nothing next to them.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { bytesOf, filesIn, makeFolder } from "./ssd.ts";
 
 const NAME = "hömé 日本";
 
-void test("a master's log and an owner's files lie in folders of any name, and are there after a kill", async () => {
+void test("a master's log and an owner's files lie in folders of any name, and survive a kill", async () => {
   await using parent = makeFolder();
   const place = join(parent.path, NAME);
   const [home, ssdFolder, root] = ["master", "ssd", "shared"].map((name) => join(place, name)) as [string, string, string];

@@ -1,4 +1,4 @@
-// What holders remember does not get in anybody's way: not in a takeover's, and not in that of the field's clients.
+// Restoring from holders interferes neither with a takeover, nor with Mooncake's clients.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -21,7 +21,7 @@ async function metric(url: string, name: string): Promise<number> {
 }
 const asked = (url: string) => metric(url, 'svc_store_rpc_items_total{operation="take_changes"}');
 
-void test("a standby that takes over is told nothing again: it has the keys, and what was removed a moment before stays removed", async () => {
+void test("holders restore nothing to a standby that takes over: it has the keys, and recently removed ones stay removed", async () => {
   await using cluster = await startCluster();
   const first = await cluster.inSync(1);
   const open = (segmentBytes: number) => StoreClient.open({ master: cluster.address, clusterID: cluster.clusterID, segmentBytes, timeoutMs: 60_000 });
@@ -44,14 +44,14 @@ void test("a standby that takes over is told nothing again: it has the keys, and
 });
 
 void test(
-  "beside our holders, the field's client goes on as before when the master lost its log: its own objects are misses, and its puts are taken",
+  "next to our holders, Mooncake's client continues when the master lost its log: its own objects are misses, and its puts are accepted",
   needs("python-clients", "python3"),
   async () => {
     await using master = await startMaster();
     await using ours = await startClient(master, { segmentBytes: 16 * MIB });
     await using field = await startHolder({ master: master.rpcPort });
     await using client = await openClient(master, { timeoutMs: 60_000 });
-    // Its client sends no checksum, so nobody could tell later whether the bytes are still these.
+    // Mooncake's client sends no checksum, so the bytes could not be verified later.
     assert.equal(await field.put("theirs", "value", { preferred_segment: ours.name }), 0);
     await client.put("ours", bytesOf("ours"), { preferredSegments: [ours.name] });
     const before = await asked(master.url);

@@ -1,4 +1,4 @@
-// A master that lost its log is told again by the holders what lies in their memory: verified bytes, and nothing that is out of date.
+// Holders restore their objects to a master that lost its log: verified bytes, and nothing outdated.
 import assert from "node:assert/strict";
 import { closeSync, openSync, readdirSync, rmSync, statSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -23,20 +23,20 @@ async function metric(master: TestMaster, name: string): Promise<number> {
   return line === undefined ? 0 : Number(line.slice(name.length + 1));
 }
 
-/** Every holder has asked for changes twice since, so each remembers what was there when this was called. */
+/** Waits until every holder has requested changes twice, so that each remembers what existed at the call. */
 async function remembered(master: TestMaster, holders: number): Promise<void> {
   const asked = () => metric(master, 'svc_store_rpc_items_total{operation="take_changes"}');
   const before = await asked();
   await until("holders ask for changes", async () => ((await asked()) >= before + 4 * holders ? true : undefined));
 }
 
-/** The master ends, and everything that it kept is gone. */
+/** Ends the master and deletes everything that it stored. */
 async function loseHome(master: TestMaster): Promise<void> {
   await master.kill();
   rmSync(join(master.home, "store"), { recursive: true });
 }
 
-void test("a master whose home was deleted has every key of its holders again, with the bytes, replicas, groups, pins and layouts that were stored", async () => {
+void test("a master whose home was deleted gets every key of its holders back, with the bytes, replicas, groups, pins and layouts that were stored", async () => {
   await using master = await startMaster();
   await using first = await startClient(master, { segmentBytes: 64 * MIB });
   await using second = await startClient(master, { segmentBytes: 64 * MIB });
@@ -60,18 +60,18 @@ void test("a master whose home was deleted has every key of its holders again, w
   for (let at = 390; at < 400; at++) assert.equal(await client.exists(`k${at}`), false, "what was removed stays removed");
   assert.deepEqual((await client.replicas("k77")).map(({ endpoint }) => endpoint).sort(), [first.name, second.name].sort());
   await assert.rejects(client.upsert("grouped", bytesOf("x"), { group: "another" }), /group|-600|param/i);
-  // Memory around them is used again, and none of it twice.
+  // Free memory around the restored objects is used for puts, and none of it twice.
   await until("puts find room", async () => ((await client.put("after", bytesOf("after"))) ? true : undefined));
   for (let at = 0; at < 200; at++) await client.put(`new-${at}`, bytesOf(`new-${at}`));
   for (const key of keys.slice(50, 390)) assert.deepEqual(await client.get(key), bytesOf(key), key);
-  // What the new log has survives by itself.
+  // The objects in the new log survive by themselves.
   await master.kill();
   await master.start();
   await until("holders are known", async () => ((await client.existsBatch(left)).every(Boolean) ? true : undefined));
   assert.equal(await metric(master, "svc_store_restored_keys_total"), 0);
 });
 
-void test("a master killed again and again while holders bring their objects back has all of them in the end", async () => {
+void test("a master that is killed repeatedly while holders restore their objects has all of them in the end", async () => {
   await using master = await startMaster();
   await using _first = await startClient(master, { segmentBytes: 64 * MIB });
   await using _second = await startClient(master, { segmentBytes: 64 * MIB });
@@ -91,7 +91,7 @@ void test("a master killed again and again while holders bring their objects bac
   for (const key of keys) assert.deepEqual(await client.get(key), bytesOf(key), key);
 });
 
-void test("a log that is damaged in its middle costs nothing that holders remember", async () => {
+void test("a log with damage in its middle loses nothing that holders remember", async () => {
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
   await using client = await openClient(master, { timeoutMs: 60_000 });
@@ -110,7 +110,7 @@ void test("a log that is damaged in its middle costs nothing that holders rememb
   for (const key of keys) assert.deepEqual(await client.get(key), bytesOf(key), key);
 });
 
-void test("bytes that were written over, and keys that were stored anew, are not brought back", async () => {
+void test("overwritten bytes, and keys that were stored again, are not restored", async () => {
   await using master = await startMaster();
   await using holder = await startClient(master, { segmentBytes: 64 * MIB });
   await using client = await openClient(master, { timeoutMs: 60_000 });
@@ -122,7 +122,7 @@ void test("bytes that were written over, and keys that were stored anew, are not
   const garbage = alloc(replica.sizeBytes).fill(0xee);
   await engine.registerLocalMemory(garbage, { remoteAccessible: false });
   await engine.transfer("WRITE", await engine.openSegment(replica.endpoint), [{ local: garbage, remote: replica.address }]);
-  // The holder sleeps while the master comes back empty, and others store its key.
+  // The holder is frozen while the master restarts empty, and others store its key.
   await holder.freeze();
   await loseHome(master);
   await master.start();
@@ -144,7 +144,7 @@ void test("bytes that were written over, and keys that were stored anew, are not
   assert.equal(await client.get("damaged"), undefined);
 });
 
-void test("a holder remembers as much as remembersBytes says", async () => {
+void test("a holder remembers as much as remembersBytes allows", async () => {
   await using master = await startMaster();
   await using _little = await startClient(master, { segmentBytes: 16 * MIB, remembersBytes: 20_000 });
   await using client = await openClient(master, { timeoutMs: 60_000 });
@@ -170,7 +170,7 @@ const segmentOf = (at: number): Segment => ({
   hostID: "",
 });
 
-void test("of contradictory announcements the later holds, and none takes bytes, keys or memory that are another's", async () => {
+void test("of contradictory announcements the later one wins, and none takes bytes, keys or memory of another", async () => {
   await using master = await startMaster();
   const rpc = await master.rpc();
   const begin = (at: 0 | 1, lineage = 7n) => rpc.call("BeginRestore", holders[at], lineage, [segmentOf(at)]);
@@ -202,7 +202,7 @@ void test("of contradictory announcements the later holds, and none takes bytes,
     ["no bytes", said(0, "d", 800, { sizeBytes: 0n }), codes.INVALID_PARAMS],
   ];
   for (const [what, holding, code] of refused) assert.deepEqual(await tell(rpc, 0, holding), [code], what);
-  // A second replica of the same bytes; another value that was seen later; one that was seen earlier.
+  // A second replica of the same bytes; a later value with another checksum; an earlier one.
   const outcomes = await tell(rpc, 1, said(1, "a", 0), said(1, "b", 100, { checksum: 9n, asOf: 20n }), said(1, "c", 200, { checksum: 9n, asOf: 5n }));
   assert.deepEqual(outcomes, [0, 0, codes.OBJECT_ALREADY_EXISTS]);
   const listed = await rpc.call("BatchGetReplicaList", ["a", "b", "c"], "");
@@ -214,7 +214,7 @@ void test("of contradictory announcements the later holds, and none takes bytes,
       [1, 1n],
     ],
   );
-  // What was stored and removed since is not brought back by whoever still remembers it.
+  // An object that was stored and removed since is not restored by a holder that still remembers it.
   for (const at of [0, 1] as const) await rpc.call("RestoreObjects", holders[at], [], true);
   assert.ok((await rpc.call("PutStart", holders[0], "late", 10n, plain, "")).ok);
   assert.ok((await rpc.call("PutEnd", holders[0], { key: "late", checksum: undefined }, 0, "")).ok);

@@ -1,4 +1,4 @@
-// Starts the metadata server as a process of its own for a test.
+// Starts the metadata server in a process of its own for a test.
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
@@ -16,11 +16,11 @@ export type TestServer = {
   start(): Promise<void>;
 } & AsyncDisposable;
 
-/** `diskHome`: a folder of the test's own, which stays. */
+/** `diskHome` is a folder of the test, which is not deleted. */
 export async function startMetadataServer(flags: readonly string[] = [], diskHome?: string): Promise<TestServer> {
   const home = diskHome ?? makeHome();
   let child: ChildProcess | undefined;
-  // Its own also while it is down.
+  // The port stays reserved while the server is down.
   const [port] = await freePorts(1);
   let url = "";
   async function start(): Promise<void> {

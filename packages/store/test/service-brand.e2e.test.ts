@@ -1,4 +1,4 @@
-// Mooncake clients, an HTTP metadata server and a service: found by all of them, or refused at the start.
+// Mooncake clients, an HTTP metadata server and a service: clients find the service, or it refuses to start.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -9,7 +9,7 @@ import { startService } from "./service.ts";
 
 const SIZE = "--global_segment_size=64mb";
 
-void test("with a metadata server a service of the default brand refuses to start beside Mooncake's clients, and says what to do", async () => {
+void test("with a metadata server a service of the default brand refuses to start next to Mooncake's clients, and names the fix", async () => {
   await using master = await startMaster();
   await using metadata = await startMetadataServer();
   await assert.rejects(

@@ -1,4 +1,4 @@
-// The REST service's HTTP, case by case, and its start: configuration, readiness, a master that is not there.
+// The REST service's HTTP, case by case, and its start: configuration, readiness, a missing master.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
@@ -13,7 +13,7 @@ import { startService } from "./service.ts";
 const GRACE = "Invalid grace_period_seconds, must be a non-negative integer no greater than";
 const ID = "00000000-0000-0000-0000-00000000ffff";
 
-/** Method, path, body, status, and the error's beginning; an empty one is a success. */
+/** Method, path, body, status, and the beginning of the error; an empty error means success. */
 const cases: readonly (readonly [method: string, path: string, body: unknown, status: number, error: string])[] = [
   ["POST", "/api/mount_shm", "{", 400, "Malformed JSON body"],
   ["POST", "/api/mount_shm", "", 400, "Malformed JSON body"],
@@ -71,7 +71,7 @@ const cases: readonly (readonly [method: string, path: string, body: unknown, st
   ["POST", "/constructor", {}, 404, "There is no /constructor"],
 ];
 
-void test("each call of the REST service answers as its table says", async () => {
+void test("each call of the REST service answers as its table specifies", async () => {
   await using master = await startMaster();
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=16mb"] });
   for (const [method, path, body, status, error] of cases) {
@@ -88,7 +88,7 @@ void test("each call of the REST service answers as its table says", async () =>
   assert.deepEqual((await service.ask("GET", "/version")).body["version"], "2.0.0");
 });
 
-void test("a value that is put over HTTP is read back, by HTTP and by a client of the field's wire, until it is removed", async () => {
+void test("a value that is put over HTTP is read back, by HTTP and by a client of Mooncake's wire, until it is removed", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=1s"] });
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=64mb"] });
   const value = "äöü€ ".repeat(100_000);
@@ -139,7 +139,7 @@ void test("a body that is too long is refused, and many half bodies together are
   assert.equal((await service.ask("POST", "/api/mount", { size: 1 })).status, 200);
 });
 
-void test("a service answers /health with 503 until its master is there, and again while it does not answer", async () => {
+void test("a service answers /health with 503 until its master answers, and again while it does not", async () => {
   await using master = await startMaster();
   await master.kill();
   const [port = 0] = await freePorts(1);
@@ -168,7 +168,7 @@ void test("a browser at the service's URL gets a page with its API, and so does 
   }
 });
 
-void test("a service that finds no master within --max-wait-time ends, and says which settings to look at", async () => {
+void test("a service that finds no master within --max-wait-time ends, and names the settings to check", async () => {
   const [port = 0] = await freePorts(1);
   await assert.rejects(
     startService({ master: port, flags: ["--max-wait-time=1"] }),
@@ -178,7 +178,7 @@ void test("a service that finds no master within --max-wait-time ends, and says 
   await assert.rejects(startService({ master: master.rpcPort, port: Number(new URL(master.url).port) }), /store_service.port: .*EADDRINUSE/);
 });
 
-void test("the configuration is the field's JSON file by its own names; flags, -D and variables win over it", async () => {
+void test("the configuration is Mooncake's JSON file with its own names; flags, -D and variables take precedence", async () => {
   await using master = await startMaster();
   const folder = mkdtempSync(join(tmpdir(), "svc-test-"));
   const file = (content: unknown) => {
@@ -234,7 +234,7 @@ void test("the configuration is the field's JSON file by its own names; flags, -
   }
 });
 
-void test("before it has joined a master, a malformed request is 400, and unmount_local_disk without a disk a success", async () => {
+void test("before it has joined a master, a malformed request is 400, and unmount_local_disk without a disk succeeds", async () => {
   const [port = 0, nobody = 0] = await freePorts(2);
   await using service = await startService({ master: nobody, port, isAwaited: false });
   await until("it listens", async () => ((await service.ask("GET", "/health").catch(() => undefined)) === undefined ? undefined : true));

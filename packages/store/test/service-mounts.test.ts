@@ -27,7 +27,7 @@ async function putSome(master: TestMaster, key: string, preferredSegment = ""): 
   return ended.ok ? 0 : ended.code;
 }
 
-/** A service without memory of its own, so that the master lists what calls mounted. */
+/** Starts a service without memory of its own, so that the master lists only what calls mounted. */
 const bare = (master: TestMaster, flags: readonly string[] = []) => startService({ master: master.rpcPort, flags: ["--global_segment_size=0", ...flags] });
 async function withObject(member: Member, word: string, size: number): Promise<{ name: string } & AsyncDisposable> {
   const name = objectName(word);
@@ -42,7 +42,7 @@ async function withObject(member: Member, word: string, size: number): Promise<{
   };
 }
 
-void test("what peers write to a mounted shared memory object, its maker reads", async () => {
+void test("the creator of a mounted shared memory object reads what peers write to it", async () => {
   await using master = await startMaster();
   await using engine = await startMember({ master: `127.0.0.1:${master.rpcPort}` });
   await using peer = await startMember({ master: `127.0.0.1:${master.rpcPort}` });
@@ -63,7 +63,7 @@ void test("what peers write to a mounted shared memory object, its maker reads",
   assert.equal((await service.post("/api/mount_shm", { name: object.name, size: 2 * MIB })).status, 200);
 });
 
-void test("allocated memory is a multiple of 16 MiB, one segment over tcp whatever max_mr_size says, and several where a protocol has a limit", async () => {
+void test("allocated memory is a multiple of 16 MiB, one segment over tcp whatever max_mr_size is, and several where a protocol has a limit", async () => {
   await using master = await startMaster();
   await using service = await bare(master, ["--max_mr_size=1mb", "--store_service.registration_limits=shm=8 MB"]);
   const one = await service.post("/api/mount", { size: 20_000_000 });
@@ -109,7 +109,7 @@ void test("an unmount that names ids of the other kind, or unknown ones, changes
   assert.deepEqual((await service.post("/api/unmount", { segment_ids: [decimal] })).body, { status: "success" }, "the field's form of an id");
 });
 
-void test("a grace period keeps its deadline over kill -9 of the master; the segment is readable and takes nothing new until then", async () => {
+void test("a grace period keeps its deadline across a SIGKILL of the master; the segment is readable and accepts no new objects until then", async () => {
   await using master = await startMaster();
   await using service = await bare(master);
   const [id] = idsOf(await service.post("/api/mount", { size: MIB }));
@@ -133,7 +133,7 @@ void test("a grace period keeps its deadline over kill -9 of the master; the seg
   assert.ok(Date.now() - begun >= 25_000, "not before its time");
 });
 
-void test("memory goes while peers write to it, the service lives, and what is mounted next holds none of their bytes", async () => {
+void test("memory is unmounted while peers write to it, the service survives, and the next mount has none of their bytes", async () => {
   await using master = await startMaster();
   await using service = await bare(master);
   await using peer = await startMember({ master: `127.0.0.1:${master.rpcPort}` });
@@ -159,7 +159,7 @@ async function mappedBytes(service: TestService): Promise<number> {
   return Number(/^svc_store_service_mounted_bytes (\S+)$/m.exec(text)?.[1] ?? -1);
 }
 
-void test("a decode service offers what its engine made anew, and what it offered before goes after that", async () => {
+void test("a decode service offers its engine's new memory, and then unmounts what it offered before", async () => {
   await using master = await startMaster();
   await using maker = await startMember({ master: `127.0.0.1:${master.rpcPort}` });
   await using first = await withObject(maker, "first", MIB);

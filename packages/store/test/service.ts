@@ -1,4 +1,4 @@
-// Starts the store's REST service as a process of its own.
+// Starts the store's REST service in a process of its own.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -11,7 +11,7 @@ export type TestService = {
   readonly url: string;
   readonly pid: number;
   log(): string;
-  /** A call with a JSON body; the status, and the answer's JSON. */
+  /** Makes a call with a JSON body; returns the status and the answer's JSON. */
   ask(method: string, path: string, body?: unknown): Promise<{ status: number; body: Record<string, unknown> }>;
   post(path: string, body: unknown): Promise<{ status: number; body: Record<string, unknown> }>;
   kill(signal?: NodeJS.Signals): Promise<number | null>;
@@ -21,7 +21,7 @@ export type ServiceSetup = {
   readonly master?: number;
   readonly flags?: readonly string[];
   readonly env?: NodeJS.ProcessEnv;
-  /** Returns as soon as the port listens is not known before it is ready: give a port to ask /health before. */
+  /** With a given port the test can ask /health before the service is ready. */
   readonly port?: number;
   readonly isAwaited?: boolean;
 };

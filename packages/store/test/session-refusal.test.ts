@@ -1,4 +1,4 @@
-// What a client says of a master that is not there, does not answer, or speaks something else.
+// The failures that a client reports for a master that does not exist, does not answer, or speaks another protocol.
 import assert from "node:assert/strict";
 import { createServer, type Socket } from "node:net";
 import { test } from "node:test";
@@ -26,13 +26,13 @@ async function listening(onConnection: (socket: Socket) => void): Promise<{ mast
   };
 }
 
-void test("a client says that nobody answers at the master's address", async () => {
+void test("a client reports that no server answers at the master's address", async () => {
   const { master, ...server } = await listening(() => {});
   await server[Symbol.asyncDispose]();
   await assert.rejects(startMember({ master, joinMs: 300 }), new RegExp(`SERVER_UNREACHABLE: the store's master at ${master}`));
 });
 
-void test("a client says that the master does not answer, and of something that speaks another protocol", async () => {
+void test("a client reports a master that does not answer, and a server of another protocol", async () => {
   await using silent = await listening(() => {});
   await assert.rejects(startMember({ master: silent.master, joinMs: 300, callMs: 300 }), /(TIMED_OUT|SERVER_UNREACHABLE): .*300 ms/);
   await using other = await listening((socket) => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"));

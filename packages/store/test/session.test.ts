@@ -1,4 +1,4 @@
-// A client's membership: what it mounted is known to the master through whatever happens to either of them.
+// A client's membership: the master knows what it mounted, whatever happens to either of them.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { join } from "node:path";
@@ -21,7 +21,7 @@ const detail = async (master: TestMaster) => {
 };
 const mount = (member: Member, size = MIB, options: object = {}) => member.ask<MemberSegment[]>("mountNew", { size, options });
 
-/** A key put as any client does it; its bytes are of no matter. */
+/** Puts a key like any client; its bytes do not matter. */
 async function put(master: TestMaster, key: string): Promise<number> {
   const rpc = await master.rpc();
   const begun = await rpc.call("PutStart", writerID, key, 1000n, plain, "");
@@ -54,7 +54,7 @@ void test("a client's memory is listed with its size until it leaves, and is fre
   assert.deepEqual(await detail(master), []);
 });
 
-void test("keys of a client are served again after kill -9 of the master", async () => {
+void test("keys of a client are served again after a SIGKILL of the master", async () => {
   await using master = await startMaster();
   await using member = await memberOf(master);
   const [segment] = await mount(member);
@@ -73,7 +73,7 @@ void test("keys of a client are served again after kill -9 of the master", async
   assert.ok(events.filter((event) => event === "joined").length >= 4, String(events));
 });
 
-void test("a master that forgot everything learns again what its clients have, also when the first that it hears is a new mount", async () => {
+void test("a master that forgot everything learns again what its clients have, even if a new mount is the first that it hears", async () => {
   await using master = await startMaster();
   await using member = await memberOf(master);
   const before = [...(await mount(member)), ...(await mount(member))];
@@ -85,7 +85,7 @@ void test("a master that forgot everything learns again what its clients have, a
   assert.deepEqual((await detail(master)).map((row) => row.segment_id).sort(), [...before, ...after].map(({ id }) => id).sort());
 });
 
-void test("a client goes on when a master that stood still runs on, and when it stood still itself for longer than its time", async () => {
+void test("a client continues after a frozen master resumes, and after it was frozen itself for longer than its TTL", async () => {
   await using master = await startMaster({ flags: ["--client_ttl=2s", "--store.suspect_after_ms=1000"] });
   await using member = await memberOf(master, { callMs: 500 });
   const [segment] = await mount(member);
@@ -102,7 +102,7 @@ void test("a client goes on when a master that stood still runs on, and when it 
   await until("it is known again", async () => ((await detail(master)).map((row) => row.segment_id).join() === segment?.id ? true : undefined));
 });
 
-void test("a grace period ends when it was to end, though the master forgot it, and the memory is freed then", async () => {
+void test("a grace period ends on time, even if the master forgot it, and the memory is freed then", async () => {
   await using master = await startMaster();
   await using member = await memberOf(master);
   const [going] = await mount(member);
@@ -124,7 +124,7 @@ void test("a grace period ends when it was to end, though the master forgot it, 
   await until("its memory is freed", async () => ((await member.state()).mappedBytes === empty ? true : undefined));
 });
 
-void test("memory is freed under a storm of transfers without a byte in what is mounted next", async () => {
+void test("memory is freed under a storm of transfers, none of which reaches the next mount", async () => {
   await using master = await startMaster();
   await using member = await memberOf(master);
   await using peer = await memberOf(master);
@@ -136,7 +136,7 @@ void test("memory is freed under a storm of transfers without a byte in what is 
   await member.ask("unmount", { id: segment?.id });
   await until("it is freed", async () => ((await member.state()).segments.length === 0 ? true : undefined));
   await until("transfers are refused", async () => (Object.values(await storms()).every(({ failed }) => failed > 5) ? true : undefined));
-  // The kernel would give the same address again.
+  // The kernel would return the same address again.
   for (let round = 0; round < 5; round++) {
     const [next] = await mount(member, 4 * MIB);
     const [from, to] = [BigInt(next?.base ?? 0), BigInt(next?.base ?? 0) + BigInt(4 * MIB)];
@@ -147,7 +147,7 @@ void test("memory is freed under a storm of transfers without a byte in what is 
   await peer.ask("calm");
 });
 
-void test("a client carries out the copies that the master assigns, and reports what failed with its reason", async () => {
+void test("a client executes the copies that the master assigns, and reports failures with their reason", async () => {
   await using master = await startMaster({ flags: ["--allocation_strategy=random"] });
   for (const [execute, status, message] of [
     ["well", 3, ""],

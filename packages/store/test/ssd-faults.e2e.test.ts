@@ -1,4 +1,5 @@
-// What a disk may do to the SSD tier: be full, lie, go read-only, stop answering; and owners and masters that are killed at any moment.
+// Faults under the SSD tier: a disk that is full, corrupts data, goes read-only
+// or stops answering; and owners and masters that are killed at any moment.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { closeSync, fstatSync, openSync, readSync, writeSync } from "node:fs";
@@ -15,7 +16,7 @@ const OFFLOAD = ["--enable_offload=true", "--default_kv_lease_ttl=200"];
 const stored = async (master: TestMaster) => Number(/^svc_store_offloaded_keys_total (\S+)$/m.exec(await (await fetch(`${master.url}/metrics`)).text())?.[1]);
 const trouble = async (holder: ClientProcess) => (await holder.ask<{ trouble: string }>("disk")).trouble;
 
-void test("a full disk takes no objects and loses none: memory goes on, and what finds room later is stored then", needsMounts, async () => {
+void test("a full disk accepts no objects and loses none: memory continues, and objects are stored once there is space", needsMounts, async () => {
   using disk = smallDisk(8 * MIB);
   await using master = await startMaster({ flags: OFFLOAD });
   await using holder = await startClient(master, { segmentBytes: 32 * MIB, ssdFolder: join(disk.folder, "objects"), ssdBytes: 64 * MIB });
@@ -34,7 +35,7 @@ void test("a full disk takes no objects and loses none: memory goes on, and what
   });
 });
 
-void test("a flipped bit in a file is a miss with the reason checksum, never wrong bytes, and the file goes", async () => {
+void test("a flipped bit in a file is a miss with the reason checksum, never wrong bytes, and the file is deleted", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   await using _holder = await startClient(master, { segmentBytes: 2 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB });
@@ -42,7 +43,7 @@ void test("a flipped bit in a file is a miss with the reason checksum, never wro
   await using other = await openClient(master);
   for (const [at, key] of ["one", "two", "three", "four"].entries()) {
     await reader.put(key, bytesOf(key, MIB));
-    // Before the next one needs its memory.
+    // Wait before the next put needs this object's memory.
     await until("it is on disk", async () => ((await stored(master)) === at + 1 ? true : undefined));
   }
   const damaged = filesIn(folder.path).sort()[0] as string;
@@ -59,12 +60,12 @@ void test("a flipped bit in a file is a miss with the reason checksum, never wro
   assert.equal(await other.get("one"), undefined);
   await until("the file is gone", () => (filesIn(folder.path).includes(damaged) ? undefined : true));
   assert.ok((await reader.get("two"))?.equals(bytesOf("two", MIB)));
-  // Stored anew it is there again.
+  // Stored again, the key is readable again.
   assert.equal(await reader.put("one", bytesOf("one", 1000)), true);
   assert.ok((await other.get("one"))?.equals(bytesOf("one", 1000)));
 });
 
-void test("a device that goes read-only is read on, and takes objects again once it may be written", needsMounts, async () => {
+void test("a device that becomes read-only stays readable, and accepts objects again once it is writable", needsMounts, async () => {
   using disk = imageDisk(64 * MIB);
   await using master = await startMaster({ flags: OFFLOAD });
   await using holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: join(disk.folder, "objects"), ssdBytes: 32 * MIB });
@@ -84,7 +85,7 @@ void test("a device that goes read-only is read on, and takes objects again once
   });
 });
 
-void test("a directory that stops answering is withdrawn within its bound, while the owner's memory goes on, and comes back", needsMounts, async () => {
+void test("a directory that stops answering is unmounted within its bound, while the owner's memory stays in use, and comes back", needsMounts, async () => {
   using disk = imageDisk(64 * MIB);
   await using master = await startMaster({ flags: OFFLOAD });
   await using _holder = await startClient(master, { segmentBytes: 16 * MIB, ssdFolder: join(disk.folder, "objects"), ssdBytes: 32 * MIB });
@@ -108,7 +109,7 @@ void test("a directory that stops answering is withdrawn within its bound, while
   await until("objects are stored again", async () => ((await stored(master)) > 1 ? true : undefined));
 });
 
-void test("owners and masters that are killed at any moment leave whole objects or none, and never another's bytes", async () => {
+void test("owners and masters that are killed at any moment leave complete objects or none, and never another's bytes", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: [...OFFLOAD, "--client_ttl=8s", "--store.suspect_after_ms=4000"] });
   const ssd = { segmentBytes: 8 * MIB, ssdFolder: folder.path, ssdBytes: 16 * MIB };

@@ -6,8 +6,8 @@ const ROUNDS = 100;
 
 for (const [what, remembersBytes] of [
   ["alone", 0],
-  ["beside memory", 64 << 20],
+  ["next to memory", 64 << 20],
 ] as const)
-  void test(`of ${ROUNDS} masters that die with their log, none costs an object that was whole in a file ${what}`, async (t) => {
+  void test(`of ${ROUNDS} masters that die with their log, none loses an object that was complete in a file ${what}`, async (t) => {
     await loseLogs(ROUNDS, remembersBytes, (text) => t.diagnostic(text));
   });

@@ -1,4 +1,5 @@
-// Masters that die with their log at any moment while an owner stores objects on its disk: every file that was whole by then is read afterwards.
+// Masters that die with their log at any moment while an owner stores objects
+// on its disk: every file that was complete by then is readable afterwards.
 import assert from "node:assert/strict";
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -13,14 +14,14 @@ const OBJECTS = 8;
 const TRAILER_BYTES = 40;
 const ABOUT_AT = 24;
 
-/** Keys as the files say them. */
+/** Returns the keys in the files' descriptions. */
 function keysIn(folder: string): string[] {
   return filesIn(folder).flatMap((name) => {
     let bytes: Buffer;
     try {
       bytes = readFileSync(join(folder, name));
     } catch {
-      // One of two that have the same object went meanwhile.
+      // The file was a duplicate of another one and has been deleted meanwhile.
       return [];
     }
     const end = bytes.length - TRAILER_BYTES;
@@ -29,7 +30,7 @@ function keysIn(folder: string): string[] {
   });
 }
 
-/** @param remembersBytes what the owner's memory brings back by itself; with 0 only its files do. */
+/** @param remembersBytes what the owner restores from memory; with 0 it restores only its files. */
 export async function loseLogs(rounds: number, remembersBytes: number, log: (text: string) => void): Promise<void> {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: ["--enable_offload=true", "--default_kv_lease_ttl=200"] });
@@ -44,7 +45,7 @@ export async function loseLogs(rounds: number, remembersBytes: number, log: (tex
     const [first, ...others] = Array.from({ length: OBJECTS }, (_, index) => `block-${round}-${index}`);
     const put = (key = "") => reader.put(key, bytesOf(key, MIB)).then(() => true as const);
     await until("the owner's memory takes objects", () => put(first).catch(() => undefined));
-    // One that the kill refuses was never stored.
+    // A put that the kill refuses was never stored.
     const puts = others.map((key) => put(key).catch(() => undefined));
     await until(`${at} are on disk`, () => (filesIn(folder.path).length >= at ? true : undefined), 1);
     if (afterMs > 0) await sleep(afterMs);
@@ -57,9 +58,9 @@ export async function loseLogs(rounds: number, remembersBytes: number, log: (tex
       const bytes = await until(`${key} is there after the loss`, () => reader.get(key).catch(() => undefined));
       assert.ok(bytes.equals(bytesOf(key, MIB)), key);
     }
-    // What was on its way to the disk when the master died arrives as well, or goes.
+    // Objects that were being written when the master died are stored as well, or deleted.
     await until("each is there once", () => (owner.disk?.files === new Set(keysIn(folder.path)).size ? true : undefined));
-    // The next round's objects evict none of these: one that is evicted before its file is announced is gone.
+    // The objects are removed so that the next round evicts none: a file that is evicted before it is announced would be lost.
     for (const key of [first ?? "", ...others]) await reader.remove(key, true).catch(() => undefined);
     await until("none is left", () => (filesIn(folder.path).length === 0 ? true : undefined));
   }

@@ -1,4 +1,4 @@
-// What keeps offload from delaying others: threads that write files give way, and the master's thread answers soon.
+// Offload must not delay other work: threads that write files have low priority, and the master's thread answers soon.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -22,7 +22,7 @@ function threadsOf(pid: number): Thread[] {
   });
 }
 
-void test("threads that store objects on disk give way to all others, and the master's thread that answers does not", async () => {
+void test("threads that store objects on disk have low priority, and the master's answering thread does not", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: ["--enable_offload=true"] });
   await using client = await openClient(master, { segmentBytes: 2 ** 20, ssdFolder: folder.path });
@@ -33,7 +33,7 @@ void test("threads that store objects on disk give way to all others, and the ma
   for (const { nice, policy } of writers) assert.deepEqual({ nice, policy }, { nice: Math.max(NICE, own?.nice ?? 0), policy: own?.policy || SCHED_BATCH });
   const [answering] = threadsOf(master.pid).filter(({ name }) => name === "store-rpc");
   assert.equal(answering?.nice, own?.nice);
-  // Kernels before 6.12 have no slices of single threads, and not every kernel shows them.
+  // Kernels before 6.12 have no slices per thread, and not every kernel shows them.
   const sliceNs = (of: string) => Number(/^se\.slice\s*:\s*(\d+)/m.exec(readFileSync(`${of}/sched`, "utf8"))?.[1] ?? Number.NaN);
   const [major = 0, minor = 0] = readFileSync("/proc/sys/kernel/osrelease", "utf8").split(".").map(Number);
   const hasSlices = major > 6 || (major === 6 && minor >= 12);
@@ -41,7 +41,7 @@ void test("threads that store objects on disk give way to all others, and the ma
     assert.equal(sliceNs(answering?.folder ?? ""), SLICE_NS);
 });
 
-void test("what an owner asks and says while it stores is answered by the master's thread that answers, without the script", async () => {
+void test("an owner's calls while it stores are answered by the master's native thread, without TypeScript", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: ["--enable_offload=true"] });
   await using client = await openClient(master, { segmentBytes: 2 ** 20, ssdFolder: folder.path });

@@ -1,4 +1,4 @@
-// What an owner of a disk does when a master refuses, or has lost what it knew: its files stay until a leader says that no object has them.
+// A disk's owner whose master refuses its files or has lost its log: the files stay until a leader says that no object has them.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { rmSync } from "node:fs";
@@ -24,7 +24,7 @@ const MIB = 2 ** 20;
 const keys = Array.from({ length: 8 }, (_, at) => `block-${at}`);
 const OFFLOAD = ["--enable_offload=true", "--default_kv_lease_ttl=200"];
 
-void test("an owner drops no file because a master stands by: each of its files is refused by name", async () => {
+void test("an owner drops no file when a master stands by: each of its files is refused by name", async () => {
   await using folder = makeFolder();
   await using cluster = await startCluster({ flags: OFFLOAD });
   const leader = await cluster.inSync(1);
@@ -60,7 +60,7 @@ void test("an owner drops no file because a master stands by: each of its files 
   assert.equal(filesIn(folder.path).length, 8);
 });
 
-void test("an owner that runs while its master comes back without its log tells it of every file", async () => {
+void test("an owner that runs while its master restarts without its log announces every file to it", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   await using owner = await openClient(master, { segmentBytes: 4 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB });
@@ -73,20 +73,20 @@ void test("an owner that runs while its master comes back without its log tells 
   rmSync(join(master.home, "store"), { recursive: true, force: true });
   await master.start();
   for (const key of keys) await until(`${key} is there after the loss`, async () => (await reader.get(key))?.equals(bytesOf(key, MIB)) || undefined);
-  // What its memory told of first may have been stored a second time meanwhile; one of the two goes.
+  // An object that memory restored first may have been stored a second time meanwhile; one of the two files is deleted.
   await until("each is there once", () => (owner.disk?.files === 8 && filesIn(folder.path).length === 8 ? true : undefined));
   for (const key of keys) assert.ok((await reader.get(key))?.equals(bytesOf(key, MIB)), key);
 });
 
 for (const [what, remembersBytes] of [
   ["alone", 0],
-  ["beside memory", 64 * MIB],
+  ["next to memory", 64 * MIB],
 ] as const)
-  void test(`a file ${what} that was whole when its master died with its log is its object's at the next master`, async (t) => {
+  void test(`a file ${what} that was complete when its master died with its log belongs to its object at the next master`, async (t) => {
     await loseLogs(2, remembersBytes, (text) => t.diagnostic(text));
   });
 
-void test("a master takes a file that it did not order only with its object's bytes, or where it surely never had that object", async () => {
+void test("a master accepts a file that it did not order only with its object's bytes, or if it certainly never had that object", async () => {
   await using master = await startMaster({ flags: OFFLOAD });
   await using writer = await openClient(master, { segmentBytes: 4 * MIB });
   const rpc = await master.rpc();
@@ -119,7 +119,7 @@ void test("a master takes a file that it did not order only with its object's by
   }
 });
 
-void test("a file is not made of other bytes than its object's, and one that nothing could be compared with is gone with its owner until its master took it", async () => {
+void test("a file is not created with other bytes than its object's, and one that could not be compared does not outlive its owner unless its master accepted it", async () => {
   await using folder = makeFolder();
   const bytes = bytesOf("k", MIB);
   const about = { tenant: "", key: "k", fingerprint: "", group: "", dataType: 0, hardPin: false };
@@ -129,9 +129,9 @@ void test("a file is not made of other bytes than its object's, and one that not
     await files.list();
     await assert.rejects(files.write(await files.number(), rangeOf(bytes), about, checksum + 1n), (error) => troubleOf(error) === "other");
     assert.deepEqual(filesIn(folder.path), []);
-    const [compared, settled, doubtful] = [await files.number(), await files.number(), await files.number()];
+    const [compared, settled, unsettled] = [await files.number(), await files.number(), await files.number()];
     assert.equal(await files.write(compared, rangeOf(bytes), about, checksum), checksum);
-    for (const file of [settled, doubtful]) assert.equal(await files.write(file, rangeOf(bytes), about, undefined), checksum);
+    for (const file of [settled, unsettled]) assert.equal(await files.write(file, rangeOf(bytes), about, undefined), checksum);
     await files.settle(settled);
     assert.equal(filesIn(folder.path).length, 3);
     files.close();
@@ -146,7 +146,7 @@ void test("a file is not made of other bytes than its object's, and one that not
 
 const rangeOf = (bytes: Buffer) => BigUint64Array.of(addressOf(bytes), 0n, BigInt(bytes.length));
 
-/** Undefined while the threads of an instance that was closed are not at their end. */
+/** Returns undefined while the threads of a closed instance still run. */
 function openOr(folder: string): ObjectFiles | undefined {
   try {
     return ObjectFiles.open(folder);

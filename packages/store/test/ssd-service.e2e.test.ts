@@ -1,4 +1,4 @@
-// The REST service's disk: mounted by its settings, withdrawn by /api/unmount_local_disk; what KV events say of it, and what the log keeps.
+// The REST service's disk: mounted by its settings, unmounted by /api/unmount_local_disk; its KV events, and its records in the log.
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ import { bytesOf, filesIn, makeFolder } from "./ssd.ts";
 const MIB = 2 ** 20;
 const OFFLOAD = ["--enable_offload=true", "--default_kv_lease_ttl=200"];
 
-void test("the service's disk is withdrawn once for all: readers miss at once, the grace is waited for, and a bad body changes nothing", async () => {
+void test("the service's disk is unmounted for good: readers miss at once, the grace period is respected, and a bad body changes nothing", async () => {
   await using folder = makeFolder();
   const home = makeHome();
   const { live, replay } = endpointsIn(home);
@@ -59,7 +59,7 @@ void test("the service's disk is withdrawn once for all: readers miss at once, t
   removeHome(home);
 });
 
-void test("a folder that another process uses, or that cannot be made, is refused by name", async () => {
+void test("a folder that another process uses, or that cannot be created, is refused by name", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   await using _holder = await startClient(master, { segmentBytes: MIB, ssdFolder: folder.path, ssdBytes: MIB });
@@ -69,7 +69,7 @@ void test("a folder that another process uses, or that cannot be made, is refuse
   await assert.rejects(startService({ master: master.rpcPort, flags }), /ssd_offload_path/);
 });
 
-void test("an owner of the field stores what it is given, says so, evicts and promotes by its own calls", async () => {
+void test("a Mooncake owner stores what it is given, reports it, evicts and promotes by its own calls", async () => {
   await using master = await startMaster({
     flags: [...OFFLOAD, "--promotion_on_hit=true", "--promotion_threshold=1", "--client_ttl=600s", "--store.suspect_after_ms=600000"],
   });
@@ -92,7 +92,7 @@ void test("an owner of the field stores what it is given, says so, evicts and pr
     ["memory", "localDisk"],
   );
   assert.deepEqual(list.value.replicas[1]?.place, { type: "localDisk", clientID, sizeBytes: 100n, endpoint: "10.0.0.1:9" });
-  // What it finds after its own restart, of an object that nobody has, is there again.
+  // A file that the owner finds after its restart, of an object without other replicas, restores the object.
   const found = { tenant: "default", key: "found", sizeBytes: 50n };
   assert.equal((await rpc.call("NotifyOffloadSuccess", clientID, [found], [{ ...metadata, dataBytes: 50n }])).ok, true);
   assert.deepEqual(await rpc.call("ExistKey", "found", ""), { ok: true, value: true });
@@ -122,7 +122,7 @@ void test("an owner of the field stores what it is given, says so, evicts and pr
   rpc.close();
 });
 
-void test("the log is of the older format while no disks are allowed, each format is read by this release, and a newer one is refused", async () => {
+void test("the log has the older format while no disks are allowed, each format is read by this release, and a newer one is refused", async () => {
   const home = makeHome();
   const versions = () =>
     readdirSync(join(home, "store"))
@@ -148,7 +148,7 @@ void test("the log is of the older format while no disks are allowed, each forma
   assert.equal((await again.call("NotifyOffloadSuccess", clientID, [{ tenant: "default", key: "disk-only", sizeBytes: 5n }], [metadata])).ok, true);
   again.close();
   await master.kill();
-  // Disks turned off: memory is as it was, what lay on disks alone is forgotten.
+  // With disks turned off memory is unchanged, and objects that lay only on disks are forgotten.
   await master.start();
   const off = await master.rpc();
   assert.equal((await off.call("ReMountSegment", [segmentOf(1, 1n << 20n)], clientID)).ok, true);

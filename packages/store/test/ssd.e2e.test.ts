@@ -1,4 +1,4 @@
-// The SSD tier with processes of its own: what goes to disk, how it is read, what a restart brings back, and what is withdrawn.
+// The SSD tier with separate processes: what is written to disk, how it is read, what a restart restores, and unmounting.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readdirSync } from "node:fs";
@@ -22,7 +22,7 @@ const onDisk = (master: TestMaster, key: string) =>
     const { local_disk_values } = await entryOf(master, key);
     return local_disk_values?.length === 1 ? local_disk_values[0] : undefined;
   });
-const figure = async (master: TestMaster, name: string) =>
+const metric = async (master: TestMaster, name: string) =>
   Number(new RegExp(`^${name} (\\S+)$`, "m").exec(await (await fetch(`${master.url}/metrics`)).text())?.[1] ?? Number.NaN);
 
 void test("an object that was put lies on its holder's disk too, and is read from there once its memory is gone", async () => {
@@ -38,7 +38,7 @@ void test("an object that was put lies on its holder's disk too, and is read fro
   const [shown] = (await entryOf(master, keys[0] as string)).local_disk_values ?? [];
   assert.equal(shown?.object_size, MIB);
   assert.equal(shown?.transport_endpoint, holder.name);
-  // Twelve of them do not fit in the memory: the first ones are on disk alone.
+  // Twelve objects do not fit in memory, so the first ones are on disk only.
   assert.deepEqual((await entryOf(master, keys[0] as string)).values, []);
   for (const key of keys) assert.ok((await reader.get(key))?.equals(bytesOf(key, MIB)), key);
   const into = Buffer.alloc(3 * MIB);
@@ -47,7 +47,7 @@ void test("an object that was put lies on its holder's disk too, and is read fro
   assert.equal((await reader.stat(keys[0] as string))?.sizeBytes, MIB);
   assert.equal(await reader.exists(keys[0] as string), true);
   assert.equal(reader.getIntoSync(keys[2] as string, into), MIB);
-  assert.ok((await figure(master, "svc_store_offloaded_keys_total")) >= 12);
+  assert.ok((await metric(master, "svc_store_offloaded_keys_total")) >= 12);
   const disks = (await (await fetch(`${master.url}/api/v1/disks`)).json()) as { disks: { objects: number; readable: boolean }[] };
   assert.deepEqual(
     disks.disks.map(({ objects, readable }) => [objects, readable]),
@@ -80,7 +80,7 @@ void test("a restart of the owner brings its objects back with their pins, group
   assert.deepEqual(objects.objects.map(({ key, hard_pinned }) => `${key} ${hard_pinned}`).sort(), ["a false", "b false", "c true"]);
 });
 
-void test("a master that is killed knows after its restart what lies on disks, and what was removed stays removed", async () => {
+void test("a master that is killed knows after its restart the objects on disks, and removed ones stay removed", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   await using _holder = await startClient(master, { segmentBytes: 3 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB });
@@ -100,7 +100,7 @@ void test("a master that is killed knows after its restart what lies on disks, a
   await until("the removed one's file is gone", () => (filesIn(folder.path).length === 7 ? true : undefined));
 });
 
-void test("with offload_on_evict only what memory has no room for goes to disk, and its memory is free afterwards", async () => {
+void test("with offload_on_evict only objects that exceed memory are written to disk, and their memory is free afterwards", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: [...OFFLOAD, "--offload_on_evict=true"] });
   await using _holder = await startClient(master, { segmentBytes: 8 * MIB, ssdFolder: folder.path, ssdBytes: 256 * MIB });
@@ -109,11 +109,11 @@ void test("with offload_on_evict only what memory has no room for goes to disk, 
   const keys = Array.from({ length: 24 }, (_, at) => `wave-${at}`);
   for (const key of keys) assert.equal(await writer.put(key, bytesOf(key, MIB)), true, key);
   for (const key of keys) assert.ok((await writer.get(key))?.equals(bytesOf(key, MIB)), key);
-  const evicted = await figure(master, "svc_store_offloaded_keys_total");
+  const evicted = await metric(master, "svc_store_offloaded_keys_total");
   assert.ok(evicted >= 16 && evicted <= 25, `${evicted} went to disk`);
 });
 
-void test("promotion_on_hit brings an object back to memory that is read from disk often", async () => {
+void test("promotion_on_hit moves an object that is often read from disk back to memory", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: [...OFFLOAD, "--promotion_on_hit=true", "--promotion_threshold=3"] });
   await using holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB });
@@ -128,11 +128,11 @@ void test("promotion_on_hit brings an object back to memory that is read from di
     return (await entryOf(master, "x")).values.length === 1 || undefined;
   });
   assert.ok((await reader.get("x"))?.equals(bytesOf("x", MIB)));
-  assert.equal((await figure(master, "svc_store_promoted_keys_total")) >= 1, true);
+  assert.equal((await metric(master, "svc_store_promoted_keys_total")) >= 1, true);
   await holder.kill();
 });
 
-void test("a disk keeps to its size: the oldest objects go, and the master names them no more", async () => {
+void test("a disk keeps to its size: the oldest objects are evicted, and the master no longer names them", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   await using _holder = await startClient(master, { segmentBytes: 3 * MIB, ssdFolder: folder.path, ssdBytes: 6 * MIB });
@@ -147,7 +147,7 @@ void test("a disk keeps to its size: the oldest objects go, and the master names
   assert.ok((await writer.get("old-11"))?.equals(bytesOf("old-11", MIB)));
 });
 
-void test("a client's disk is withdrawn at once: readers miss, and the files are there for the next process", async () => {
+void test("a client's disk is unmounted at once: readers miss, and the files stay for the next process", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   const ssd = { segmentBytes: 2 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB };
@@ -167,7 +167,7 @@ void test("a client's disk is withdrawn at once: readers miss, and the files are
   await until("it is there again", async () => (await reader.get("p"))?.equals(bytesOf("p", MIB)) || undefined);
 });
 
-void test("small objects by the thousand, stored in batches, all come back from disk", async () => {
+void test("thousands of small objects, stored in batches, are all readable from disk", async () => {
   await using folder = makeFolder();
   await using master = await startMaster({ flags: OFFLOAD });
   await using _holder = await startClient(master, { segmentBytes: 4 * MIB, ssdFolder: folder.path, ssdBytes: 64 * MIB });

@@ -1,4 +1,4 @@
-// What tests of the SSD tier share: folders, bytes that follow from a key, and the files of objects.
+// Helpers of the SSD tests: folders, bytes that are derived from a key, and the files of objects.
 import { createHash } from "node:crypto";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +14,7 @@ export function makeFolder(parent = tmpdir()): { readonly path: string } & Async
   };
 }
 
-/** Different for each key, and not periodic. */
+/** Bytes that differ for each key and are not periodic. */
 export function bytesOf(key: string, sizeBytes: number): Buffer {
   const bytes = Buffer.alloc(sizeBytes);
   let seed = createHash("sha256").update(key).digest();
@@ -25,5 +25,5 @@ export function bytesOf(key: string, sizeBytes: number): Buffer {
   return bytes;
 }
 
-/** Names of the files of objects. */
+/** Returns the names of the objects' files. */
 export const filesIn = (folder: string): string[] => readdirSync(folder).filter((name) => /^[0-9a-f]{8}$/.test(name));

@@ -1,4 +1,4 @@
-// A client that stops in the middle of operations, each at a step of its own, and goes on when told to: for tests that kill somebody meanwhile.
+// A client that stops in the middle of operations, each at a step of its own, and continues on command, for tests that kill a process meanwhile.
 import { createInterface } from "node:readline";
 import { alloc } from "@svc/transfer/memory.ts";
 import { nativeClient } from "../src/client/native.ts";
@@ -10,7 +10,7 @@ import { plain } from "./calls.ts";
 
 export type Step = "begun" | "written" | "ended";
 export type Row = { readonly op: "put" | "extent" | "upsert" | "replace" | "copy" | "move" | "remove"; readonly key: string; readonly stopAt: Step };
-/** What the caller was told at last; undefined where no answer came. */
+/** The last answer that the caller got; empty if none came. */
 export type Said = { readonly isDone?: boolean; readonly code?: number };
 export type StepsSetup = {
   readonly master: string;

@@ -29,7 +29,7 @@ const on = (master: TestMaster) => ({
   },
 });
 
-void test("a file that is put is listed, looked at, got back byte for byte, and removed", async () => {
+void test("a stored file is listed, inspected, read back byte for byte, and removed", async () => {
   await using master = await startMaster({ flags: ["--default_kv_lease_ttl=60s"] });
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=64mb"] });
   const store = on(master);
@@ -81,7 +81,7 @@ void test("a file that is put is listed, looked at, got back byte for byte, and 
   }
 });
 
-void test("a key is copied to another holder and moved off the first, and the tables show who holds what", async () => {
+void test("a key is copied to another holder and moved off the first, and the tables show the holders", async () => {
   await using master = await startMaster();
   await using one = await startService({ master: master.rpcPort, flags: ["--global_segment_size=32mb"] });
   const store = on(master);
@@ -126,7 +126,7 @@ void test("a key is copied to another holder and moved off the first, and the ta
   );
   const summary = await store.json<Record<string, number>>("summary");
   assert.deepEqual([summary["keys"], summary["capacityBytes"], summary["holders"]], [1, 128 << 20, 3]);
-  // What was moved away may be held back from new objects for a while.
+  // The range of the moved replica may cool down before new objects can use it.
   assert.ok([10, 15].includes(summary["usedBytes"] ?? 0), String(summary["usedBytes"]));
   assert.match(await store.text("summary"), /^MASTER +KEYS +USED +OF +HOLDERS/);
   for (const service of [one, two, three]) await service.kill("SIGTERM");
@@ -152,7 +152,7 @@ void test("a drained segment's keys are on other holders, byte for byte, and it 
   assert.equal(status, "DRAINED");
   const statusOf = async () => (await store.json<{ segment_name: string; status: string }[]>("segments")).find((row) => row.segment_name === first)?.status;
   await two.kill("SIGTERM");
-  // What is left takes nothing, and the refusal says what puts it back.
+  // The remaining segment accepts nothing, and the refusal names the remedy.
   const full = await store.raw(["put", "more"], "value");
   assert.deepEqual([full.code, /no segment that takes objects has room.*svc store undrain puts a drained one back/.test(full.stderr)], [1, true], full.stderr);
   assert.equal(await store.text("undrain", first), `${first} takes objects again\n`);
@@ -167,7 +167,7 @@ void test("a drained segment's keys are on other holders, byte for byte, and it 
   assert.match((await store.raw(["drain", "--cancel", "00000000-0000-0000-0000-000000000001"])).stderr, /JOB_NOT_FOUND/);
 });
 
-void test("stat, replicas and ls show the keys of the tenant that is named", async () => {
+void test("stat, replicas and ls show the keys of the given tenant", async () => {
   await using master = await startMaster({ flags: ["--enable_multi_tenants"] });
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=32mb"] });
   const store = on(master);
@@ -186,7 +186,7 @@ void test("stat, replicas and ls show the keys of the tenant that is named", asy
   await service.kill("SIGTERM");
 });
 
-void test("top counts operations, keys and bytes as they come, a line of JSON for each look", async () => {
+void test("top counts operations, keys and bytes as they come, a line of JSON per sample", async () => {
   await using master = await startMaster();
   await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=64mb"] });
   const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", MAIN, "top", "--output", "json"], {

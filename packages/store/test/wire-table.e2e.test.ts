@@ -1,4 +1,5 @@
-// The rest of the RPC's table: what the field's client says when transfers fail, memory is given back or a disk is used; and each call against the field's own master.
+// The rest of the RPC's table: calls of Mooncake's client when transfers fail, memory
+// is unmounted or a disk is used; and each call against Mooncake's own master.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -25,7 +26,7 @@ const offloaded = [
   ...(["PromotionObjectHeartbeat", "UnmountLocalDiskSegment"] as const),
 ];
 
-/** Puts of every kind, each to a holder that was killed a moment ago, and memory mounted and given back. */
+/** Makes puts of every kind, each to a holder that was just killed, and mounts and unmounts memory. */
 async function failPuts(first: Holder, start: () => Promise<Holder>): Promise<void> {
   const { segment_ids: ids } = await first.call<{ segment_ids: string[] }>("allocate_and_mount_segment", 16 * MIB);
   assert.equal(await first.call("unmount_and_free_segment", ids, 1), 0);
@@ -38,7 +39,7 @@ async function failPuts(first: Holder, start: () => Promise<Holder>): Promise<vo
     ["put_batch", ["b1", "b2"], ["1", "22"].map(bytesOf)],
     ["upsert_batch", ["c1", "c2"], ["1", "22"].map(bytesOf)],
   ];
-  // One for each: where one was not reached, our master sends nobody any more.
+  // Each put needs a holder of its own, since our master avoids a holder that was not reached.
   for (const [name, ...args] of calls) {
     await using dies = await start();
     const there = { config: { preferred_segment: await dies.name() } };
@@ -52,7 +53,7 @@ for (const [what, start] of [
   ["our master", () => startMaster()],
 ] as const)
   void test(
-    `what the field's client says to ${what} when transfers fail and memory is given back is read and written again to the same bytes`,
+    `messages of Mooncake's client to ${what} when transfers fail and memory is unmounted are decoded and encoded to the same bytes`,
     needsWheel,
     async () => {
       await using master = await start();
@@ -67,7 +68,7 @@ for (const [what, start] of [
   ["its own master", () => startFieldMaster(["--enable_offload=true"])],
   ["our master", () => startMaster({ flags: ["--enable_offload=true"] })],
 ] as const)
-  void test(`what the field's client says to ${what} about its disk is read and written again to the same bytes`, needsWheel, async () => {
+  void test(`messages of Mooncake's client to ${what} about its disk are decoded and encoded to the same bytes`, needsWheel, async () => {
     await using folder = makeFolder();
     await using master = await start();
     await using relay = await startCapture(master.rpcPort, "mooncake");
@@ -105,42 +106,38 @@ const ask = (rpc: RpcClient): { readonly [N in OperationName]?: () => Promise<un
   BatchEvictDiskReplica: () => rpc.call("BatchEvictDiskReplica", clientID, ["k"], "", 2),
 });
 
-void test(
-  "calls that the field's client makes to no purpose of its API are those of its own master: arguments are taken, answers are read",
-  needsWheel,
-  async () => {
-    await using field = await startFieldMaster();
-    await using ours = await startMaster();
-    const answers: Record<string, unknown>[] = [];
-    for (const [port, brand] of [
-      [field.rpcPort, "mooncake"],
-      [ours.rpcPort, "svc"],
-    ] as const) {
-      const rpc = await RpcClient.connect("127.0.0.1", port, { brand });
-      const mounted = await rpc.call("MountSegment", segment, clientID);
-      assert.ok(mounted.ok);
-      assert.ok((await rpc.call("PutStart", clientID, "k", 10n, plain, "")).ok);
-      assert.ok((await rpc.call("PutEnd", clientID, { key: "k", checksum: 7n }, 4, "")).ok);
-      const given: Record<string, unknown> = {};
-      for (const [name, call] of Object.entries(ask(rpc))) given[name] = await call();
-      answers.push(given);
-      rpc.close();
-    }
-    const [theirs, own] = answers as [Record<string, unknown>, Record<string, unknown>];
-    // Where both answer alike, they are asked alike as well.
-    for (const name of ["QuerySegmentStatus", "QuerySegmentStatusById", "CopyRevoke", "MoveRevoke", "CopyStart", "MoveStart"])
-      assert.deepEqual(own[name], theirs[name], name);
-    const listed = (given: Record<string, unknown>) => (given["GetReplicaListByRegex"] as { ok: true; value: Map<string, unknown[]> }).value;
-    assert.deepEqual(
-      [...listed(own)].map(([key, each]) => [key, each.length]),
-      [...listed(theirs)].map(([key, each]) => [key, each.length]),
-    );
-    const ips = (given: Record<string, unknown>) => (given["BatchQueryIp"] as { ok: true; value: Map<string, string[]> }).value;
-    assert.deepEqual(ips(own), ips(theirs));
-  },
-);
+void test("calls that no function of Mooncake's API makes match those of its own master: arguments are accepted, answers are decoded", needsWheel, async () => {
+  await using field = await startFieldMaster();
+  await using ours = await startMaster();
+  const answers: Record<string, unknown>[] = [];
+  for (const [port, brand] of [
+    [field.rpcPort, "mooncake"],
+    [ours.rpcPort, "svc"],
+  ] as const) {
+    const rpc = await RpcClient.connect("127.0.0.1", port, { brand });
+    const mounted = await rpc.call("MountSegment", segment, clientID);
+    assert.ok(mounted.ok);
+    assert.ok((await rpc.call("PutStart", clientID, "k", 10n, plain, "")).ok);
+    assert.ok((await rpc.call("PutEnd", clientID, { key: "k", checksum: 7n }, 4, "")).ok);
+    const given: Record<string, unknown> = {};
+    for (const [name, call] of Object.entries(ask(rpc))) given[name] = await call();
+    answers.push(given);
+    rpc.close();
+  }
+  const [theirs, own] = answers as [Record<string, unknown>, Record<string, unknown>];
+  // Calls with equal answers were also made with equal arguments.
+  for (const name of ["QuerySegmentStatus", "QuerySegmentStatusById", "CopyRevoke", "MoveRevoke", "CopyStart", "MoveStart"])
+    assert.deepEqual(own[name], theirs[name], name);
+  const listed = (given: Record<string, unknown>) => (given["GetReplicaListByRegex"] as { ok: true; value: Map<string, unknown[]> }).value;
+  assert.deepEqual(
+    [...listed(own)].map(([key, each]) => [key, each.length]),
+    [...listed(theirs)].map(([key, each]) => [key, each.length]),
+  );
+  const ips = (given: Record<string, unknown>) => (given["BatchQueryIp"] as { ok: true; value: Map<string, string[]> }).value;
+  assert.deepEqual(ips(own), ips(theirs));
+});
 
-void test("every operation of the field's table is declared, and asked by these tests or those beside them", () => {
+void test("every operation of Mooncake's table is declared, and called by these tests or related ones", () => {
   const basic = [
     "ServiceReady",
     "GetStorageConfig",
@@ -156,12 +153,12 @@ void test("every operation of the field's table is declared, and asked by these 
   basic.push("GetReplicaList", "BatchGetReplicaList", "ExistKey", "BatchExistKey", "UpsertStart", "UpsertEnd", "BatchUpsertStart", "BatchUpsertEnd");
   basic.push("CopyEnd", "MoveEnd", "MarkTaskToComplete", "CreateCopyTask", "CreateMoveTask", "QueryTask", "Remove", "BatchRemove", "RemoveByRegex");
   basic.push("RemoveAll", "BatchReplicaClear", "UnmountSegment");
-  // Those of release 0.3.14, and of what few clients use.
+  // The operations of release 0.3.14, and those that few clients use.
   const newer = ["ProbeKey", "BatchProbeKey", "GetReplicaListForAdmin", "BatchGetReplicaListForAdmin", "EvictDiskReplicaIfCurrent", "RegisterPrefetchTask"];
   newer.push("MountNoFSegment", "ReMountNoFSegment", "UnmountNoFSegment", "GetAllNoFSegments", "GetNoFSegmentsByName");
   newer.push("DynamicReplicaCopyStart", "DynamicReplicaCopyEnd", "DynamicReplicaCopyRevoke");
   const asked = new Set<string>([...basic, ...newer, ...revoked, ...unmounted, ...offloaded, ...Object.keys(ask({} as RpcClient))]);
-  // Our own operations are declared after those of the field.
+  // Our own operations are declared after Mooncake's.
   const declared = Object.keys(operations);
   assert.deepEqual(
     [...asked].filter((name) => !declared.includes(name)),

@@ -1,4 +1,4 @@
-// The RPC's types against bytes captured between the field's client and its own master, and the same words from ours.
+// The RPC's types against bytes recorded between Mooncake's client and its own master, and the same messages with our master.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
@@ -10,7 +10,7 @@ import { startFieldMaster, startMaster } from "./master.ts";
 
 const needsWheel = needs("python-clients", "python3");
 
-/** Everything that the client can be made to ask, with every field of its messages set. */
+/** Makes every call that the client offers, with every field of its messages set. */
 async function exercise(first: Holder, second: Holder, captured: readonly Captured[]): Promise<void> {
   const full = { replica_num: 2, soft_pin_action: 1, soft_pin_ttl_ms: 60_000, preferred_segments: [await second.name()] };
   await first.put("k1", "hello");
@@ -72,16 +72,16 @@ async function captureFrom(master: number): Promise<Captured[]> {
   return [...relay.captured];
 }
 
-void test("every message between the field's client and its own master is read and written again to the same bytes", needsWheel, async () => {
+void test("every message between Mooncake's client and its own master is decoded and encoded to the same bytes", needsWheel, async () => {
   await using master = await startFieldMaster();
   const seen = requireSame(await captureFrom(master.rpcPort));
   for (const name of asked) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not captured`);
 });
 
-void test("our master's messages, those of its native core among them, are what the same types write", needsWheel, async () => {
+void test("our master's messages, including those of its native core, are what the same types encode", needsWheel, async () => {
   await using master = await startMaster();
   const seen = requireSame(await captureFrom(master.rpcPort));
-  // A mount is all that our master needs: it asks no new client to mount again.
+  // Our master needs only one mount: it does not ask a new client to mount again.
   const ours = asked.filter((name) => name !== "ReMountSegment");
   for (const name of ours) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not captured`);
 });

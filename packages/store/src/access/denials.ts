@@ -1,4 +1,4 @@
-// What is said about callers who were refused: a line now and then, however many there are.
+// Logs refused callers at a bounded rate: at most one line a second, however many calls are refused.
 import type { Log } from "@svc/kit/log.ts";
 
 const EVERY_MS = 1000;

@@ -1,4 +1,4 @@
-// Who may use a server of the store: the keys of a file and of the environment, and how a request shows one.
+// The access keys of a store server: read from a file and the environment, and presented by a request as a bearer token.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { isReadByOthers, readSecretFile, SecretMap } from "@svc/kit/secret.ts";
 
@@ -7,23 +7,23 @@ const TOKEN = /^[\x21-\x7e]{16,512}$/;
 const TOKEN_RULE = "a token has 16 to 512 visible ASCII characters";
 const MAX_TENANT_BYTES = 1024;
 
-/** What a token allows: everything, or one tenant's keys. A tenant is a string of bytes, one per character, as on the wire. */
+/** A token allows either everything or one tenant's keys. A tenant is a string of bytes, one per character, as on the wire. */
 export type Key = { readonly tenant: string | undefined };
 export type AccessKeys = { readonly find: (token: string | undefined) => Key | undefined };
 
 export type KeySource = {
   readonly setting: string;
-  /** Path of the file of keys; empty for none. */
+  /** The path of the key file; empty for none. */
   readonly file: string;
-  /** Name of the environment variable with one token that allows everything. */
+  /** The name of the environment variable with one unrestricted token. */
   readonly variable: string;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Why a key of one tenant makes no sense here; undefined where it does. */
+  /** The reason why a tenant's key makes no sense on this server; undefined where it does. */
   readonly noTenants?: string | undefined;
   warn(message: string): void;
 };
 
-/** Undefined where there is no key: then everybody may do everything. @throws SETTING_INVALID, naming the setting and never a token. */
+/** Returns undefined if no key is configured: access control is then off. @throws SETTING_INVALID, naming the setting and never a token. */
 export function openKeys(source: KeySource): AccessKeys | undefined {
   const { setting, file, variable, env } = source;
   const keys = new SecretMap<Key>();
@@ -50,7 +50,10 @@ export function openKeys(source: KeySource): AccessKeys | undefined {
   return keys.size === 0 ? undefined : { find: (token) => keys.get(token) };
 }
 
-/** The token that a client shows: of the file's first key, else of the environment. @throws SETTING_INVALID where the file has none. */
+/**
+ * Returns the token that a client presents: the first one in the file, or that of
+ * the environment without a file. @throws SETTING_INVALID where the file has none.
+ */
 export function tokenFrom(setting: string, file: string, env: Readonly<Record<string, string | undefined>>): string | undefined {
   const text = file === "" ? (env["SVC_STORE_TOKEN"] ?? "") : readNamed(setting, file);
   const lines = text.split("\n").map((line) => line.trim());
@@ -60,7 +63,7 @@ export function tokenFrom(setting: string, file: string, env: Readonly<Record<st
   return fail("SETTING_INVALID", `${file === "" ? "environment variable SVC_STORE_TOKEN" : `${setting}: ${file}`}: ${TOKEN_RULE}`);
 }
 
-/** Of `Authorization: Bearer TOKEN`. */
+/** Returns TOKEN of `Authorization: Bearer TOKEN`. */
 export const bearerOf = (header: string | undefined): string | undefined => /^Bearer +(\S+)$/i.exec(header ?? "")?.[1];
 
 function readNamed(setting: string, file: string): string {

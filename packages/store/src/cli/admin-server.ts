@@ -1,9 +1,9 @@
-// The store's admin server as `svc store migrations` calls it.
+// Calls the store's admin server for `svc store migrations` and `svc store devices`.
 import { type FailureName, fail } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
 import { tokenFrom } from "../access/keys.ts";
 import { ownAdmin } from "../rpc/own-servers.ts";
-import type { Words } from "./words.ts";
+import type { Arguments } from "./arguments.ts";
 
 const DEFAULT_URL = "http://127.0.0.1:18080";
 const HTTP_MS = 60_000;
@@ -15,21 +15,21 @@ const refusals: Readonly<Record<number, FailureName>> = {
   429: "TOO_MANY_REQUESTS",
 };
 
-/** @throws INVALID_REQUEST where another store is named: this machine's admin server is not that one's. */
-function adminUrl(words: Words): string {
-  const given = words.text("admin") ?? (process.env["SVC_STORE_ADMIN_URL"] || undefined);
-  if (given === undefined && !words.isOwn)
+/** @throws INVALID_REQUEST where another store is named: this machine's admin server does not serve that store. */
+function adminUrl(args: Arguments): string {
+  const given = args.text("admin") ?? (process.env["SVC_STORE_ADMIN_URL"] || undefined);
+  if (given === undefined && !args.isOwn)
     fail(
       "INVALID_REQUEST",
-      `--admin: expected http://HOST:PORT, the admin server of the store at ${words.master || words.url}, got nothing; SVC_STORE_ADMIN_URL names it, too`,
+      `--admin: expected http://HOST:PORT, the admin server of the store at ${args.master || args.url}, got nothing; SVC_STORE_ADMIN_URL names it, too`,
     );
   return (given ?? ownAdmin(homeDirectory())?.url ?? DEFAULT_URL).replace(/\/+$/, "");
 }
 
-/** The answer's JSON. @throws SERVER_UNREACHABLE, and what the server says in an answer that is no success. */
-export async function askAdmin<T>(words: Words, method: "GET" | "POST", path: string, body?: object): Promise<T> {
-  const url = adminUrl(words);
-  const file = words.text("admin-token-file") ?? "";
+/** Returns the answer's JSON. @throws SERVER_UNREACHABLE, and a failure with the server's message for any answer that is not a success. */
+export async function askAdmin<T>(args: Arguments, method: "GET" | "POST", path: string, body?: object): Promise<T> {
+  const url = adminUrl(args);
+  const file = args.text("admin-token-file") ?? "";
   const token = file === "" ? process.env["SVC_STORE_ADMIN_TOKEN"] || undefined : tokenFrom("--admin-token-file", file, {});
   let answer: Response;
   try {

@@ -1,4 +1,4 @@
-// What `svc store --help` and `svc store VERB --help` print: each verb's forms, flags and an example.
+// The texts that `svc store --help` and `svc store VERB --help` print: each verb's forms, flags and an example.
 import { type HelpEntry, type HelpPage, renderHelp } from "@svc/contract/help.ts";
 
 type Entry = HelpEntry;
@@ -123,7 +123,7 @@ const shared: readonly Entry[] = [
     "--master HOST:PORT",
     "the master's RPC, or etcd://HOST:PORT[;HOST:PORT...] for the current leader (default $SVC_STORE_MASTER, else this machine's own master)",
   ],
-  ["--url URL", "the master's HTTP (default $SVC_STORE_URL, else port 9003 beside RPC port 50051, else that of this machine's own master)"],
+  ["--url URL", "the master's HTTP (default $SVC_STORE_URL, else port 9003 next to RPC port 50051, else that of this machine's own master)"],
   ["--token-file FILE", "token, if the master requires one (default $SVC_STORE_TOKEN)"],
   ["--metadata WHERE", "the holders' metadata service (default P2PHANDSHAKE: none)"],
   ["--cluster NAME", "name of the cluster, with etcd:// (svc_cluster)"],
@@ -135,7 +135,7 @@ const ofAdmin: readonly Entry[] = [
   ["--admin-token-file FILE", "its token (default $SVC_STORE_ADMIN_TOKEN)"],
 ];
 
-/** The page of one verb, else that of all. */
+/** Returns the help page of one verb, or the general page for an unknown one. */
 export function pageOf(verb: string | undefined): HelpPage {
   const page = verb !== undefined && Object.hasOwn(pages, verb) ? pages[verb] : undefined;
   if (page === undefined) return wholePage;
@@ -152,7 +152,7 @@ export function pageOf(verb: string | undefined): HelpPage {
 
 export const helpOf = (verb: string | undefined): string => renderHelp(pageOf(verb));
 
-/** A verb takes its options before its words and behind them. */
+/** Options are accepted before and after a verb's operands. */
 const withOptions = (form: string): string => form.replace(/^(\S+)/, "$1 [options]");
 
 const wholePage: HelpPage = {

@@ -1,23 +1,23 @@
-// `svc store stat`, `replicas`, `segments`, `clients`, `summary`: what the master knows, without changing it.
+// `svc store stat`, `replicas`, `segments`, `clients`, `summary`: read-only views of the master's state.
 import { fail } from "@svc/contract/failures.ts";
 import { byteSize, printJSON } from "@svc/contract/table.ts";
+import { type Arguments, ask, openClient, operands, print } from "./arguments.ts";
 import { entriesOf, type KeyEntry } from "./key-entries.ts";
 import { metricsFrom } from "./master-metrics.ts";
 import { whyMissing } from "./objects.ts";
 import { type SegmentDetail, segmentDetails } from "./segments.ts";
-import { ask, openClient, operands, print, type Words } from "./words.ts";
 
 type ClientDetail = { client_id: string; stable_id: string; epoch: number; heard: boolean };
 
-export async function stat(words: Words): Promise<number> {
-  const { key, sizeBytes, replicas } = await found(words);
-  await using client = await openClient(words);
+export async function stat(args: Arguments): Promise<number> {
+  const { key, sizeBytes, replicas } = await found(args);
+  await using client = await openClient(args);
   const checksum = (await client.stat(key))?.checksum;
   const shown = checksum === undefined ? undefined : `xxh3:${checksum.toString(16).padStart(16, "0")}`;
-  if (words.isJSON) printJSON({ key, sizeBytes, checksum: shown ?? null, replicas });
+  if (args.isJSON) printJSON({ key, sizeBytes, checksum: shown ?? null, replicas });
   else
     print(
-      words,
+      args,
       undefined,
       ["KEY", "SIZE", "CHECKSUM", "HOLDERS"],
       [[key, byteSize(sizeBytes), shown ?? "none: its writer gave none", replicas.map(({ endpoint }) => endpoint).join(", ")]],
@@ -25,10 +25,10 @@ export async function stat(words: Words): Promise<number> {
   return 0;
 }
 
-export async function replicas(words: Words): Promise<number> {
-  const entry = await found(words);
+export async function replicas(args: Arguments): Promise<number> {
+  const entry = await found(args);
   print(
-    words,
+    args,
     entry.replicas,
     ["HOLDER", "MEDIUM", "ADDRESS", "SIZE", "PROTOCOL"],
     entry.replicas.map(({ endpoint, medium, address, sizeBytes, protocol }) => [endpoint, medium, address ?? "-", byteSize(sizeBytes), protocol ?? "-"]),
@@ -36,19 +36,19 @@ export async function replicas(words: Words): Promise<number> {
   return 0;
 }
 
-async function found(words: Words): Promise<KeyEntry> {
-  const [key = ""] = operands(words, "KEY");
-  const [entry] = await entriesOf(words, [key]);
+async function found(args: Arguments): Promise<KeyEntry> {
+  const [key = ""] = operands(args, "KEY");
+  const [entry] = await entriesOf(args, [key]);
   if (entry !== undefined) return entry;
-  await using client = await openClient(words);
-  return fail("STORE_KEY_NOT_FOUND", await whyMissing(words, client, key));
+  await using client = await openClient(args);
+  return fail("STORE_KEY_NOT_FOUND", await whyMissing(args, client, key));
 }
 
-export async function segments(words: Words): Promise<number> {
-  operands(words);
-  const rows = await segmentDetails(words);
+export async function segments(args: Arguments): Promise<number> {
+  operands(args);
+  const rows = await segmentDetails(args);
   print(
-    words,
+    args,
     rows,
     ["SEGMENT", "ID", "SIZE", "USED", "PROTOCOL", "STATUS"],
     rows.map((row) => [
@@ -63,25 +63,25 @@ export async function segments(words: Words): Promise<number> {
   return 0;
 }
 
-export async function clients(words: Words): Promise<number> {
-  operands(words);
-  const { clients: known } = (await (await ask(words, "/api/v1/clients")).json()) as { clients: ClientDetail[] };
+export async function clients(args: Arguments): Promise<number> {
+  operands(args);
+  const { clients: known } = (await (await ask(args, "/api/v1/clients")).json()) as { clients: ClientDetail[] };
   const names = new Map(known.map((row) => [row.client_id, row]));
-  // Those without memory are shown where they have a name: a migration may be theirs to run.
+  // Clients without memory are listed too if they have a stable id, since they may execute migrations.
   const byID = new Map<string, SegmentDetail[]>(known.flatMap((row) => (row.epoch > 0 ? [[row.client_id, []]] : [])));
-  for (const row of await segmentDetails(words)) byID.set(row.client_id, [...(byID.get(row.client_id) ?? []), row]);
-  const rows = [...byID].map(([clientID, held]) => ({
+  for (const row of await segmentDetails(args)) byID.set(row.client_id, [...(byID.get(row.client_id) ?? []), row]);
+  const rows = [...byID].map(([clientID, owned]) => ({
     clientID,
     stableID: names.get(clientID)?.stable_id ?? clientID,
     epoch: names.get(clientID)?.epoch ?? 0,
-    names: [...new Set(held.map((row) => row.segment_name))],
-    segments: held.length,
-    sizeBytes: held.reduce((sum, row) => sum + row.size_bytes, 0),
-    usedBytes: held.reduce((sum, row) => sum + row.allocator_used_bytes, 0),
-    readable: held.every((row) => row.readable !== false) && names.get(clientID)?.heard !== false,
+    names: [...new Set(owned.map((row) => row.segment_name))],
+    segments: owned.length,
+    sizeBytes: owned.reduce((sum, row) => sum + row.size_bytes, 0),
+    usedBytes: owned.reduce((sum, row) => sum + row.allocator_used_bytes, 0),
+    readable: owned.every((row) => row.readable !== false) && names.get(clientID)?.heard !== false,
   }));
   print(
-    words,
+    args,
     rows,
     ["CLIENT", "STABLE ID", "EPOCH", "NAME", "SEGMENTS", "SIZE", "USED", "STATE"],
     rows.map((row) => [
@@ -98,28 +98,28 @@ export async function clients(words: Words): Promise<number> {
   return 0;
 }
 
-export async function summary(words: Words): Promise<number> {
-  operands(words);
-  const [figures, rows] = await Promise.all([metricsFrom(words), segmentDetails(words)]);
+export async function summary(args: Arguments): Promise<number> {
+  operands(args);
+  const [metrics, rows] = await Promise.all([metricsFrom(args), segmentDetails(args)]);
   const value = {
-    url: words.url,
-    keys: figures.keys,
-    usedBytes: figures.usedBytes,
-    capacityBytes: figures.capacityBytes,
-    unfinishedPuts: figures.unfinishedPuts,
-    evictedKeys: figures.evictedKeys,
-    lostKeys: figures.lostKeys,
+    url: args.url,
+    keys: metrics.keys,
+    usedBytes: metrics.usedBytes,
+    capacityBytes: metrics.capacityBytes,
+    unfinishedPuts: metrics.unfinishedPuts,
+    evictedKeys: metrics.evictedKeys,
+    lostKeys: metrics.lostKeys,
     holders: new Set(rows.map((row) => row.client_id)).size,
     segments: rows.length,
     unreadableSegments: rows.filter((row) => row.readable === false).length,
   };
   print(
-    words,
+    args,
     value,
     ["MASTER", "KEYS", "USED", "OF", "HOLDERS", "EVICTED", "LOST"],
     [
       [
-        words.url,
+        args.url,
         String(value.keys),
         usage(value.usedBytes, value.capacityBytes),
         byteSize(value.capacityBytes),

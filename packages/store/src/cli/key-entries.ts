@@ -1,11 +1,11 @@
-// What the master's HTTP says about keys: where their bytes lie, without a lease.
-import { ask, tenantQuery, type Words } from "./words.ts";
+// Reads the replicas of keys from the master's HTTP, without taking leases.
+import { type Arguments, ask, tenantQuery } from "./arguments.ts";
 
-/** Below the longest request that a master takes. */
+/** Stays below the longest request that a master accepts. */
 const MAX_QUERY_BYTES = 16 * 1024;
 const MAX_KEYS = 256;
 
-/** A replica. On a disk it has no address, and is read by way of its endpoint; in the folder that clients share that is its path. */
+/** A replica. On a disk it has no address and is read through its endpoint; in the shared folder the endpoint is its path. */
 export type Holder = {
   readonly medium: "memory" | "nof" | "disk" | "folder";
   readonly endpoint: string;
@@ -21,11 +21,11 @@ type InFolder = { file_path: string; object_size: number };
 type Entry = { ok: boolean; values?: Buffered[]; nof_values?: Buffered[]; local_disk_values?: OnDisk[]; disk_values?: InFolder[] };
 type Wire = { data: Record<string, Entry> };
 
-/** Of those that are there, in the order of `keys`: their replicas. */
-export async function entriesOf(words: Words, keys: readonly string[]): Promise<KeyEntry[]> {
+/** Returns the replicas of the keys that exist, in the order of `keys`. */
+export async function entriesOf(args: Arguments, keys: readonly string[]): Promise<KeyEntry[]> {
   const found = new Map<string, KeyEntry>();
   for (const page of pages(keys)) {
-    const { data } = (await (await ask(words, `/batch_query_keys?${tenantQuery(words)}keys=${page.map(encodeURIComponent).join(",")}`)).json()) as Wire;
+    const { data } = (await (await ask(args, `/batch_query_keys?${tenantQuery(args)}keys=${page.map(encodeURIComponent).join(",")}`)).json()) as Wire;
     for (const [key, entry] of Object.entries(data)) {
       if (!entry.ok) continue;
       const replicas = holdersOf(entry);

@@ -1,6 +1,7 @@
-// `svc store VERB`: the cache store from a terminal; its servers are programs of their own.
+// `svc store VERB`: the cache store from a terminal; its servers are separate programs.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { usageOfPage } from "@svc/contract/help.ts";
+import { type Arguments, readArguments, type VerbFlags } from "./arguments.ts";
 import { copyKey, moveKey } from "./copy.ts";
 import { devices } from "./devices.ts";
 import { drain, undrain } from "./drain.ts";
@@ -12,13 +13,12 @@ import { migrations } from "./migrations.ts";
 import { get, put } from "./objects.ts";
 import { remove } from "./remove.ts";
 import { top } from "./top.ts";
-import { readWords, type VerbFlags, type Words } from "./words.ts";
 
-type Verb = { readonly flags: VerbFlags; run(words: Words): Promise<number> };
+type Verb = { readonly flags: VerbFlags; run(args: Arguments): Promise<number> };
 
 const text = { type: "string" } as const;
 const yes = { type: "boolean" } as const;
-/** Also for the completion of a shell. */
+/** The shell completion reads this table as well. */
 export const verbs: Readonly<Record<string, Verb>> = {
   put: { flags: { tenant: text, upsert: yes, replicas: text, "nof-replicas": text, segment: text, "soft-pin": yes, "hard-pin": yes }, run: put },
   get: { flags: { tenant: text, force: yes }, run: get },
@@ -76,7 +76,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   top: { flags: { interval: text }, run: top },
 };
 
-/** The exit code: 0 done, 1 failed, 2 not understood. */
+/** Returns the exit code: 0 done, 1 failed, 2 usage error. */
 export async function main(argv: readonly string[]): Promise<number> {
   const [name = "--help", ...rest] = argv;
   if (name === "help" || name === "--help" || name === "-h" || rest.includes("--help") || rest.includes("-h")) {
@@ -86,7 +86,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined;
     if (verb === undefined) fail("INVALID_REQUEST", "expected a verb; svc store --help lists them");
-    return await verb.run(readWords(name, rest, verb.flags));
+    return await verb.run(readArguments(name, rest, verb.flags));
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     process.stderr.write(`svc store ${name}: ${error.message}\n`);

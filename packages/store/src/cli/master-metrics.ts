@@ -1,5 +1,5 @@
-// The master's metrics as numbers: gauges and counters by name, operations with their counts and latency buckets.
-import { ask, type Words } from "./words.ts";
+// Parses the master's metrics: gauges and counters by name, operations with their counts and latency buckets.
+import { type Arguments, ask } from "./arguments.ts";
 
 export type Operation = { readonly count: number; readonly seconds: number; readonly failedItems: number; readonly buckets: ReadonlyMap<number, number> };
 export type MasterMetrics = {
@@ -15,11 +15,11 @@ export type MasterMetrics = {
   readonly operations: ReadonlyMap<string, Operation>;
 };
 
-export async function metricsFrom(words: Words): Promise<MasterMetrics> {
-  return readFigures(await (await ask(words, "/metrics")).text(), performance.now());
+export async function metricsFrom(args: Arguments): Promise<MasterMetrics> {
+  return parseMetrics(await (await ask(args, "/metrics")).text(), performance.now());
 }
 
-export function readFigures(text: string, atMs: number): MasterMetrics {
+export function parseMetrics(text: string, atMs: number): MasterMetrics {
   const values = new Map<string, number>();
   const operations = new Map<string, { count: number; seconds: number; failedItems: number; buckets: Map<number, number> }>();
   for (const line of text.split("\n")) {
@@ -61,7 +61,7 @@ export type Rate = {
   readonly failedPerSecond: number;
 };
 
-/** What happened between two looks; operations that did not happen are left out. A master that began anew counts from nothing. */
+/** Returns the rates between two samples; operations without calls are left out. After a master's restart its counters start at zero. */
 export function ratesBetween(before: MasterMetrics, after: MasterMetrics): Rate[] {
   const seconds = Math.max(0.001, (after.atMs - before.atMs) / 1000);
   const rates: Rate[] = [];
@@ -81,7 +81,7 @@ export function ratesBetween(before: MasterMetrics, after: MasterMetrics): Rate[
   return rates.sort((a, b) => b.perSecond - a.perSecond);
 }
 
-/** The bound of the bucket in which the quantile lies; the largest one for what is beyond it. */
+/** Returns the bound of the bucket that contains the quantile, or the largest bound for values beyond it. */
 function quantile(before: ReadonlyMap<number, number>, after: ReadonlyMap<number, number>, count: number, share: number): number {
   const bounds = [...after.keys()].filter(Number.isFinite).sort((a, b) => a - b);
   return bounds.find((bound) => (after.get(bound) ?? 0) - (before.get(bound) ?? 0) >= count * share) ?? bounds.at(-1) ?? 0;

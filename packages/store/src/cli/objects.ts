@@ -3,55 +3,55 @@ import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { byteSize, printJSON } from "@svc/contract/table.ts";
 import type { StoreClient } from "../client/store-client.ts";
+import { type Arguments, openClient, operands, wholeNumber } from "./arguments.ts";
 import { segmentDetails } from "./segments.ts";
-import { openClient, operands, type Words, wholeNumber } from "./words.ts";
 
 const MAX_REPLICAS = 64;
-/** Names of segments in an error. */
+/** The maximum number of segment names in an error message. */
 const SHOWN_NAMES = 10;
-/** A value is read whole before it is stored. */
+/** Bounds the memory for a value, which is read whole before it is stored. */
 const MAX_VALUE_BYTES = 2 ** 31;
 
-export async function put(words: Words): Promise<number> {
-  const [key = "", file] = operands(words, "KEY", "[FILE]");
+export async function put(args: Arguments): Promise<number> {
+  const [key = "", file] = operands(args, "KEY", "[FILE]");
   if (/[\r\n]/.test(key)) fail("INVALID_REQUEST", "KEY: expected no line breaks, since key lists have one key per line");
-  const replicas = wholeNumber(words, "replicas", 1, MAX_REPLICAS);
-  const nofReplicas = words.text("nof-replicas") === undefined ? 0 : wholeNumber(words, "nof-replicas", 0, MAX_REPLICAS);
-  const segment = words.text("segment");
-  if (segment !== undefined) await checkSegment(words, segment);
+  const replicas = wholeNumber(args, "replicas", 1, MAX_REPLICAS);
+  const nofReplicas = args.text("nof-replicas") === undefined ? 0 : wholeNumber(args, "nof-replicas", 0, MAX_REPLICAS);
+  const segment = args.text("segment");
+  if (segment !== undefined) await checkSegment(args, segment);
   const value = file === undefined || file === "-" ? await readStdin() : readWhole(file);
   if (value.length === 0) fail("INVALID_REQUEST", "expected a value of one byte or more, got an empty one; give a file, or write the value to stdin");
   const options = {
     replicas,
     ...(nofReplicas === 0 ? {} : { nofReplicas }),
     ...(segment === undefined ? {} : { preferredSegments: [segment] }),
-    ...(words.has("soft-pin") ? { softPin: "enable" as const } : {}),
-    ...(words.has("hard-pin") ? { hardPin: true } : {}),
+    ...(args.has("soft-pin") ? { softPin: "enable" as const } : {}),
+    ...(args.has("hard-pin") ? { hardPin: true } : {}),
   };
-  await using client = await openClient(words);
+  await using client = await openClient(args);
   let isStored = true;
-  if (words.has("upsert")) await client.upsert(key, value, options);
+  if (args.has("upsert")) await client.upsert(key, value, options);
   else isStored = await client.put(key, value, options);
   const segments = await holdersOf(client, key);
-  if (words.isJSON) printJSON({ key, ...(isStored ? { sizeBytes: value.length } : {}), stored: isStored, ...(segments === undefined ? {} : { segments }) });
+  if (args.isJSON) printJSON({ key, ...(isStored ? { sizeBytes: value.length } : {}), stored: isStored, ...(segments === undefined ? {} : { segments }) });
   const kept = `${key} is there already and keeps its value; --upsert replaces it\n`;
-  if (!isStored && words.isJSON) process.stderr.write(`svc store put: ${kept}`);
+  if (!isStored && args.isJSON) process.stderr.write(`svc store put: ${kept}`);
   else if (!isStored) process.stdout.write(kept);
-  else if (!words.isJSON) process.stdout.write(`${key}: ${byteSize(value.length)} stored${segments === undefined ? "" : ` on ${segments.join(", ")}`}\n`);
+  else if (!args.isJSON) process.stdout.write(`${key}: ${byteSize(value.length)} stored${segments === undefined ? "" : ` on ${segments.join(", ")}`}\n`);
   if (isStored && segments !== undefined) warn(segments, replicas + nofReplicas, segment);
   return 0;
 }
 
-/** The value is stored all the same, so this is no failure. */
+/** Only warns, since the value is stored all the same. */
 function warn(segments: readonly string[], replicas: number, segment: string | undefined): void {
   const say = (what: string) => process.stderr.write(`svc store put: ${what}; svc store segments shows how full they are\n`);
   if (segments.length < replicas) say(`expected ${replicas} replicas, placed ${segments.length}: no other segment has room for one`);
   if (segment !== undefined && !segments.includes(segment)) say(`segment ${segment} had no room`);
 }
 
-/** A preference that nobody can follow is a mistake. What a tenant's key may not look at is not checked. */
-async function checkSegment(words: Words, name: string): Promise<void> {
-  const rows = await segmentDetails(words).catch((error: unknown) => {
+/** A preferred segment that does not exist is a mistake. Without permission to list the segments the check is skipped. */
+async function checkSegment(args: Arguments, name: string): Promise<void> {
+  const rows = await segmentDetails(args).catch((error: unknown) => {
     if (asFailure(error).name === "ACCESS_DENIED") return undefined;
     throw error;
   });
@@ -61,37 +61,37 @@ async function checkSegment(words: Words, name: string): Promise<void> {
   fail("STORE_KEY_NOT_FOUND", `--segment: expected the name of a segment, got ${JSON.stringify(name)}: ${there}; svc store segments lists them`);
 }
 
-/** The value is stored, whether or not the master says where: another maker's has no word for it. */
+/** Returns undefined if the master does not report holders (another implementation may not): the value is stored in any case. */
 const holdersOf = (client: StoreClient, key: string): Promise<readonly string[] | undefined> => client.holders(key).catch(() => undefined);
 
-export async function get(words: Words): Promise<number> {
-  const [key = "", file] = operands(words, "KEY", "[FILE]");
+export async function get(args: Arguments): Promise<number> {
+  const [key = "", file] = operands(args, "KEY", "[FILE]");
   const isFile = file !== undefined && file !== "-";
-  if (isFile && !words.has("force") && statSync(file, { throwIfNoEntry: false })?.isFile() === true)
+  if (isFile && !args.has("force") && statSync(file, { throwIfNoEntry: false })?.isFile() === true)
     fail("INVALID_REQUEST", `${file} already exists: use --force to replace it, or another name`);
-  await using client = await openClient(words);
+  await using client = await openClient(args);
   const value = await client.get(key);
-  if (value === undefined) return fail("STORE_KEY_NOT_FOUND", await whyMissing(words, client, key));
+  if (value === undefined) return fail("STORE_KEY_NOT_FOUND", await whyMissing(args, client, key));
   if (isFile) {
-    writeWhole(file, value, words.has("force"));
+    writeWhole(file, value, args.has("force"));
     process.stderr.write(`${byteSize(value.length)} written to ${file}\n`);
   } else await new Promise<void>((resolve, reject) => process.stdout.write(value, (error) => (error ? reject(error) : resolve())));
   return 0;
 }
 
-/** A sentence, with the reason where the master remembers it. */
-export async function whyMissing(words: Words, client: StoreClient, key: string): Promise<string> {
+/** Returns a sentence for the user, with the reason if the master remembers it. */
+export async function whyMissing(args: Arguments, client: StoreClient, key: string): Promise<string> {
   const { reason, at } = await client.whyMissing(key);
   if (reason === "holder_away") {
-    const why = (await isAwaited(words, client, key)) ? "is not back yet since the master's restart" : "does not answer";
+    const why = (await isAwaited(args, client, key)) ? "is not back yet since the master's restart" : "does not answer";
     return `key ${key} cannot be read yet: its holder ${why}; try again in a few seconds`;
   }
   return `key ${key} is not there: ${reason.replaceAll("_", " ")}${at === undefined ? "" : ` at ${at.toISOString()}`}`;
 }
 
-/** Whether a holder of it may still come back. No matter where the master does not say. */
-async function isAwaited(words: Words, client: StoreClient, key: string): Promise<boolean> {
-  const [holders = [], rows = []] = await Promise.all([holdersOf(client, key), segmentDetails(words).catch(() => [])]);
+/** Reports whether a holder of the key may still come back; false where the master does not say. */
+async function isAwaited(args: Arguments, client: StoreClient, key: string): Promise<boolean> {
+  const [holders = [], rows = []] = await Promise.all([holdersOf(client, key), segmentDetails(args).catch(() => [])]);
   return rows.some((row) => row.awaited === true && holders.includes(row.segment_name));
 }
 
@@ -105,7 +105,7 @@ function readWhole(file: string): Buffer {
 
 function writeWhole(file: string, value: Buffer, replaces: boolean): void {
   try {
-    // What is no regular file is written to as it is; a file that appeared meanwhile stays.
+    // A special file (a pipe, a device) is written as it is; a regular file that appeared meanwhile is kept.
     const isSpecial = statSync(file, { throwIfNoEntry: false })?.isFile() === false;
     writeFileSync(file, value, { flag: replaces || isSpecial ? "w" : "wx" });
   } catch (error) {

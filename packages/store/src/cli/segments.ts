@@ -1,5 +1,5 @@
-// What the master's HTTP says about segments: their names, sizes and state.
-import { ask, type Words } from "./words.ts";
+// Reads the segments from the master's HTTP: their names, sizes and state.
+import { type Arguments, ask } from "./arguments.ts";
 
 export type SegmentDetail = {
   segment_name: string;
@@ -16,6 +16,6 @@ export type SegmentDetail = {
   awaited?: boolean;
 };
 
-export async function segmentDetails(words: Words): Promise<SegmentDetail[]> {
-  return ((await (await ask(words, "/get_segments_detail")).json()) as { segments: SegmentDetail[] }).segments;
+export async function segmentDetails(args: Arguments): Promise<SegmentDetail[]> {
+  return ((await (await ask(args, "/get_segments_detail")).json()) as { segments: SegmentDetail[] }).segments;
 }

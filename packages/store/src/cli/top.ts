@@ -1,19 +1,19 @@
-// `svc store top`: what the master does, again and again in place on a terminal, once in a pipe; a line for each look as JSON.
+// `svc store top`: the master's activity, redrawn in place on a terminal, printed once in a pipe; with JSON one line per sample.
 import { setTimeout as sleep } from "node:timers/promises";
 import { styleText } from "node:util";
 import { asFailure } from "@svc/contract/failures.ts";
 import { openScreen, type Screen } from "@svc/contract/screen.ts";
 import { byteSize, plain, printJSONLine } from "@svc/contract/table.ts";
+import { type Arguments, operands, wholeNumber } from "./arguments.ts";
 import { usage } from "./inspect.ts";
 import { type MasterMetrics, metricsFrom, type Rate, ratesBetween } from "./master-metrics.ts";
 import { segmentDetails } from "./segments.ts";
-import { operands, type Words, wholeNumber } from "./words.ts";
 
 const MAX_INTERVAL_S = 3600;
 const SHOWN_HOLDERS = 32;
 
 type Look = {
-  readonly figures: MasterMetrics;
+  readonly metrics: MasterMetrics;
   readonly rates: readonly Rate[];
   readonly evictedPerSecond: number;
   readonly holders: readonly {
@@ -25,35 +25,35 @@ type Look = {
   }[];
 };
 
-export async function top(words: Words): Promise<number> {
-  operands(words);
-  const everyMs = wholeNumber(words, "interval", 1, MAX_INTERVAL_S) * 1000;
-  let before = await metricsFrom(words);
-  if (words.isJSON) {
+export async function top(args: Arguments): Promise<number> {
+  operands(args);
+  const everyMs = wholeNumber(args, "interval", 1, MAX_INTERVAL_S) * 1000;
+  let before = await metricsFrom(args);
+  if (args.isJSON) {
     while (true) {
       await sleep(everyMs);
-      const look = await lookAt(words, before);
-      before = look.figures;
-      const { operations: _, atMs: __, ...figures } = look.figures;
-      printJSONLine({ time: new Date().toISOString(), ...figures, evictedPerSecond: look.evictedPerSecond, operations: look.rates, holders: look.holders });
+      const look = await lookAt(args, before);
+      before = look.metrics;
+      const { operations: _, atMs: __, ...metrics } = look.metrics;
+      printJSONLine({ time: new Date().toISOString(), ...metrics, evictedPerSecond: look.evictedPerSecond, operations: look.rates, holders: look.holders });
     }
   }
   if (!process.stdout.isTTY) {
     await sleep(everyMs);
-    process.stdout.write(`${linesOf(words.url, await lookAt(words, before)).join("\n")}\n`);
+    process.stdout.write(`${linesOf(args.url, await lookAt(args, before)).join("\n")}\n`);
     return 0;
   }
-  let lines: string[] = [`${words.url}: looking …`];
+  let lines: string[] = [`${args.url}: looking …`];
   const screen: Screen = openScreen(() => screen.draw(lines));
   const left = screen.left.then(() => "left" as const);
   screen.draw(lines);
   while ((await Promise.race([left, sleep(everyMs)])) !== "left") {
     try {
-      const look = await lookAt(words, before);
-      before = look.figures;
-      lines = linesOf(words.url, look);
+      const look = await lookAt(args, before);
+      before = look.metrics;
+      lines = linesOf(args.url, look);
     } catch (error) {
-      // A master that is away is what one watches for.
+      // An unreachable master is shown rather than ending the command, since people watch for exactly that.
       lines = [styleText("red", asFailure(error).message, { stream: process.stdout }), "", ...lines.filter((line) => !/answers|answered/.test(line))];
     }
     screen.draw(lines);
@@ -62,13 +62,13 @@ export async function top(words: Words): Promise<number> {
   return 0;
 }
 
-async function lookAt(words: Words, before: MasterMetrics): Promise<Look> {
-  const [figures, rows] = await Promise.all([metricsFrom(words), segmentDetails(words)]);
-  const evicted = Math.max(0, figures.evictedKeys - before.evictedKeys);
+async function lookAt(args: Arguments, before: MasterMetrics): Promise<Look> {
+  const [metrics, rows] = await Promise.all([metricsFrom(args), segmentDetails(args)]);
+  const evicted = Math.max(0, metrics.evictedKeys - before.evictedKeys);
   return {
-    figures,
-    rates: ratesBetween(before, figures),
-    evictedPerSecond: evicted / Math.max(0.001, (figures.atMs - before.atMs) / 1000),
+    metrics,
+    rates: ratesBetween(before, metrics),
+    evictedPerSecond: evicted / Math.max(0.001, (metrics.atMs - before.atMs) / 1000),
     holders: rows.map((row) => ({
       name: row.segment_name,
       sizeBytes: row.size_bytes,
@@ -79,14 +79,14 @@ async function lookAt(words: Words, before: MasterMetrics): Promise<Look> {
   };
 }
 
-function linesOf(url: string, { figures, rates, evictedPerSecond, holders }: Look): string[] {
+function linesOf(url: string, { metrics, rates, evictedPerSecond, holders }: Look): string[] {
   const bold = (text: string) => styleText("bold", text, { stream: process.stdout });
   const sum = rates.reduce((total, rate) => total + rate.perSecond, 0);
   const us = (value: number) => (Number.isFinite(value) ? `${value.toFixed(value < 100 ? 1 : 0)} us` : "long");
   return [
-    `${bold(url)}   ${sum.toFixed(0)} operations/s   ${figures.connections} connections   q leaves`,
-    `keys ${figures.keys}   used ${usage(figures.usedBytes, figures.capacityBytes)} of ${byteSize(figures.capacityBytes)}   ` +
-      `evicted ${figures.evictedKeys} (${evictedPerSecond.toFixed(0)}/s)   lost ${figures.lostKeys}   unfinished puts ${figures.unfinishedPuts}`,
+    `${bold(url)}   ${sum.toFixed(0)} operations/s   ${metrics.connections} connections   q leaves`,
+    `keys ${metrics.keys}   used ${usage(metrics.usedBytes, metrics.capacityBytes)} of ${byteSize(metrics.capacityBytes)}   ` +
+      `evicted ${metrics.evictedKeys} (${evictedPerSecond.toFixed(0)}/s)   lost ${metrics.lostKeys}   unfinished puts ${metrics.unfinishedPuts}`,
     "",
     bold(`${"OPERATION".padEnd(24)}${"PER SECOND".padStart(12)}${"MEAN".padStart(12)}${"P99 BELOW".padStart(12)}${"FAILED/S".padStart(10)}`),
     ...rates.map(

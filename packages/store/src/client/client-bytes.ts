@@ -1,49 +1,51 @@
-// Storing and reading: the half of the client that moves bytes, in Promise and Sync forms.
+// Storing and reading objects, with promises or synchronously: the part of the client that moves bytes.
 import { Failure } from "@svc/contract/failures.ts";
 import { asView, type Memory } from "@svc/transfer/memory.ts";
 import { scopedKey } from "../rpc/scope.ts";
 import { toWire } from "../rpc/text.ts";
+import { FastPath } from "./fast-path.ts";
 import type { Flow } from "./flow.ts";
 import { type Destination, type GetOutcome, getAll } from "./get.ts";
 import type { Lent } from "./memory.ts";
 import type { BytesParts } from "./parts.ts";
 import { type PutOutcome, putAll } from "./put.ts";
-import { ShortWays } from "./short-ways.ts";
-import { type PutOptions, type Wish, wishOf } from "./wishes.ts";
+import { type PutOptions, type PutPolicy, putPolicyOf } from "./put-policy.ts";
 
-/** One piece of memory, or several whose bytes follow one another. */
+/** One piece of memory, or several whose bytes are concatenated. */
 export type Pieces = Memory | readonly Memory[];
 export type PutEntry = { readonly key: string; readonly value: Pieces };
 export type GetEntry = { readonly key: string; readonly into: Pieces };
-/** Bytes that were read; undefined for a miss; or why it failed. */
+/** The bytes that were read; undefined for a miss; a Failure where the read failed. */
 export type GetResult = Buffer | undefined | Failure;
 
 const NONE: PutOptions = {};
 
 /**
- * Values are immutable: `put` of a key that is there changes nothing and answers false; `upsert` replaces.
- * Failures carry the store's number in `details.storeCode`: CAPACITY_EXHAUSTED (no room, or a quota), STORE_CONFLICT (leased, being copied),
- * INVALID_REQUEST, SERVER_UNREACHABLE, TIMED_OUT. Batches answer one outcome for each entry and throw for none.
- * Memory that was registered is moved without a copy. Sync forms hold the thread and are the fastest, one after the other.
+ * Values are immutable: `put` of an existing key changes nothing and returns false; `upsert` replaces the value. Failures carry the store's number in
+ * `details.storeCode`: CAPACITY_EXHAUSTED (no capacity, or a quota), STORE_CONFLICT (leased, being copied), INVALID_REQUEST, SERVER_UNREACHABLE,
+ * TIMED_OUT. Batches return one outcome for each entry and never throw for an entry. Registered memory is transferred without a copy. The synchronous
+ * forms block the thread and are the fastest for sequential calls.
  */
 export class ClientBytes {
   protected readonly parts: BytesParts;
-  readonly #short: ShortWays;
-  readonly #plain: Wish;
+  readonly #fastPath: FastPath;
+  readonly #plain: PutPolicy;
 
   constructor(parts: BytesParts) {
     this.parts = parts;
-    this.#short = new ShortWays(parts);
-    this.#plain = wishOf({}, parts.hostID);
+    this.#fastPath = new FastPath(parts);
+    this.#plain = putPolicyOf({}, parts.hostID);
   }
 
-  /** Whether it was stored; false where the key was there already. */
+  /** Returns true if the value was stored, and false if the key existed already. */
   async put(key: string, value: Pieces, options: PutOptions = {}): Promise<boolean> {
     return first(await this.putBatch([{ key, value }], options));
   }
   putSync(key: string, value: Pieces, options: PutOptions = NONE): boolean {
     const isPlain = !Array.isArray(value) && options.group === undefined;
-    const done = isPlain ? this.#short.put(this.wireKey(key), value as Memory, options === NONE ? this.#plain : wishOf(options, this.parts.hostID)) : undefined;
+    const done = isPlain
+      ? this.#fastPath.put(this.wireKey(key), value as Memory, options === NONE ? this.#plain : putPolicyOf(options, this.parts.hostID))
+      : undefined;
     if (typeof done === "boolean") return done;
     return first(this.parts.runner.runSync(this.#put([{ key, value }], options, false, done === "unsure")));
   }
@@ -54,7 +56,7 @@ export class ClientBytes {
     return this.parts.runner.runSync(this.#put(entries, options, false));
   }
 
-  /** Stores the bytes whether or not the key is there. Readers that know the old place may read the old bytes until their lease ends. */
+  /** Stores the bytes whether or not the key exists. Readers that know the old location may read the old bytes until their lease ends. */
   async upsert(key: string, value: Pieces, options: PutOptions = {}): Promise<void> {
     first(await this.upsertBatch([{ key, value }], options));
   }
@@ -65,7 +67,7 @@ export class ClientBytes {
     return this.parts.runner.run(this.#put(entries, options, true));
   }
 
-  /** A copy of the bytes; undefined for a miss. */
+  /** Returns a copy of the bytes; undefined for a miss. */
   async get(key: string): Promise<Buffer | undefined> {
     return first(await this.getBatch([key]));
   }
@@ -79,12 +81,12 @@ export class ClientBytes {
     return this.parts.runner.runSync(this.#get(keys));
   }
 
-  /** Reads into memory of the caller's. How many bytes it has; undefined for a miss. @throws INVALID_REQUEST when it has no room there. */
+  /** Reads into the caller's memory. Returns the number of bytes; undefined for a miss. @throws INVALID_REQUEST when the value does not fit. */
   async getInto(key: string, into: Pieces): Promise<number | undefined> {
     return first(await this.getIntoBatch([{ key, into }]));
   }
   getIntoSync(key: string, into: Pieces): number | undefined {
-    const read = Array.isArray(into) ? undefined : this.#short.read(this.wireKey(key), into as Memory);
+    const read = Array.isArray(into) ? undefined : this.#fastPath.read(this.wireKey(key), into as Memory);
     return read ?? first(this.getIntoBatchSync([{ key, into }]));
   }
   getIntoBatch(entries: readonly GetEntry[]): Promise<GetOutcome[]> {
@@ -94,13 +96,13 @@ export class ClientBytes {
     return this.parts.runner.runSync(this.#getInto(entries));
   }
 
-  /** A key with its domain and object set, as the master knows it. */
+  /** Returns the key with its domain and object set, as the master knows it. */
   protected wireKey(key: string): string {
     return scopedKey(this.parts.scope, toWire(key));
   }
 
   *#put(entries: readonly PutEntry[], options: PutOptions, isReplacing: boolean, isUnsure = false): Flow<PutOutcome[]> {
-    const { memory, putParts, hostID, figures } = this.parts;
+    const { memory, putParts, hostID, metrics } = this.parts;
     const lent: Lent[] = [];
     try {
       const items = entries.map(({ key, value }) => {
@@ -109,9 +111,9 @@ export class ClientBytes {
         lent.push(each);
         return { key: this.wireKey(key), parts: each.parts, sizeBytes: each.parts.reduce((sum, part) => sum + part.sizeBytes, 0) };
       });
-      const wishes = { wish: wishOf(options, hostID), group: options.group === undefined ? undefined : toWire(options.group), isReplacing, isUnsure };
-      const outcomes = yield* putAll(putParts, items, wishes);
-      figures.put(items, outcomes);
+      const request = { policy: putPolicyOf(options, hostID), group: options.group === undefined ? undefined : toWire(options.group), isReplacing, isUnsure };
+      const outcomes = yield* putAll(putParts, items, request);
+      metrics.put(items, outcomes);
       return outcomes;
     } finally {
       for (const each of lent) each.end(true);
@@ -119,17 +121,17 @@ export class ClientBytes {
   }
 
   *#getInto(entries: readonly GetEntry[]): Flow<GetOutcome[]> {
-    const { memory, getParts, figures } = this.parts;
+    const { memory, getParts, metrics } = this.parts;
     const lent = new Map<number, Lent>();
     let outcomes: GetOutcome[] | undefined;
     try {
       const wanted = entries.map(({ key, into }, index): Destination => {
         const pieces = piecesOf(into);
-        const roomBytes = pieces.reduce((sum, piece) => sum + asView(piece).byteLength, 0);
+        const givenBytes = pieces.reduce((sum, piece) => sum + asView(piece).byteLength, 0);
         return {
           key: this.wireKey(key),
-          room(sizeBytes) {
-            if (sizeBytes > roomBytes) return undefined;
+          memoryFor(sizeBytes) {
+            if (sizeBytes > givenBytes) return undefined;
             const each = lent.get(index) ?? memory.forWriting(pieces);
             lent.set(index, each);
             return each.parts;
@@ -137,7 +139,7 @@ export class ClientBytes {
         };
       });
       outcomes = yield* getAll(getParts, wanted);
-      figures.got(outcomes);
+      metrics.got(outcomes);
       return outcomes;
     } finally {
       for (const [index, each] of lent) each.end(typeof outcomes?.[index] === "number");
@@ -145,14 +147,14 @@ export class ClientBytes {
   }
 
   *#get(keys: readonly string[]): Flow<GetResult[]> {
-    const { memory, getParts, figures } = this.parts;
+    const { memory, getParts, metrics } = this.parts;
     const found = new Map<number, { readonly bytes: Buffer; readonly lent: Lent }>();
     let outcomes: GetOutcome[] | undefined;
     try {
       const wanted = keys.map(
         (key, index): Destination => ({
           key: this.wireKey(key),
-          room(sizeBytes) {
+          memoryFor(sizeBytes) {
             const known = found.get(index);
             if (known?.bytes.length === sizeBytes) return known.lent.parts;
             known?.lent.end(false);
@@ -164,7 +166,7 @@ export class ClientBytes {
         }),
       );
       outcomes = yield* getAll(getParts, wanted);
-      figures.got(outcomes);
+      metrics.got(outcomes);
     } finally {
       for (const [index, { lent }] of found) lent.end(typeof outcomes?.[index] === "number");
     }

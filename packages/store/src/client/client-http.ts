@@ -1,4 +1,4 @@
-// The client's own HTTP: its version, whether the master knows it, and its metrics.
+// The client's own HTTP endpoint: its version, its health (whether the master knows it), and its metrics.
 import type { AddressInfo, Server, Socket } from "node:net";
 import { fail } from "@svc/contract/failures.ts";
 import { type Answer, createHttpServer } from "../http/server.ts";

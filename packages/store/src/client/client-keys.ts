@@ -1,4 +1,4 @@
-// Keys, pins, places and tasks: the half of the client that asks the master and moves no bytes.
+// Keys, replicas and tasks: the part of the client that calls the master and moves no bytes.
 import type { Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Expected } from "../rpc/schema.ts";
@@ -13,14 +13,14 @@ export type Replica = { readonly endpoint: string; readonly address: bigint; rea
 
 export type ObjectInfo = {
   readonly sizeBytes: number;
-  /** XXH3 of the bytes; undefined where the writer gave none. */
+  /** XXH3 of the bytes; undefined if the writer gave none. */
   readonly checksum: bigint | undefined;
-  /** In memory. */
+  /** Replicas in memory. */
   readonly replicas: readonly Replica[];
   readonly nofReplicas: readonly Replica[];
 };
 
-/** The order is that of `Gone` in native/src/recent.h. */
+/** The order matches `Gone` in native/src/recent.h. */
 export const missReasons = [
   "unknown",
   "never_stored",
@@ -38,11 +38,12 @@ export const missReasons = [
 
 export type Miss = {
   /**
-   * checksum: its only bytes are damaged. holder_away: the master knows it, and nobody who has it answers now; it may be read later. holder_lost:
-   * nobody has it any more. never_stored: nothing was heard of it for as far back as the master remembers; unknown: too much happened since.
+   * checksum: the only bytes are damaged. holder_away: the master knows the key, but no holder answers now;
+   * it may become readable again. holder_lost: no client has it any more. never_stored: the key does not
+   * occur in all that the master remembers. unknown: the master's memory does not reach back far enough.
    */
   readonly reason: (typeof missReasons)[number];
-  /** When it went, where that is known. */
+  /** The time of removal, where it is known. */
   readonly at: Date | undefined;
 };
 
@@ -56,7 +57,7 @@ export type TaskState = {
 const taskStatuses = ["pending", "processing", "failed", "succeeded"] as const;
 
 export class ClientKeys extends ClientBytes {
-  /** Its membership: mounts, and calls that the client has no name for. */
+  /** The client's membership: mounts, and RPC calls for which the client has no method. */
   readonly session: Session;
   readonly #tenant: string;
 
@@ -66,7 +67,7 @@ export class ClientKeys extends ClientBytes {
     this.#tenant = tenant;
   }
 
-  /** Whether it can be read now; if so it is leased, as a read would. */
+  /** Reports whether the key can be read now; if so, takes a lease on it as a read would. */
   async exists(key: string): Promise<boolean> {
     return (await this.existsBatch([key]))[0] as boolean;
   }
@@ -79,34 +80,37 @@ export class ClientKeys extends ClientBytes {
     return keys.map((key, at) => answered(answers[at], `asking for key ${key}`));
   }
 
-  /** Undefined where it is not there, or has another layout than this client's. */
+  /** Returns undefined if the key does not exist or has another layout fingerprint than this client's. */
   async stat(key: string): Promise<ObjectInfo | undefined> {
     const [answer] = await this.session.call("ReadObjects", [this.wireKey(key)], this.parts.getParts.fingerprint, this.#tenant);
     if (answer?.ok === true) return infoOf(answer.value);
     if (answer?.code === codes.OBJECT_NOT_FOUND || answer?.code === codes.REPLICA_IS_NOT_READY) return undefined;
     throw refusal(answer?.code ?? codes.INTERNAL_ERROR, `looking at key ${key}`);
   }
-  /** In bytes; undefined where it is not there. */
+  /** Returns the size in bytes; undefined if the key does not exist. */
   async size(key: string): Promise<number | undefined> {
     return (await this.stat(key))?.sizeBytes;
   }
-  /** Where its bytes lie in memory; empty where they lie in none. */
+  /** Returns the replicas in memory; empty if there are none. */
   async replicas(key: string): Promise<readonly Replica[]> {
     return (await this.stat(key))?.replicas ?? [];
   }
-  /** The segments that hold it, in memory and on disks, readable or not; without a lease. Empty where it is not there. @throws INVALID_REQUEST where the master is another maker's. */
+  /**
+   * Returns the segments with a replica, in memory and on disks, readable or not, without a lease; empty if the key does not exist.
+   * @throws INVALID_REQUEST where the master is another implementation.
+   */
   async holders(key: string): Promise<readonly string[]> {
     const answer = await this.session.call("FindRoute", this.wireKey(key), this.#tenant);
     if (!answer.ok && answer.code === codes.OBJECT_NOT_FOUND) return [];
     return answered(answer, `looking for the replicas of key ${key}`).replicas.map(({ segment }) => fromWire(segment));
   }
-  /** Replicas of every key that fits the pattern, a regular expression; without leases. @throws INVALID_REQUEST for a pattern that is none. */
+  /** Returns the replicas of every key that matches a regular expression, without leases. @throws INVALID_REQUEST for an invalid pattern. */
   async replicasMatching(pattern: string): Promise<ReadonlyMap<string, readonly Replica[]>> {
     const found = answered(await this.session.call("GetReplicaListByRegex", this.parts.scope + toWire(pattern), this.#tenant), `listing keys by ${pattern}`);
     return new Map([...found].map(([key, replicas]) => [fromWire(key.slice(this.parts.scope.length)), replicasOf(replicas)]));
   }
 
-  /** Why a key that was missed is not there, where the master remembers. */
+  /** Returns why a missed key does not exist, as far as the master remembers. */
   async whyMissing(key: string): Promise<Miss> {
     const damagedAtMs = this.parts.damaged.find(this.wireKey(key));
     if (damagedAtMs !== undefined) return { reason: "checksum", at: new Date(damagedAtMs) };
@@ -116,14 +120,14 @@ export class ClientKeys extends ClientBytes {
   }
 
   /**
-   * @param isForced also while readers have a lease; those that know its place may read it until their lease ends.
+   * @param isForced removes even while readers have a lease; those that know its location may read it until their lease ends.
    * @throws STORE_KEY_NOT_FOUND, STORE_CONFLICT (leased, being written, being copied).
    */
   async remove(key: string, isForced = false): Promise<void> {
     const [failure] = await this.removeBatch([key], isForced);
     if (failure !== undefined) throw failure;
   }
-  /** Why each one was not removed; undefined where it was. */
+  /** Returns a failure for each key that was not removed, and undefined for each that was. */
   async removeBatch(keys: readonly string[], isForced = false): Promise<(Failure | undefined)[]> {
     const names = keys.map((key) => this.wireKey(key));
     for (const name of names) this.parts.getParts.places.forget(name);
@@ -133,14 +137,14 @@ export class ClientKeys extends ClientBytes {
       return answer?.ok === true ? undefined : refusal(answer?.code ?? codes.INTERNAL_ERROR, `removing key ${key}`);
     });
   }
-  /** How many of the keys that fit the pattern were removed. @throws INVALID_REQUEST for a pattern that is none. */
+  /** Returns the number of matching keys that were removed. @throws INVALID_REQUEST for an invalid pattern. */
   async removeMatching(pattern: string, isForced = false): Promise<number> {
     this.parts.getParts.places.clear();
     return Number(
       answered(await this.session.call("RemoveByRegex", this.parts.scope + toWire(pattern), isForced, this.#tenant), `removing keys by ${pattern}`),
     );
   }
-  /** How many objects were removed; leased ones stay unless forced. */
+  /** Returns the number of removed objects; leased ones stay unless forced. */
   async removeAll(isForced = false): Promise<number> {
     this.parts.getParts.places.clear();
     const removed = Number(await this.session.call("RemoveAll", isForced, this.#tenant));
@@ -148,15 +152,18 @@ export class ClientKeys extends ClientBytes {
     return removed;
   }
 
-  /** Has a replica made in each of the segments, by the client that holds the object. The task's id. @throws INVALID_REQUEST, STORE_KEY_NOT_FOUND. */
+  /**
+   * Asks for a replica in each of the segments, made by the client that holds the object. Returns the task's id.
+   * @throws INVALID_REQUEST, STORE_KEY_NOT_FOUND.
+   */
   async createCopyTask(key: string, targets: readonly string[]): Promise<string> {
     return answered(await this.session.call("CreateCopyTask", this.wireKey(key), this.#tenant, targets), `copying key ${key}`);
   }
-  /** Has the replica in one segment moved to another. The task's id. */
+  /** Asks to move the replica in one segment to another. Returns the task's id. */
   async createMoveTask(key: string, source: string, target: string): Promise<string> {
     return answered(await this.session.call("CreateMoveTask", this.wireKey(key), this.#tenant, source, target), `moving key ${key}`);
   }
-  /** @throws STORE_KEY_NOT_FOUND for a task that the master does not know any more. */
+  /** @throws STORE_KEY_NOT_FOUND for a task that the master no longer knows. */
   async task(id: string): Promise<TaskState> {
     const { status, message, createdMs, updatedMs } = answered(await this.session.call("QueryTask", id), `task ${id}`);
     return {

@@ -1,4 +1,4 @@
-// What the client did, as numbers for its metrics.
+// Counts the client's operations for its metrics.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { GetOutcome } from "./get.ts";
 import type { PutItem, PutOutcome } from "./put.ts";
@@ -22,10 +22,10 @@ const names = {
   unreached: ["svc_store_client_unreached_total", "Moves that did not reach their holder"],
 } as const;
 
-export type FigureName = keyof typeof names;
+export type CounterName = keyof typeof names;
 
 export class ClientMetrics {
-  readonly values: Record<FigureName, number> = Object.fromEntries(Object.keys(names).map((name) => [name, 0])) as Record<FigureName, number>;
+  readonly values: Record<CounterName, number> = Object.fromEntries(Object.keys(names).map((name) => [name, 0])) as Record<CounterName, number>;
 
   put(items: readonly PutItem[], outcomes: readonly PutOutcome[]): void {
     outcomes.forEach((outcome, index) => {
@@ -46,15 +46,15 @@ export class ClientMetrics {
     this.values.readBytes += sizeBytes;
   }
 
-  /** One that was new. */
+  /** Counts a new object. */
   storedOne(sizeBytes: number): void {
     this.values.stored++;
     this.values.storedBytes += sizeBytes;
   }
 
-  /** The text of all metrics, these among them. */
+  /** Returns a function that renders all metrics, including these counters. */
   exposedBy(metrics: Metrics): () => Promise<string> {
-    const counters = Object.entries(names).map(([name, [metric, help]]) => ({ counter: metrics.counter(metric, help), name: name as FigureName }));
+    const counters = Object.entries(names).map(([name, [metric, help]]) => ({ counter: metrics.counter(metric, help), name: name as CounterName }));
     return () => {
       for (const { counter, name } of counters) {
         counter.reset();
@@ -64,7 +64,7 @@ export class ClientMetrics {
     };
   }
 
-  count(what: FigureName): void {
+  count(what: CounterName): void {
     this.values[what]++;
   }
 }

@@ -1,12 +1,12 @@
-// Copies and moves that the master assigns to this client, many at a time: replicas' bytes read, checked and written to other holders.
+// Executes copies and moves that the master assigns to this client in batches: reads replicas, verifies them and writes them to other holders.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Descriptor } from "../rpc/shapes.ts";
+import { ByteSemaphore } from "./byte-semaphore.ts";
 import { diskPlace } from "./disk/places.ts";
 import { call, type Flow, type Move, move } from "./flow.ts";
 import type { LocalMemory, Part } from "./memory.ts";
 import { checksumOf } from "./put.ts";
-import { Room } from "./room.ts";
 import type { Runner } from "./runner.ts";
 import { refusal } from "./session/refusal.ts";
 import type { Task, TaskExecutor } from "./session/task-loop.ts";
@@ -19,12 +19,12 @@ export type ExecutorParts = { readonly clientID: string; readonly runner: Runner
 
 const MOVE_MS = 30_000;
 const BYTES_PER_MS = 10_000;
-/** Objects that move together: few enough bytes that what was read is still cached when it is checked and written. */
+/** The bytes that are transferred together: few enough to stay cached between reading, verifying and writing. */
 const SLICE_BYTES = 1 << 20;
-/** Slices under way, of all lots together. */
+/** Bounds the running slices of all batches together. */
 const MAX_SLICES = 8;
-/** Memory for objects that are larger than a slice. */
-const ROOM_BYTES = 64 * 2 ** 20;
+/** Bounds the memory for objects that are larger than a slice. */
+const LARGE_BYTES = 64 * 2 ** 20;
 
 type Buffered = { readonly sizeBytes: bigint; readonly address: bigint; readonly endpoint: string };
 type Copy = {
@@ -34,13 +34,13 @@ type Copy = {
   readonly bytes: number;
   readonly checksum: bigint | undefined;
 };
-/** A copy, and where its bytes lie on the way. */
+/** A copy, and the memory that its bytes pass through. */
 type Passing = { readonly copy: Copy; readonly part: Part };
 type Failures = Map<Task, Failure>;
 
 export function openExecutor(parts: ExecutorParts): TaskExecutor {
   const { runner, memory } = parts;
-  const room = new Room(ROOM_BYTES);
+  const large = new ByteSemaphore(LARGE_BYTES);
   const staging = new Staging(memory, { areaBytes: SLICE_BYTES, most: MAX_SLICES });
 
   async function passSlice(slice: readonly Copy[], failures: Failures): Promise<void> {
@@ -59,7 +59,7 @@ export function openExecutor(parts: ExecutorParts): TaskExecutor {
   }
 
   async function passLarge(copy: Copy, failures: Failures): Promise<void> {
-    await room.enter(copy.bytes);
+    await large.enter(copy.bytes);
     try {
       const lent = memory.forWriting([Buffer.allocUnsafeSlow(copy.bytes)]);
       try {
@@ -68,7 +68,7 @@ export function openExecutor(parts: ExecutorParts): TaskExecutor {
         lent.end(false);
       }
     } finally {
-      room.leave(copy.bytes);
+      large.leave(copy.bytes);
     }
   }
 
@@ -112,7 +112,7 @@ export function openExecutor(parts: ExecutorParts): TaskExecutor {
   };
 }
 
-/** In one call, of tasks of one kind and tenant. Those that the master takes. */
+/** Begins tasks of one kind and tenant in one call. Returns those that the master accepts. */
 function* begin({ clientID }: ExecutorParts, group: readonly Task[], failures: Failures): Flow<Copy[]> {
   const { kind, tenant } = group[0] as Task;
   const begun: Copy[] = [];
@@ -173,8 +173,8 @@ function* end({ clientID }: ExecutorParts, group: readonly Task[], isFailed: boo
 }
 
 /**
- * What was read has the checksum that was stored; a reader of the new replica compares it again, as after any put. Where none was stored
- * nobody would notice other bytes: there what arrived is read back.
+ * Verifies what was read against the stored checksum; readers of the new replica verify it again, as after any put. Without a stored checksum wrong
+ * bytes would stay unnoticed, so the new replica is read back and compared.
  */
 function* pass(parts: ExecutorParts, all: readonly Passing[], failures: Failures): Flow<void> {
   const { onWrongBytes } = parts;
@@ -205,7 +205,7 @@ function* pass(parts: ExecutorParts, all: readonly Passing[], failures: Failures
   }
 }
 
-/** One transfer for each holder. Where it does not go through, none of what it had counts. */
+/** Makes one transfer per holder. If it fails, all tasks with that holder fail. */
 function* moveAll(opcode: "READ" | "WRITE", list: readonly Passing[], placesOf: (copy: Copy) => readonly Buffered[], failures: Failures): Flow<void> {
   const words = new Map<string, bigint[]>();
   const concerned = new Map<string, Task[]>();
@@ -226,7 +226,7 @@ function* moveAll(opcode: "READ" | "WRITE", list: readonly Passing[], placesOf: 
   for (const [endpoint, failure] of failed) for (const task of concerned.get(endpoint) ?? []) failures.set(task, failure);
 }
 
-/** In their order: several that fit into an area, or one that is larger. */
+/** Splits the copies in order into slices: several that fit together, or a single larger one. */
 function slicesOf(copies: readonly Copy[]): Copy[][] {
   const slices: Copy[][] = [];
   let left = 0;
@@ -241,7 +241,7 @@ function slicesOf(copies: readonly Copy[]): Copy[][] {
   return slices;
 }
 
-/** On another client's disk, where it is a segment of the transfer engine. */
+/** Returns the file on another client's disk, where that disk is a segment of the transfer engine. */
 function diskFile(descriptor: Descriptor): Buffered | undefined {
   const disk = diskPlace(descriptor);
   return disk && { endpoint: disk.segment, address: disk.address, sizeBytes: BigInt(disk.sizeBytes) };

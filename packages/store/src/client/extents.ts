@@ -1,25 +1,25 @@
-// Memory leased ahead of puts: ranges of sizes that were needed before, so that a put sends its bytes at once and asks the master one thing.
+// Leases memory ahead of puts, for sizes that were used before, so that a put transfers its bytes at once and calls the master only to commit.
 import { codes } from "../rpc/codes.ts";
 import type { Extent } from "../rpc/shapes.ts";
 import { call, type Flow } from "./flow.ts";
+import type { PutPolicy } from "./put-policy.ts";
 import { refusal } from "./session/refusal.ts";
-import type { Wish } from "./wishes.ts";
 
 export type LeasedExtent = Extent & { readonly untilMs: number };
 
 type Bucket = { readonly sizeBytes: number; extents: LeasedExtent[]; ahead: number; leasedMs: number; usedMs: number };
 
-/** The part of a lease in which a write may begin: the rest is for the write, its commit, and clocks that drift. */
+/** The share of a lease in which a write may begin; the rest covers the write, its commit, and clock drift. */
 const USABLE = 0.6;
-/** What all that is kept may be ahead of the need: bytes of values; and extents of one lease. */
+/** Bounds what is leased ahead: the bytes in total, and the extents of one lease. */
 const MAX_AHEAD_BYTES = 32 << 20;
 const MAX_AHEAD = 128;
-/** Leased again this soon, the next lease is for more. */
+/** If the next lease comes this soon, it is larger. */
 const OFTEN_MS = 5000;
-/** Of a size that nobody put for so long nothing is kept: it would be missing to others. */
+/** Sizes that were not put for this long keep no extents, since others may need the memory. */
 const UNUSED_MS = 10_000;
 const MAX_BUCKETS = 256;
-/** So much that is not kept is given back before more is leased. */
+/** Surplus above this is returned before more is leased. */
 const MAX_SURPLUS_BYTES = 4 << 20;
 const SWEEP_MS = 1000;
 
@@ -29,7 +29,7 @@ export class Extents {
   readonly #options: ExtentsOptions;
   readonly #buckets = new Map<string, Bucket>();
   #keptBytes = 0;
-  /** Neither used nor kept: they go back with the next sweep. */
+  /** Extents that are neither used nor kept; the next sweep returns them. */
   #surplus: LeasedExtent[] = [];
   #surplusBytes = 0;
 
@@ -38,11 +38,11 @@ export class Extents {
   }
 
   /**
-   * Up to `count` extents for objects of that size, at least one.
-   * @throws what the master refused it for: CAPACITY_EXHAUSTED where no holder has room.
+   * Takes up to `count` extents for objects of that size, at least one.
+   * @throws the master's refusal: CAPACITY_EXHAUSTED where no holder has capacity.
    */
-  *take(sizeBytes: number, wish: Wish, count: number, avoided: readonly string[]): Flow<LeasedExtent[]> {
-    const bucket = this.#bucket(sizeBytes, wish);
+  *take(sizeBytes: number, policy: PutPolicy, count: number, avoided: readonly string[]): Flow<LeasedExtent[]> {
+    const bucket = this.#bucket(sizeBytes, policy);
     const taken: LeasedExtent[] = [];
     while (taken.length < count) {
       const extent = this.#takeFrom(bucket);
@@ -60,28 +60,28 @@ export class Extents {
     }
     const wanted = Math.max(count - taken.length, bucket?.ahead ?? 1);
     const { clientID, tenant } = this.#options;
-    const lease = yield* call("LeaseExtents", clientID, BigInt(sizeBytes), BigInt(wanted), wish.config, avoided, tenant);
+    const lease = yield* call("LeaseExtents", clientID, BigInt(sizeBytes), BigInt(wanted), policy.config, avoided, tenant);
     if (!lease.ok) {
       if (taken.length > 0) return taken;
-      const nofs = wish.config.nofReplicas > 0n ? ` and ${wish.config.nofReplicas} NOF replicas, which masters with enable_nof take` : "";
+      const nofs = policy.config.nofReplicas > 0n ? ` and ${policy.config.nofReplicas} NOF replicas, which masters with enable_nof take` : "";
       throw refusal(lease.code, `memory for ${sizeBytes} bytes${nofs}`);
     }
     const untilMs = now + Number(lease.value.leaseMs) * USABLE;
     for (const extent of lease.value.extents) {
       if (taken.length < count) taken.push({ ...extent, untilMs });
-      else this.putBack(sizeBytes, wish, { ...extent, untilMs });
+      else this.putBack(sizeBytes, policy, { ...extent, untilMs });
     }
     return taken;
   }
 
-  /** One that was leased ahead, if there is one. */
-  takeOne(sizeBytes: number, wish: Wish): LeasedExtent | undefined {
-    return this.#takeFrom(this.#buckets.get(nameOf(sizeBytes, wish)));
+  /** Takes an extent that was leased ahead, if there is one. */
+  takeOne(sizeBytes: number, policy: PutPolicy): LeasedExtent | undefined {
+    return this.#takeFrom(this.#buckets.get(nameOf(sizeBytes, policy)));
   }
 
-  /** One that was not written, or whose key was there already: the next put of that size may have it, unless enough is kept. */
-  putBack(sizeBytes: number, wish: Wish, extent: LeasedExtent): void {
-    const bucket = this.#bucket(sizeBytes, wish);
+  /** Puts back an extent that was not written, or whose key existed already, for the next put of that size, unless enough are kept. */
+  putBack(sizeBytes: number, policy: PutPolicy, extent: LeasedExtent): void {
+    const bucket = this.#bucket(sizeBytes, policy);
     if (bucket !== undefined && this.#keptBytes + sizeBytes <= Math.max(MAX_AHEAD_BYTES, sizeBytes)) {
       bucket.extents.push(extent);
       this.#keptBytes += sizeBytes;
@@ -91,12 +91,12 @@ export class Extents {
     }
   }
 
-  /** Takes out those that lie with a holder. */
+  /** Removes and returns the extents on one holder. */
   takeOf(endpoint: string): LeasedExtent[] {
     return this.#takeWhere((extent) => extent.ranges.some((range) => range.endpoint === endpoint));
   }
 
-  /** Takes out what nobody needs: those whose lease is near its end, whose size is not put any more, and those that are not kept. They are given back. */
+  /** Removes and returns extents that are of no more use, so that the caller returns them: near the end of their lease, of unused sizes, or surplus. */
   takeOld(): LeasedExtent[] {
     const now = performance.now();
     return [...this.#takeSurplus(), ...this.#takeWhere((extent, { usedMs }) => extent.untilMs < now + SWEEP_MS || usedMs < now - UNUSED_MS)];
@@ -116,7 +116,7 @@ export class Extents {
     if (bucket === undefined) return undefined;
     const now = performance.now();
     bucket.usedMs = now;
-    // Those that are too old stay for the sweep.
+    // Expired extents stay for the sweep.
     const at = bucket.extents.findLastIndex(({ untilMs }) => untilMs > now);
     if (at < 0) return undefined;
     this.#keptBytes -= bucket.sizeBytes;
@@ -142,9 +142,9 @@ export class Extents {
     return taken;
   }
 
-  /** None for a new size where there are too many: nothing of it is kept. */
-  #bucket(sizeBytes: number, wish: Wish): Bucket | undefined {
-    const name = nameOf(sizeBytes, wish);
+  /** Returns undefined for a new size when there are too many buckets: no extents of that size are kept. */
+  #bucket(sizeBytes: number, policy: PutPolicy): Bucket | undefined {
+    const name = nameOf(sizeBytes, policy);
     const known = this.#buckets.get(name);
     if (known !== undefined || this.#buckets.size >= MAX_BUCKETS) return known;
     const bucket: Bucket = { sizeBytes, extents: [], ahead: 1, leasedMs: Number.NEGATIVE_INFINITY, usedMs: performance.now() };
@@ -153,13 +153,13 @@ export class Extents {
   }
 }
 
-const nameOf = (sizeBytes: number, { placement }: Wish) => `${sizeBytes}/${placement}`;
+const nameOf = (sizeBytes: number, { placement }: PutPolicy) => `${sizeBytes}/${placement}`;
 
-/** What the master says of an extent that it does not lease any more; one that reads its log has forgotten all of them. */
+/** The master's answers about an extent that it no longer leases; a master that reads its log has forgotten all of them. */
 const LOST: readonly number[] = [codes.INVALID_WRITE, codes.SEGMENT_NOT_FOUND, codes.UNAVAILABLE_IN_CURRENT_MODE, codes.UNAVAILABLE_IN_CURRENT_STATUS];
 export const isLost = (code: number): boolean => LOST.includes(code);
 
-/** Gives extents back; one that was written in vain stays closed to others until no late byte can arrive there. */
+/** Returns extents to the master. After a failed write (`isFailed`) an extent is not reused until no late byte can arrive there. */
 export function* giveBack(clientID: string, extents: readonly LeasedExtent[], isFailed: boolean): Flow<void> {
   if (extents.length === 0) return;
   try {
@@ -170,6 +170,6 @@ export function* giveBack(clientID: string, extents: readonly LeasedExtent[], is
       isFailed,
     );
   } catch {
-    // Unreturned, they end with their lease.
+    // An extent that is not returned ends with its lease.
   }
 }

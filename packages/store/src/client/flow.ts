@@ -1,13 +1,13 @@
-// What an operation of the client does, step by step, apart from how its steps are waited for: one description, run with promises or holding the thread.
+// The steps of a client operation, independent of how they are waited for: one description runs with promises or blocks the thread.
 import type { Failure } from "@svc/contract/failures.ts";
 import type { Opcode } from "@svc/transfer/status.ts";
 import type { FileTrouble } from "../files/shared-files.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 
-/** Ranges to or from one holder: local address, remote address and length of each. */
+/** Ranges on one holder: local address, remote address and length of each. */
 export type Move = { readonly endpoint: string; readonly words: BigUint64Array };
 
-/** A file of the shared folder, and the memory that its bytes come from or go to. */
+/** A file of the shared folder, and the memory for its bytes. */
 export type FileMove = { readonly name: string; readonly sizeBytes: number; readonly words: BigUint64Array };
 
 export type Step =
@@ -16,20 +16,20 @@ export type Step =
   | { readonly kind: "files"; readonly opcode: Opcode; readonly files: readonly FileMove[]; readonly timeoutMs: number }
   | { readonly kind: "wait"; readonly ms: number };
 
-/** Yields its steps, and is resumed with what came of each: a call's answer or its failure, the holders that a move did not reach. */
+/** Yields its steps and is resumed with the result of each: a call's answer or failure, or the holders that a transfer did not reach. */
 export type Flow<T> = Generator<Step, T, unknown>;
 
-/** @throws SERVER_UNREACHABLE, TIMED_OUT: the call may have been obeyed all the same. */
+/** @throws SERVER_UNREACHABLE, TIMED_OUT: the call may have been executed all the same. */
 export function* call<N extends OperationName>(name: N, ...args: ArgsOf<N>): Flow<ResultOf<N>> {
   return (yield { kind: "call", name, args }) as ResultOf<N>;
 }
 
-/** Why, by endpoint, for those whose ranges did not all go through. */
+/** Returns a failure by endpoint for each holder whose ranges were not all transferred. */
 export function* move(opcode: Opcode, moves: readonly Move[], timeoutMs: number): Flow<ReadonlyMap<string, Failure>> {
   return (yield { kind: "move", opcode, moves, timeoutMs }) as ReadonlyMap<string, Failure>;
 }
 
-/** For each file what was wrong, undefined for one that was written or read whole. */
+/** Returns the trouble of each file, or undefined for one that was written or read completely. */
 export function* moveFiles(opcode: Opcode, files: readonly FileMove[], timeoutMs: number): Flow<(FileTrouble | undefined)[]> {
   return (yield { kind: "files", opcode, files, timeoutMs }) as (FileTrouble | undefined)[];
 }

@@ -1,4 +1,4 @@
-// Reading objects: from places that are known without asking the master, else from where it says; never bytes whose checksum is another's.
+// Reads objects: from cached locations without asking the master, else from the locations it returns; never returns bytes with a wrong checksum.
 import { Failure } from "@svc/contract/failures.ts";
 import type { SharedFiles } from "../files/shared-files.ts";
 import { codes } from "../rpc/codes.ts";
@@ -12,17 +12,17 @@ import { readSome, type Source } from "./read-sources.ts";
 import { doesNotLead } from "./session/connections.ts";
 import { refusal } from "./session/refusal.ts";
 
-//  known place ──read, checksum right, lease not over──> there
-//       └──────────any of these not──┐
-//  ask the master (lease) <──────────┘
-//       ├──not there──> miss
-//       └──read a replica ──failed, or wrong bytes──> the next replica ──none left──> ask again ──> miss or failure
+// cached location ──read, checksum right, lease not over──> done
+//      └──────────any of these not────────┐
+// ask the master (lease) <────────────────┘
+//      ├──no such object──> miss
+//      └──read a replica ──failed, or wrong bytes──> the next replica ──none left──> ask again ──> miss or failure
 
-/** Where the bytes of one object go: memory of the caller's, or memory made once its size is known. */
+/** The destination of one object's bytes: the caller's memory, or memory that is allocated once the size is known. */
 export type Destination = {
   readonly key: string;
-  /** Undefined where the object has no room there. May be asked again; the last answer counts. */
-  room(sizeBytes: number): readonly Part[] | undefined;
+  /** Returns undefined if the object does not fit. It may be called again; the last result counts. */
+  memoryFor(sizeBytes: number): readonly Part[] | undefined;
 };
 
 /** The object's size; undefined for a miss. */
@@ -33,15 +33,15 @@ export type GetParts = {
   readonly fingerprint: string;
   readonly places: Places;
   readonly avoided: Avoided;
-  /** Read from here first: this client's own segments. */
+  /** This client's own segments, which are read first. */
   readonly ownEndpoint: string;
-  /** Whether checksums are compared when the master was asked; places that were known always are. */
+  /** True if checksums are compared for locations that the master just returned; for cached ones they always are. */
   readonly isVerified: boolean;
   readonly timeoutMs: number;
-  /** The folder that the cluster shares, where it has one and this client uses it. */
+  /** The cluster's shared folder, if there is one and this client uses it. */
   readonly shared: SharedFiles | undefined;
   count(what: "readKnown" | "readAsked" | "readDisk" | "readNof" | "readShared" | "misses" | "wrongBytes" | "unreached"): void;
-  /** A key whose only bytes were wrong. */
+  /** Called for a key whose only bytes were damaged. */
   onDamaged(key: string): void;
   onRead(key: string): void;
 };
@@ -72,7 +72,7 @@ export function* getAll(parts: GetParts, wanted: readonly Destination[]): Flow<G
       continue;
     }
     if (doesNotLead(answers) && performance.now() < endMs) {
-      // A takeover is under way, or the log is being read.
+      // A takeover is in progress, or the master reads its log.
       round--;
       yield* wait(RETRY_MS);
       continue;
@@ -132,7 +132,7 @@ function* readAnswers(parts: GetParts, { wanted, indices, answers, askedMs, isLa
     }
     open.delete(index);
   });
-  // A replica of each at a time; what was not read goes on with its next one.
+  // One replica of each object is tried at a time; objects that could not be read continue with their next replica.
   while (queues.size > 0) {
     const sources = [...queues.values()].flatMap((queue) => queue.shift() ?? []);
     for (const [index, queue] of queues) if (queue.length === 0 && !sources.some((source) => source.index === index)) queues.delete(index);
@@ -149,7 +149,7 @@ function* readAnswers(parts: GetParts, { wanted, indices, answers, askedMs, isLa
       parts.count(
         source.fileName !== undefined ? "readShared" : source.nofID !== undefined ? "readNof" : source.fileID === undefined ? "readAsked" : "readDisk",
       );
-      // A file may be removed at any time: its place is asked for at each read, by which the master knows what is read often.
+      // A file's location is not cached: it may be removed at any time, and the master counts reads to find frequently read objects.
       if (source.fileID !== undefined) continue;
       const { endpoint, address, sizeBytes, checksum } = source;
       const answer = answers[indices.indexOf(source.index)] as { ok: true; value: ReplicaList };
@@ -167,12 +167,12 @@ function* readAnswers(parts: GetParts, { wanted, indices, answers, askedMs, isLa
   }
 }
 
-/** Files whose bytes did not come, one by one: another file of the same disk may be why. Owners are asked to look at those that are wrong. */
+/** Retries failed disk reads one at a time, since one bad file can fail the whole batch. Reports wrong bytes to the owner. */
 function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: readonly Source[], there: Source[]): Flow<void> {
   const perDisk = new Map<string, number>();
   for (const { endpoint } of lost) perDisk.set(endpoint, (perDisk.get(endpoint) ?? 0) + 1);
   for (const source of lost) {
-    // Nobody else looks at a NOF segment before the master drops what a reader says is wrong there.
+    // The owner verifies a reported file, but no one verifies a NOF segment before the master drops the replica, so it is read again here.
     const isNof = source.nofID !== undefined;
     const again = (isNof || (perDisk.get(source.endpoint) ?? 0) > 1) && performance.now() < source.untilMs;
     if (isNof) source.isWrong = false;
@@ -187,7 +187,7 @@ function* readAlone(parts: GetParts, wanted: readonly Destination[], lost: reado
     try {
       yield* call("ReportWrongBytes", key, (source.fileID ?? source.nofID) as bigint, parts.tenant);
     } catch {
-      // The next reader reports it.
+      // The next reader reports it again.
     }
   }
 }
@@ -197,13 +197,13 @@ function sourceOf(
   index: number,
   place: Omit<Place, "renewMs" | "checksum"> & { checksum: bigint | undefined; fileID?: bigint; nofID?: bigint; fileName?: string },
 ): Source | Failure {
-  const room = destination.room(place.sizeBytes);
-  if (room === undefined) return tooSmall(place.sizeBytes, 0);
+  const memory = destination.memoryFor(place.sizeBytes);
+  if (memory === undefined) return tooSmall(place.sizeBytes, 0);
   const { endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName } = place;
-  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName, parts: clipped(room, sizeBytes) };
+  return { index, endpoint, address, sizeBytes, checksum, untilMs, fileID, nofID, fileName, parts: clipped(memory, sizeBytes) };
 }
 
-/** Memory of this client first, then memory and NOF segments of holders that were reached, then disks; holders that were not reached come last. */
+/** Sorts the replicas: this client's memory, other reachable memory, NOF segments, then disks; holders that were unreachable come last. */
 function candidatesOf(parts: GetParts, destination: Destination, index: number, list: ReplicaList, askedMs: number): Source[] | Failure {
   const rank = ({ endpoint, fileID, nofID }: Source) =>
     endpoint === parts.ownEndpoint ? 0 : fileID !== undefined ? 3 : parts.avoided.has(endpoint) ? 4 : nofID !== undefined ? 2 : 1;
@@ -214,7 +214,7 @@ function candidatesOf(parts: GetParts, destination: Destination, index: number, 
     const disk = diskPlace(replica);
     const fileName = place.type === "disk" ? parts.shared?.nameOf(place.path) : undefined;
     if (!("buffer" in place) && disk === undefined && fileName === undefined) continue;
-    // A power cut may have left other bytes there, and nothing would tell.
+    // A power failure may have left other bytes there, which only a checksum would detect.
     if (place.type === "nof" && list.checksum === undefined) continue;
     const known =
       place.type === "disk"
@@ -235,13 +235,13 @@ function candidatesOf(parts: GetParts, destination: Destination, index: number, 
   return found.sort((one, other) => rank(one) - rank(other));
 }
 
-/** The first `sizeBytes` of the room. */
-function clipped(room: readonly Part[], sizeBytes: number): readonly Part[] {
-  const first = room[0];
-  if (room.length === 1 && first?.sizeBytes === sizeBytes) return room;
+/** Returns the first `sizeBytes` of the parts. */
+function clipped(memory: readonly Part[], sizeBytes: number): readonly Part[] {
+  const first = memory[0];
+  if (memory.length === 1 && first?.sizeBytes === sizeBytes) return memory;
   const out: Part[] = [];
   let left = sizeBytes;
-  for (const part of room) {
+  for (const part of memory) {
     if (left === 0) break;
     const taken = Math.min(left, part.sizeBytes);
     out.push({ address: part.address, sizeBytes: taken });

@@ -1,4 +1,4 @@
-// Where the bytes of callers lie for the transfer engine: registered by them, copied through an area that is, or registered for one call.
+// Makes callers' memory accessible to the transfer engine: registered by them, copied through a registered area, or registered for one call.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import { alloc, asView, type Memory } from "@svc/transfer/memory.ts";
@@ -6,12 +6,12 @@ import { alloc, asView, type Memory } from "@svc/transfer/memory.ts";
 /** A range of registered memory. */
 export type Part = { readonly address: bigint; readonly sizeBytes: number };
 
-/** Registered for one operation; `end` gives it back. */
+/** Memory that is registered for one operation; `end` releases it. */
 export type Lent = { readonly parts: readonly Part[]; end(isWritten: boolean): void };
 
 type Registered = { readonly view: ArrayBufferView; readonly address: bigint };
 
-/** Above this a registration costs less than a copy. */
+/** For larger ranges a registration costs less than a copy. */
 const COPY_BYTES = 256 << 10;
 const LEAST_BLOCK = 4096;
 const LOCAL_ONLY = { remoteAccessible: false, updateMetadata: false } as const;
@@ -21,7 +21,7 @@ export class LocalMemory {
   readonly #area: Uint8Array<ArrayBuffer>;
   readonly #start: bigint;
   readonly #registered: Registered[] = [];
-  /** Free blocks of the area by size, each a power of two; `#next` is where it was never used. */
+  /** Free blocks of the area by size, each a power of two; the area from `#next` on was never used. */
   readonly #free = new Map<number, number[]>();
   #next = 0;
 
@@ -36,7 +36,7 @@ export class LocalMemory {
     return new LocalMemory(engine, area, await engine.registerLocalMemory(area, LOCAL_ONLY));
   }
 
-  /** Bytes in it are moved without a copy from here on. @throws MEMORY_OVERLAPS, INVALID_REQUEST. */
+  /** Registers memory whose bytes are then transferred without a copy. @throws MEMORY_OVERLAPS, INVALID_REQUEST. */
   async register(memory: Memory): Promise<void> {
     const view = asView(memory);
     this.#registered.push({ view, address: await this.#engine.registerLocalMemory(view, LOCAL_ONLY) });
@@ -51,7 +51,7 @@ export class LocalMemory {
     this.#registered.splice(this.#registered.indexOf(found), 1);
   }
 
-  /** Where a view lies that is all within registered memory. */
+  /** Returns the range of a view that lies entirely in registered memory. */
   partOf(memory: Memory): Part | undefined {
     const view = asView(memory);
     for (const { view: whole, address } of this.#registered) {
@@ -62,12 +62,12 @@ export class LocalMemory {
     return undefined;
   }
 
-  /** Memory whose bytes a put reads. */
+  /** Lends memory whose bytes a put reads. */
   forReading(list: readonly Memory[]): Lent {
     return this.#lend(list, true);
   }
 
-  /** Memory that a get writes; it holds the bytes once `end(true)` was called. */
+  /** Lends memory that a get writes; it contains the bytes after `end(true)`. */
   forWriting(list: readonly Memory[]): Lent {
     return this.#lend(list, false);
   }
@@ -121,7 +121,7 @@ export class LocalMemory {
         try {
           this.#engine.unregisterLocalMemorySync(address);
         } catch (error) {
-          // It stays registered, and kept, until the engine ends.
+          // The memory stays registered, and referenced, until the engine ends.
           if (!(error instanceof Failure)) throw error;
         }
       },

@@ -1,19 +1,19 @@
-// The client's native seam: checksums of registered memory, and calls of the master that hold the thread until they are answered.
+// The client's native functions: checksums of registered memory, and calls to the master that block the thread.
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
 
-/** One connection to a master. Every method throws once the connection broke or the time is over; then it is of no more use. */
+/** One connection to a master. Once the connection broke or a call timed out, every method throws and the connection is unusable. */
 export interface NativeCaller {
-  /** [error of the answer's head, body] */
+  /** Returns [error code of the answer's head, body]. */
   call(functionID: number, body: Buffer, timeoutMs: number): [number, Buffer];
   close(): void;
 }
 
 export interface NativeClient {
-  /** XXH3 (64 bits) of the bytes of `count` ranges from `first` on; three words a range: local address, remote address, length. */
+  /** Returns XXH3 (64 bits) over `count` ranges from `first` on; each range has three words: local address, remote address, length. */
   checksum(ranges: BigUint64Array, first: number, count: number): bigint;
-  /** Whether no other process has that open file locked; this one has it then, until it closes the file. */
+  /** Returns true if no other process has locked the open file; the lock then lasts until the file is closed. */
   lockFile(descriptor: number): boolean;
   NativeCaller: new (host: string, port: number, timeoutMs: number) => NativeCaller;
 }

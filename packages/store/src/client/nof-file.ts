@@ -1,4 +1,5 @@
-// A file or block device that a client brings as a NOF segment: its name is written at its beginning, so that whoever opens it next has the same objects.
+// A file or block device that a client mounts as a NOF segment. Its id is stored
+// at its beginning, so that the next process to open it has the same objects.
 import { randomUUID } from "node:crypto";
 import { type FileHandle, open, readFile } from "node:fs/promises";
 import { isAbsolute } from "node:path";
@@ -7,17 +8,17 @@ import { nativeClient } from "./native.ts";
 
 //  offset 0            4096                                       end
 //  | head, zeros       | ranges of objects, each of whole blocks  |
-//  head: one line of JSON with the segment's id and the bytes of the whole file; another length makes it another segment
+// head: one line of JSON with the segment's id and the size of the whole file; with another size it is a new segment
 
 export type NofOptions = {
   /** An absolute path. */
   readonly file: string;
-  /** The bytes of a file that is not there yet, or is empty; what is there keeps its size. */
+  /** The size of a file that does not exist yet or is empty; an existing file keeps its size. */
   readonly bytes?: number;
 };
 
 export const NOF_BLOCK = 4096;
-/** So far in, what is not empty may be anybody's file system. */
+/** The beginning that must be zeros in a file without a head; otherwise it may be a file system in use. */
 const LOOKED_AT = 1 << 20;
 const FORMAT = "svc nof segment 1";
 
@@ -26,7 +27,7 @@ type Head = { readonly format: typeof FORMAT; readonly id: string; readonly byte
 export class NofFile {
   readonly path: string;
   readonly id: string;
-  /** What objects may take, from `NOF_BLOCK` on. */
+  /** The capacity for objects, which begin at `NOF_BLOCK`. */
   readonly sizeBytes: number;
   readonly #handle: FileHandle;
 
@@ -38,8 +39,8 @@ export class NofFile {
   }
 
   /**
-   * Locked until it is closed, so that no two processes of a host bring it.
-   * @throws SETTING_INVALID where it cannot be used, or holds something else; DISK_FULL.
+   * Locks the file until it is closed, so that no two processes of a host mount it.
+   * @throws SETTING_INVALID where it cannot be used, or contains something else; DISK_FULL.
    */
   static async open({ file: path, bytes = 0 }: NofOptions): Promise<NofFile> {
     if (!isAbsolute(path)) fail("SETTING_INVALID", `NOF segment: expected an absolute path, got ${JSON.stringify(path)}`);
@@ -61,7 +62,7 @@ export class NofFile {
     return `nof/${this.id}`;
   }
 
-  /** Among what its engine serves; no number, as folders have. */
+  /** The label of the served file in the transfer engine; unlike those of folders it is not a number. */
   get label(): string {
     return `nof-${this.id}`;
   }
@@ -81,7 +82,7 @@ async function opened(path: string, bytes: number): Promise<FileHandle> {
   return open(path, "wx+", 0o600);
 }
 
-/** An empty file gets its length here. */
+/** Also sets the length of an empty file. */
 async function lengthOf(handle: FileHandle, path: string, bytes: number): Promise<number> {
   const found = await handle.stat({ bigint: true });
   if (!found.isFile() && !found.isBlockDevice()) fail("SETTING_INVALID", `NOF segment ${path}: expected a file or block device`);
@@ -100,7 +101,7 @@ async function deviceBytes(rdev: bigint): Promise<number> {
   return Number((await readFile(`/sys/dev/block/${major}:${minor}/size`, "latin1")).trim()) * 512;
 }
 
-/** Undefined for one that is empty, or was another one before its length changed. */
+/** Returns undefined for an empty file, and for one whose size changed since its head was written. */
 async function headOf(handle: FileHandle, path: string, bytes: number): Promise<Head | undefined> {
   const start = Buffer.alloc(Math.min(LOOKED_AT, bytes));
   await handle.read(start, 0, start.length, 0);

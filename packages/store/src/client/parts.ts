@@ -1,4 +1,4 @@
-// What the client's parts have in common: the engine, the memory that it may use, and what is known about places and extents.
+// The parts that the client's operations share: the engine, local memory, cached locations and leased extents.
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { ClientMetrics } from "./client-metrics.ts";
 import type { GetParts } from "./get.ts";
@@ -13,9 +13,9 @@ export type BytesParts = {
   readonly memory: LocalMemory;
   readonly putParts: PutParts;
   readonly getParts: GetParts;
-  readonly figures: ClientMetrics;
+  readonly metrics: ClientMetrics;
   readonly damaged: Damaged;
   readonly hostID: string;
-  /** What comes before each key on the wire. */
+  /** The prefix of each key on the wire. */
   readonly scope: string;
 };

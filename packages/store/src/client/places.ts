@@ -1,4 +1,4 @@
-// Where objects lie, for as long as the lease holds that the master gave: such a read asks the master nothing.
+// Caches the locations of objects for the duration of the master's lease, so that repeated reads need no call to the master.
 import { Failure } from "@svc/contract/failures.ts";
 
 export type Place = {
@@ -6,13 +6,13 @@ export type Place = {
   readonly address: bigint;
   readonly sizeBytes: number;
   readonly checksum: bigint;
-  /** On this process's monotonic clock: until then the bytes there are this object's. */
+  /** The lease's end on this process's monotonic clock; until then the bytes at the location are this object's. */
   readonly untilMs: number;
-  /** From then on the master is asked again, so that what is read often keeps its lease and is not evicted. */
+  /** From this time on the master is asked again, so that frequently read objects keep their lease and are not evicted. */
   readonly renewMs: number;
 };
 
-/** The part of a lease after which it is renewed. */
+/** The share of a lease after which it is renewed. */
 const RENEW_AFTER = 0.75;
 const MAX_DAMAGED = 10_000;
 const DAMAGED_MS = 60_000;
@@ -21,12 +21,12 @@ export class Places {
   readonly #most: number;
   readonly #places = new Map<string, Place>();
 
-  /** @param most places remembered; past that the one learned first goes. */
+  /** @param most bounds the cached locations; beyond it the oldest one is dropped. */
   constructor(most: number) {
     this.#most = most;
   }
 
-  /** @param askedMs when the master was asked: its lease cannot have begun before. */
+  /** @param askedMs the time of the call to the master, since the lease cannot have begun earlier. */
   learn(key: string, place: Omit<Place, "untilMs" | "renewMs">, askedMs: number, leaseMs: number): Place {
     const learned: Place = { ...place, untilMs: askedMs + leaseMs, renewMs: askedMs + leaseMs * RENEW_AFTER };
     if (this.#most === 0) return learned;
@@ -45,7 +45,7 @@ export class Places {
     this.#places.delete(key);
   }
 
-  /** Of a holder that was not reached. */
+  /** Forgets all locations on a holder that was not reached. */
   forgetHolder(endpoint: string): void {
     for (const [key, place] of this.#places) if (place.endpoint === endpoint) this.#places.delete(key);
   }
@@ -55,7 +55,7 @@ export class Places {
   }
 }
 
-/** Holders that could not be reached a moment ago: this client asks for memory elsewhere, and reads elsewhere where it can. */
+/** Holders that were unreachable a moment ago: this client requests memory elsewhere, and reads elsewhere if possible. */
 export class Avoided {
   readonly #untilMs = new Map<string, number>();
 
@@ -78,7 +78,7 @@ export class Avoided {
   }
 }
 
-/** Keys whose only bytes were wrong a moment ago: the master learns it from the owner, after that has looked. */
+/** Keys whose only bytes were damaged a moment ago. The master learns of the damage only after the owner has verified it. */
 export class Damaged {
   readonly #atMs = new Map<string, number>();
 
@@ -88,7 +88,7 @@ export class Damaged {
     this.#atMs.set(key, Date.now());
   }
 
-  /** When that was. */
+  /** Returns the time at which the damage was found. */
   find(key: string): number | undefined {
     const atMs = this.#atMs.get(key);
     if (atMs !== undefined && Date.now() > atMs + DAMAGED_MS) this.#atMs.delete(key);
@@ -100,5 +100,5 @@ export class Damaged {
   }
 }
 
-export const tooSmall = (sizeBytes: number, roomBytes: number): Failure =>
-  new Failure("INVALID_REQUEST", `the object has ${sizeBytes} bytes, but the memory for it only ${roomBytes}`, { details: { storeCode: -600 } });
+export const tooSmall = (sizeBytes: number, givenBytes: number): Failure =>
+  new Failure("INVALID_REQUEST", `the object has ${sizeBytes} bytes, but the memory for it only ${givenBytes}`, { details: { storeCode: -600 } });

@@ -1,4 +1,4 @@
-// Storing objects: bytes into memory leased ahead, then one commit; what failed is done again elsewhere, within a bound.
+// Stores objects: writes the bytes to memory leased ahead, then commits them in one call; failed writes are retried elsewhere, within a bound.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
 import type { ResultOf } from "../rpc/operations.ts";
@@ -8,17 +8,17 @@ import { call, type Flow, type Move, move, wait } from "./flow.ts";
 import type { Part } from "./memory.ts";
 import { nativeClient } from "./native.ts";
 import type { Avoided, Places } from "./places.ts";
+import { grouped, type PutPolicy } from "./put-policy.ts";
 import { refusal } from "./session/refusal.ts";
 import { type FilesParts, storeFiles, wordsOf } from "./store-files.ts";
-import { grouped, type Wish } from "./wishes.ts";
 
 //  take extent ──> write ──> commit ──ok──> stored
-//      ^   ^         |          |──exists──> it was there (the extent is used by the next put)
+//      ^   ^         |          |──exists──> the key existed (the next put uses the extent)
 //      |   └─failed──┘          |──the lease is over, its holder is gone──┐
 //      └────────────────────────────────────────────────────────────────<┘
 
 export type PutItem = { readonly key: string; readonly parts: readonly Part[]; readonly sizeBytes: number };
-/** Whether it was stored; false where the key was there already. */
+/** True if the object was stored, false if the key existed already. */
 export type PutOutcome = boolean | Failure;
 
 export type PutParts = {
@@ -33,18 +33,18 @@ export type PutParts = {
   readonly files: FilesParts;
 };
 
-/** `isUnsure`: a commit of the same was sent before, and had no answer. */
-export type PutWish = { readonly wish: Wish; readonly group: string | undefined; readonly isReplacing: boolean; readonly isUnsure: boolean };
+/** `isUnsure`: an earlier commit of the same object had no answer. */
+export type PutRequest = { readonly policy: PutPolicy; readonly group: string | undefined; readonly isReplacing: boolean; readonly isUnsure: boolean };
 
-/** A holder that answers at all takes the first bytes within this; one that was stopped is given up for another. */
+/** A holder that responds at all accepts the first bytes within this time; a stopped one is replaced by another. */
 const FIRST_TRY_MS = 1000;
 const LATER_TRY_MS = 4000;
-/** The least that a path is taken to move in a millisecond. */
+/** The throughput that every path is assumed to reach, in bytes per millisecond. */
 const BYTES_PER_MS = 50_000;
 const FILE_BYTES_PER_MS = 20_000;
 const AVOID_MS = 2000;
 const RETRY_MS = 20;
-/** Of a key that was there: of another fingerprint, or not whole, as nothing that a commit made is. */
+/** The key exists with another fingerprint, or its object is incomplete; neither can result from our commit. */
 const NOT_OURS: readonly unknown[] = [codes.OBJECT_NOT_FOUND, codes.REPLICA_IS_NOT_READY];
 const PASSING: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
 
@@ -53,16 +53,16 @@ type Pending = {
   readonly item: PutItem;
   readonly checksum: bigint;
   extent: LeasedExtent | undefined;
-  /** Its bytes lie in the extent. */
+  /** The object's bytes have been written to the extent. */
   isWritten: boolean;
-  /** A commit had no answer: it may be stored by us. */
+  /** An earlier commit had no answer, so this client may have stored the object already. */
   isUnsure: boolean;
 };
 
-/** Of a commit before this one it is not known whether it was obeyed; `isThere`: the key was there. */
+/** An object whose earlier commit may or may not have been executed; `isThere`: the key exists. */
 type Unsure = { readonly pending: Pending; readonly isThere: boolean };
 
-export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutWish): Flow<PutOutcome[]> {
+export function* putAll(parts: PutParts, items: readonly PutItem[], request: PutRequest): Flow<PutOutcome[]> {
   const outcomes: PutOutcome[] = new Array(items.length);
   let endMs = performance.now() + parts.timeoutMs;
   let hasStalled = false;
@@ -70,22 +70,22 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
   items.forEach((item, index) => {
     const wrong = refused(item);
     if (wrong !== undefined) outcomes[index] = wrong;
-    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: wishes.isUnsure });
+    else left.push({ index, item, checksum: checksumOf(item.parts), extent: undefined, isWritten: false, isUnsure: request.isUnsure });
   });
   for (let attempt = 0; left.length > 0; attempt++) {
     let failure: Failure | undefined;
     let isUndecided = false;
     const begunMs = performance.now();
     try {
-      const ready = yield* withExtents(parts, left, wishes);
+      const ready = yield* withExtents(parts, left, request);
       const written = yield* write(parts, ready, attempt);
-      const unsure = yield* commitAll(parts, written, wishes, outcomes);
+      const unsure = yield* commitAll(parts, written, request, outcomes);
       const stored = written.filter(({ index }) => outcomes[index] === true);
       yield* storeFiles(
         parts.files,
         stored.map(({ item, checksum }) => ({ ...item, checksum })),
       );
-      yield* tellOurs(parts, unsure, outcomes);
+      yield* resolveUnsure(parts, unsure, outcomes);
       isUndecided = unsure.some(({ pending }) => outcomes[pending.index] === undefined);
     } catch (error) {
       failure = asFailure(error);
@@ -98,7 +98,8 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], wishes: PutW
     }
     left = left.filter(({ index }) => outcomes[index] === undefined);
     if (left.length === 0) break;
-    // One round of that length: this process stood still. It has its time anew, once, to mount again and to go on.
+    // A single round took the whole time limit, so this process was suspended. It
+    // gets the full time once more, to mount its memory again and to continue.
     if (!hasStalled && performance.now() - begunMs > parts.timeoutMs) {
       hasStalled = true;
       endMs = performance.now() + parts.timeoutMs;
@@ -121,8 +122,8 @@ function refused({ key, sizeBytes }: PutItem): Failure | undefined {
   });
 }
 
-/** Those of `left` that got memory; the others come in the next round. */
-function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { wish }: PutWish): Flow<Pending[]> {
+/** Returns those of `left` that got memory; the others follow in the next round. */
+function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { policy }: PutRequest): Flow<Pending[]> {
   const bySize = new Map<number, Pending[]>();
   for (const pending of left) {
     if (pending.extent !== undefined) continue;
@@ -131,7 +132,7 @@ function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], 
     else same.push(pending);
   }
   for (const [sizeBytes, same] of bySize) {
-    const taken = yield* extents.take(sizeBytes, wish, same.length, avoided.list());
+    const taken = yield* extents.take(sizeBytes, policy, same.length, avoided.list());
     taken.forEach((extent, at) => {
       (same[at] as Pending).extent = extent;
     });
@@ -139,7 +140,7 @@ function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], 
   return left.filter(({ extent }) => extent !== undefined);
 }
 
-/** Those whose bytes lie with all their holders. */
+/** Returns those whose bytes have reached all their holders. */
 function* write(parts: PutParts, ready: readonly Pending[], attempt: number): Flow<Pending[]> {
   const unwritten = ready.filter(({ isWritten }) => !isWritten);
   if (unwritten.length === 0) return [...ready];
@@ -161,7 +162,7 @@ function* write(parts: PutParts, ready: readonly Pending[], attempt: number): Fl
     true,
   );
   for (const pending of lost) pending.extent = undefined;
-  // Nothing was written to these, and nothing will be.
+  // These extents were not written and will not be, so the master may reuse them at once.
   for (const endpoint of failed.keys()) yield* giveBack(parts.clientID, parts.extents.takeOf(endpoint), false);
   return ready.filter(({ extent }) => extent !== undefined);
 }
@@ -185,12 +186,12 @@ function movesOf(list: readonly Pending[]): { moves: Move[]; bytes: number } {
   return { moves: [...words].map(([endpoint, each]) => ({ endpoint, words: BigUint64Array.from(each) })), bytes };
 }
 
-function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group, isReplacing }: PutWish, outcomes: PutOutcome[]): Flow<Unsure[]> {
+function* commitAll(parts: PutParts, written: readonly Pending[], { policy, group, isReplacing }: PutRequest, outcomes: PutOutcome[]): Flow<Unsure[]> {
   if (written.length === 0) return [];
   const commits = written.map(({ item, extent, checksum }) => ({ extent: (extent as LeasedExtent).id, key: item.key, checksum }));
   let answers: ResultOf<"CommitPuts">;
   try {
-    answers = yield* call("CommitPuts", parts.clientID, commits, grouped(wish, group, commits.length), parts.fingerprint, isReplacing, parts.tenant);
+    answers = yield* call("CommitPuts", parts.clientID, commits, grouped(policy, group, commits.length), parts.fingerprint, isReplacing, parts.tenant);
   } catch (error) {
     for (const pending of written) pending.isUnsure = true;
     throw error;
@@ -212,17 +213,20 @@ function* commitAll(parts: PutParts, written: readonly Pending[], { wish, group,
     if (pending.isUnsure && (isThere || isLost(answer.code))) unsure.push({ pending, isThere });
     hasLost ||= isLost(answer.code);
     if (isLost(answer.code)) return;
-    parts.extents.putBack(pending.item.sizeBytes, wish, extent);
+    parts.extents.putBack(pending.item.sizeBytes, policy, extent);
     if (!isThere) outcomes[pending.index] = refusal(answer.code, `storing key ${pending.item.key}`);
     else if (!pending.isUnsure) outcomes[pending.index] = false;
   });
-  // One lost with a former leader was not lost alone: each of the others would cost a put one more round.
+  // An extent that a former leader leased is lost, and so are all others from it; each would cost a put another round.
   if (hasLost) yield* giveBack(parts.clientID, parts.extents.takeAll(), false);
   return unsure;
 }
 
-/** Of keys whose commit had no answer: those that hold our bytes are stored, and one that was there with others is not. The rest is tried again. */
-function* tellOurs(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
+/**
+ * Resolves commits with unknown outcome: with our checksum the object is stored;
+ * with another checksum the key existed; if it is absent, the put is retried.
+ */
+function* resolveUnsure(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutcome[]): Flow<void> {
   if (unsure.length === 0) return;
   const keys = unsure.map(({ pending }) => pending.item.key);
   const found = yield* call("ReadObjects", keys, parts.fingerprint, parts.tenant);
@@ -234,7 +238,7 @@ function* tellOurs(parts: PutParts, unsure: readonly Unsure[], outcomes: PutOutc
   for (const key of keys) parts.places.forget(key);
 }
 
-/** What was perhaps written stays closed to others until no late byte can arrive. */
+/** Returns the extents as possibly written, so that they are not reused until no late byte can arrive. */
 function* abandon({ clientID }: PutParts, left: readonly Pending[]): Flow<void> {
   yield* giveBack(
     clientID,

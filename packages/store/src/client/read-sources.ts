@@ -1,4 +1,4 @@
-// Reading the bytes of sources, by the transfer engine or from files: those that came whole, in time and with the right checksum.
+// Reads the bytes of replicas by the transfer engine or from files, and selects those that arrived complete, in time and with the right checksum.
 import type { Failure } from "@svc/contract/failures.ts";
 import { isBucketSegment, isDiskSegment, isFileSegment } from "./disk/places.ts";
 import { type Flow, type Move, move, moveFiles } from "./flow.ts";
@@ -11,35 +11,35 @@ export type ReadParts = { readonly places: Places; readonly avoided: Avoided; co
 
 type Replica = { readonly endpoint: string; readonly address: bigint };
 export type Source = Replica & {
-  /** On a disk: what the master calls the replica. */
+  /** The master's id of a replica on a disk. */
   readonly fileID?: bigint | undefined;
-  /** In a NOF segment: the same. Its bytes are always verified, since a power cut may have taken some. */
+  /** The master's id of a replica in a NOF segment, whose bytes are always verified, since a power failure may have lost some. */
   readonly nofID?: bigint | undefined;
-  /** In the shared folder: its file's name. */
+  /** The name of a file in the shared folder. */
   readonly fileName?: string | undefined;
   readonly index: number;
   readonly sizeBytes: number;
   readonly checksum: bigint | undefined;
   readonly untilMs: number;
   readonly parts: readonly Part[];
-  /** Other bytes came than were stored. */
+  /** The bytes that arrived have another checksum than the stored ones. */
   isWrong?: boolean;
 };
 
 const READ_MS = 1000;
-/** Of what has to come from an S3-compatible server first. */
+/** The time limit for files that are first fetched from an S3-compatible server. */
 const BUCKET_MS = 8000;
 const BYTES_PER_MS = 50_000;
 const FILE_BYTES_PER_MS = 20_000;
 const AVOID_MS = 2000;
 
-/** Those whose bytes are there, and right. */
+/** Returns the sources that were read with the right bytes. */
 export function* readSome(parts: ReadParts, sources: readonly Source[], isVerified: boolean): Flow<Source[]> {
   const inFiles = sources.filter(({ fileName }) => fileName !== undefined);
   const moved = inFiles.length === 0 ? sources : sources.filter(({ fileName }) => fileName === undefined);
   const failed = yield* readMoved(parts, moved);
   const files = yield* readFiles(inFiles);
-  // Past the lease's end the range may have become another object's while it was read.
+  // Once the lease has ended, the range may have been reused for another object during the read.
   const now = performance.now();
   return sources.filter((source) => {
     if (failed.has(source.endpoint) || (source.fileName !== undefined && !files.has(source)) || now >= source.untilMs) return false;
@@ -50,7 +50,7 @@ export function* readSome(parts: ReadParts, sources: readonly Source[], isVerifi
   });
 }
 
-/** Those that are whole, by their size. */
+/** Returns the sources whose file was read completely. */
 function* readFiles(sources: readonly Source[]): Flow<ReadonlySet<Source>> {
   if (sources.length === 0) return new Set();
   const bytes = sources.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
@@ -65,7 +65,7 @@ function* readFiles(sources: readonly Source[]): Flow<ReadonlySet<Source>> {
   return new Set(sources.filter((_, at) => troubles[at] === undefined));
 }
 
-/** The holders that were not reached. */
+/** Returns the holders that were not reached. */
 function* readMoved(parts: ReadParts, sources: readonly Source[]): Flow<ReadonlyMap<string, Failure>> {
   if (sources.length === 0) return new Map();
   const words = new Map<string, bigint[]>();
@@ -95,7 +95,7 @@ function* readMoved(parts: ReadParts, sources: readonly Source[]): Flow<Readonly
   }
   for (const endpoint of failed.keys()) {
     parts.count("unreached");
-    // One file that is gone says nothing of its disk.
+    // One missing file does not mean that its disk is unreachable.
     if (isDiskSegment(endpoint)) continue;
     parts.avoided.add(endpoint, AVOID_MS);
     parts.places.forgetHolder(endpoint);

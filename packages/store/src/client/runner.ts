@@ -1,4 +1,4 @@
-// Runs flows: with promises, or holding the thread; and keeps the handles of the holders that they move bytes to and from.
+// Runs flows with promises or blocking the thread, and keeps the handles of the holders that they transfer bytes to and from.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
@@ -18,7 +18,7 @@ export class Runner {
   readonly #engine: TransferEngine;
   readonly #calls: Connections;
   readonly #syncCalls: SyncCalls;
-  /** Where the cluster has one, and this host too. */
+  /** The shared folder, if the cluster has one and this host as well. */
   shared: SharedFiles | undefined;
   readonly #handles = new Map<string, bigint>();
   readonly #opening = new Map<string, Promise<bigint>>();
@@ -57,23 +57,23 @@ export class Runner {
     }
   }
 
-  /** The handle of a holder that was reached before. */
+  /** Returns the handle of a holder that was reached before. */
   handleOf(endpoint: string): bigint | undefined {
     return this.#handles.get(endpoint);
   }
 
-  /** @throws SERVER_UNREACHABLE: the call may have been obeyed all the same. */
+  /** @throws SERVER_UNREACHABLE: the call may have been executed all the same. */
   callSync<N extends OperationName>(name: N, args: ArgsOf<N>): ResultOf<N> {
     return this.#syncCalls.call(name, args);
   }
 
-  /** Files are read by a transport that few clients need. */
+  /** Installs the transport for files on demand, since few clients need it. */
   async #open(endpoint: string): Promise<bigint> {
     if (isFileSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) await this.#engine.installTransport("nvmeof");
     return this.#engine.openSegment(endpoint);
   }
 
-  /** A folder that does not answer holds up one open, however many want it, and each of these no longer than its move may take. */
+  /** Shares one pending open per segment, so that a folder that does not answer blocks only that one; each caller waits no longer than its own time limit. */
   async #openWithin(endpoint: string, timeoutMs: number): Promise<bigint> {
     const known = this.#opening.get(endpoint);
     const opening = known ?? this.#open(endpoint).finally(() => this.#opening.delete(endpoint));
@@ -87,7 +87,7 @@ export class Runner {
     }
   }
 
-  /** The same, holding the thread: for as long as the move may take, whatever its folder does. */
+  /** Blocks the thread for at most the time limit, even if the folder does not answer. */
   #openSync(endpoint: string, timeoutMs: number): bigint {
     if (isFileSegment(endpoint) && this.#engine.getTransport("nvmeof") === undefined) this.#engine.installTransportSync("nvmeof");
     return this.#engine.openSegmentSync(endpoint, timeoutMs);
@@ -144,7 +144,7 @@ export class Runner {
     const failed = new Map<string, Failure>();
     for (const { endpoint, words } of moves) {
       try {
-        // What its own thread has to bring first never comes while that thread is held.
+        // This thread itself would have to fetch the file from the bucket, so blocking it would never succeed.
         if (isBucketSegment(endpoint) && endpoint.startsWith(`nvmeof/${this.#engine.getServerName()}/`))
           fail("TRANSPORT_UNAVAILABLE", "an object in a bucket of this client's own is read with promises only");
         const handle = this.#handles.get(endpoint) ?? this.#openSync(endpoint, timeoutMs);

@@ -1,14 +1,14 @@
-// The folder that the cluster shares, as the master names it and this host has it.
+// Opens the folder that the cluster shares, named by the master, if this host has it.
 import { mkdir, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { SharedFiles } from "../files/shared-files.ts";
 import type { Connections } from "./session/connections.ts";
 
-/** A mount that does not answer keeps no client from opening. */
+/** Bounds the check, so that a mount that does not answer does not keep a client from opening. */
 const LOOK_MS = 5000;
 
-/** Undefined where the cluster has none, or it is not mounted here. */
+/** Returns undefined where the cluster has no shared folder, or it is not mounted here. */
 export async function openShared(calls: Connections): Promise<SharedFiles | undefined> {
   const answer = await calls.call("GetStorageConfig").catch(() => undefined);
   if (answer?.ok !== true || answer.value.root === "") return undefined;
@@ -19,7 +19,7 @@ export async function openShared(calls: Connections): Promise<SharedFiles | unde
   return isThere ? new SharedFiles(folder) : undefined;
 }
 
-/** The folder that is mounted must be there; the cluster's own in it is made. */
+/** The mounted parent folder must exist; the cluster's own folder in it is created. */
 async function present(folder: string): Promise<boolean> {
   try {
     if (!(await stat(dirname(folder))).isDirectory()) return false;

@@ -1,4 +1,4 @@
-// Registered memory through which bytes pass on their way between holders: lent in areas of one size, each used again while it is warm.
+// Registered staging memory for bytes on their way between holders, lent in areas of one size and reused while still in the processor's cache.
 import { alloc } from "@svc/transfer/memory.ts";
 import type { LocalMemory } from "./memory.ts";
 
@@ -18,9 +18,9 @@ export class Staging {
     this.#most = most;
   }
 
-  /** Waits while all are lent. @throws TRANSFER_FAILED when the host has no memory left. */
+  /** Waits while all areas are lent. @throws TRANSFER_FAILED when the host has no memory left. */
   async take(): Promise<Area> {
-    // The one given back last lies in the processor's cache.
+    // The area that was returned last is most likely still cached.
     const free = this.#free.pop();
     if (free !== undefined) return free;
     if (this.#made >= this.#most) return new Promise((resolve) => this.#waiting.push(resolve));

@@ -65,7 +65,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     );
     if (options.sharesMemory === false) await engine.uninstallTransport("shm");
     const memory = await LocalMemory.open(engine, options.localBufferBytes ?? LOCAL_BUFFER_BYTES);
-    const figures = new ClientMetrics();
+    const metrics = new ClientMetrics();
     let execute: ReturnType<typeof openExecutor> | undefined;
     let cold: ColdDevices | undefined;
     const epoch = options.epoch ?? Date.now();
@@ -93,24 +93,24 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     const { clientID, hostID } = session;
     const syncCalls = new SyncCalls(session.discovery, brand, CALL_MS, options.token);
     const runner = new Runner(engine, session.calls, syncCalls);
-    execute = openExecutor({ clientID, runner, memory, onWrongBytes: () => figures.count("wrongBytes") });
+    execute = openExecutor({ clientID, runner, memory, onWrongBytes: () => metrics.count("wrongBytes") });
     const [places, avoided, damaged] = [new Places(options.knownPlaces ?? KNOWN_PLACES), new Avoided(), new Damaged()];
     const shared = { tenant: toWire(tenant), fingerprint: toWire(fingerprint), places, avoided, timeoutMs };
     const extents = new Extents({ clientID, tenant: shared.tenant, isAhead: options.leasesAhead ?? true });
     if (options.usesSharedFolder !== false) runner.shared = await openShared(session.calls);
-    const files = { clientID, tenant: shared.tenant, shared: runner.shared, count: (what: "filed" | "unfiled") => figures.count(what) };
-    const putParts = { ...shared, clientID, extents, files, onFailedMove: () => figures.count("unreached") };
+    const files = { clientID, tenant: shared.tenant, shared: runner.shared, count: (what: "filed" | "unfiled") => metrics.count(what) };
+    const putParts = { ...shared, clientID, extents, files, onFailedMove: () => metrics.count("unreached") };
     const getParts = {
       ...shared,
       shared: runner.shared,
       ownEndpoint: engine.getServerName(),
       isVerified: options.verifies ?? true,
-      count: (what: Parameters<typeof figures.count>[0]) => figures.count(what),
+      count: (what: Parameters<typeof metrics.count>[0]) => metrics.count(what),
       onDamaged: (key: string) => damaged.add(key),
       onRead: (key: string) => damaged.forget(key),
     };
     const client = new StoreClient(
-      { engine, runner, memory, putParts, getParts, figures, damaged, hostID, scope: toWire(scopePrefix(options)) },
+      { engine, runner, memory, putParts, getParts, metrics, damaged, hostID, scope: toWire(scopePrefix(options)) },
       session,
       shared.tenant,
     );
@@ -145,16 +145,19 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
   get segmentName(): string {
     return this.parts.engine.getServerName();
   }
-  /** Prometheus text of its transfer engine. */
+  /** Returns the metrics of its transfer engine as Prometheus text. */
   transferMetrics(): string {
     return this.parts.engine.metrics();
   }
-  /** Where its own HTTP listens. */
+  /** The port of its own HTTP endpoint. */
   get httpPort(): number | undefined {
     return this.#http?.port;
   }
 
-  /** Bytes in it are moved without a copy until it is unregistered; it must not be resized or transferred. @throws MEMORY_OVERLAPS, INVALID_REQUEST. */
+  /**
+   * Registers memory, which is then transferred without a copy until it is unregistered; it must not be resized or detached.
+   * @throws MEMORY_OVERLAPS, INVALID_REQUEST.
+   */
   registerBuffer(memory: Memory): Promise<void> {
     return this.parts.memory.register(memory);
   }
@@ -163,27 +166,27 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     return this.parts.memory.unregister(memory);
   }
 
-  /** Offers memory to the cluster; the ids of its segments. */
+  /** Offers memory to the cluster. Returns the ids of its segments. */
   async mount(sizeBytes: number, options: MountOptions = {}): Promise<string[]> {
     return (await this.session.mountNew(sizeBytes, options)).map(({ segment }) => segment.id);
   }
-  /** With a grace period its objects stay readable until then. @throws STORE_KEY_NOT_FOUND, SERVER_UNREACHABLE. */
+  /** Unmounts a segment; with a grace period its objects stay readable until then. @throws STORE_KEY_NOT_FOUND, SERVER_UNREACHABLE. */
   unmount(segmentID: string, graceMs = 0): Promise<void> {
     return this.session.unmount(segmentID, graceMs);
   }
 
-  /** The name of this client's NOF segment, as `preferredNofSegments` takes it; undefined where it has none. */
+  /** The name of this client's NOF segment for `preferredNofSegments`; undefined where it has none. */
   get nofSegment(): string | undefined {
     return this.#nof?.segmentName;
   }
 
-  /** What lies on this client's own disk; undefined where it has none. */
+  /** The state of this client's own disk; undefined where it has none. */
   get disk(): DiskState | undefined {
     return this.#disk?.state;
   }
   /**
-   * Withdraws this client's disk for good: the master names it no more, so readers miss at once, and what is being read has `graceMs` to end.
-   * Its files stay, for the next process that opens the folder. Does nothing where there is none.
+   * Unmounts this client's disk for good: the master no longer names it, so readers miss at once, and running reads have `graceMs` to end. Its files
+   * stay for the next process that opens the folder. Does nothing without a disk.
    */
   async unmountDisk(graceMs = 0): Promise<void> {
     if (this.#disk === undefined) return;
@@ -191,7 +194,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     if (graceMs > 0) await sleep(graceMs);
   }
 
-  /** Whether the master knows this client and answers. */
+  /** Returns true if the master knows this client and answers. */
   async health(): Promise<boolean> {
     if (!this.session.isJoined) return false;
     return this.session.call("ServiceReady").then(
@@ -200,7 +203,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     );
   }
 
-  /** Gives back what it leased and unmounts its memory: objects there are gone unless they lie elsewhere too. */
+  /** Returns leased extents and unmounts its memory: objects there are gone unless they have replicas elsewhere. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -223,7 +226,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     await this.parts.engine.freeEngine();
   }
 
-  /** Extents that nobody needed go back before their lease is over. */
+  /** Returns extents that were not needed before their lease ends. */
   async #tend(): Promise<void> {
     await this.parts.runner.run(giveBack(this.clientID, this.#extents.takeOld(), false));
   }
@@ -234,7 +237,7 @@ export class StoreClient extends ClientKeys implements AsyncDisposable {
     return openClientHttp(clientHttpHost, clientHttpPort, {
       version: HANDSHAKE_VERSION,
       displayVersion: displayVersion(),
-      metrics: this.parts.figures.exposedBy(metrics),
+      metrics: this.parts.metrics.exposedBy(metrics),
       isHealthy: () => this.session.isJoined,
     });
   }

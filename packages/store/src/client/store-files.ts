@@ -1,4 +1,4 @@
-// The files of objects that this client stored, in the folder that the cluster shares: begun at the master, written, and ended there.
+// Stores files of this client's objects in the shared folder: started at the master, written, and ended there.
 import type { SharedFiles } from "../files/shared-files.ts";
 import type { EndedFile } from "../rpc/shapes.ts";
 import { call, type FileMove, type Flow, moveFiles } from "./flow.ts";
@@ -11,20 +11,20 @@ import type { Part } from "./memory.ts";
 export type FilesParts = {
   readonly clientID: string;
   readonly tenant: string;
-  /** The folder, where the cluster has one and this client uses it. */
+  /** The folder, if the cluster has one and this client uses it. */
   readonly shared: SharedFiles | undefined;
   count(what: "filed" | "unfiled"): void;
 };
 
 export type FileItem = { readonly key: string; readonly parts: readonly Part[]; readonly sizeBytes: number; readonly checksum: bigint };
 
-/** What one file may take; a file system that does not answer holds a put up no longer. */
+/** The time limit for one file, so that a file system that does not answer delays a put no longer. */
 const WRITE_MS = 5000;
 const BYTES_PER_MS = 20_000;
-/** After a failure nothing is written for so long: the next one would wait as long. */
+/** The pause after a failure, since the next file would wait just as long. */
 const PAUSE_MS = 1000;
 const pausedUntilMs = new WeakMap<SharedFiles, number>();
-/** A call whose answer was lost is made again: both say the same twice. */
+/** A call whose answer was lost is repeated: both calls give the same answer twice. */
 const ATTEMPTS = 2;
 
 export function* storeFiles(parts: FilesParts, items: readonly FileItem[]): Flow<void> {
@@ -54,13 +54,13 @@ export function* storeFiles(parts: FilesParts, items: readonly FileItem[]): Flow
   const ended = begun.map((each): EndedFile => ({ key: each.item.key, file: each.file, isWhole: whole.has(each) }));
   if (ended.length === 0) return;
   const ends = yield* twice(() => call("EndFiles", parts.clientID, ended, parts.tenant));
-  // Unended, they are given up by the master after `put_start_discard_timeout`.
+  // Files that are not ended are given up by the master after `put_start_discard_timeout`.
   ended.forEach(({ isWhole }, at) => {
     parts.count(isWhole && ends?.[at]?.ok === true ? "filed" : "unfiled");
   });
 }
 
-/** Words of a file's ranges: local address, 0 and length of each. */
+/** Returns the words of a file's ranges: local address, 0 and length of each. */
 export function wordsOf(parts: readonly Part[]): BigUint64Array {
   const words = new BigUint64Array(parts.length * 3);
   parts.forEach(({ address, sizeBytes }, at) => {
@@ -75,7 +75,7 @@ function* twice<T>(ask: () => Flow<T>): Flow<T | undefined> {
     try {
       return yield* ask();
     } catch {
-      // The object lies in memory: that is what its put answers.
+      // The put still succeeds, since the object lies in memory.
       if (attempt === ATTEMPTS) return undefined;
     }
   }

@@ -1,4 +1,4 @@
-// Calls of the master that hold the thread: the fastest way for one request after the other.
+// Calls to the master that block the thread: the fastest way to make sequential requests.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { decodeBody, encodeBody } from "../rpc/body.ts";
 import { refusedCall } from "../rpc/client.ts";
@@ -14,7 +14,7 @@ const EMPTY = Buffer.alloc(0);
 
 export class SyncCalls {
   readonly #master: Discovery;
-  /** Which of those that may lead is asked, and who was the first of them then. */
+  /** The index of the candidate in use, and the first candidate when it was chosen. */
   #at = 0;
   #first = "";
   readonly #scope: string;
@@ -30,15 +30,15 @@ export class SyncCalls {
     this.#token = token;
   }
 
-  /** @throws SERVER_UNREACHABLE: the call may have been obeyed all the same. */
+  /** @throws SERVER_UNREACHABLE: the call may have been executed all the same. */
   call<N extends OperationName>(name: N, args: ArgsOf<N>): ResultOf<N> {
     const { args: schema, argsHash, result, resultHash } = operations[name] as unknown as Operation;
-    // Our own masters take a type's hash for its literal; one of another release says by the same hash that it does not know it.
+    // Our own masters accept a type's hash for its literal; a master of another release does not know the hash and refuses the call.
     const body = schema === undefined ? EMPTY : encodeBody(schema, argsHash, args);
     if (this.#caller === undefined && this.#token !== undefined && name !== "Authorize") this.call("Authorize", [this.#token]);
     const [error, answer] = this.#send(name, body);
     if (error !== 0) {
-      // The next call begins with a connection of its own, and with the key.
+      // The next call opens a new connection and presents the key again.
       if (error === wireError.noKey) this.close();
       if (error === wireError.noKey || error === wireError.otherTenant) throw refusedCall(name, error, errorMessage(answer));
       throw new Failure("HOST_UNSUITABLE", `${name}: error ${error}: ${errorMessage(answer)}`);
@@ -53,7 +53,7 @@ export class SyncCalls {
     this.#caller = undefined;
   }
 
-  /** What follows etcd hears nothing while the thread is held: whoever may lead is asked in turn. */
+  /** The watch on etcd is not served while the thread is blocked, so the candidates are tried in order. */
   #next(): MasterAddress {
     const candidates = this.#master.candidates();
     const [first] = candidates;

@@ -1,4 +1,4 @@
-// Files of the folder that clients and masters share: whole or not there, found by names that never lead out of it, and no wait without an end.
+// Files of the folder that clients and masters share: each complete or absent, with names that never lead out of the folder; every wait is bounded.
 import { createRequire } from "node:module";
 import { isAbsolute } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -18,8 +18,8 @@ interface NativeShared {
 }
 
 /**
- * full: the file system has no room. damaged: the file has another size. gone: it is not there. absent: the folder is not. late: no answer in
- * time. denied: this process may not. busy: too much waits already.
+ * full: no space left. damaged: the file has another size. gone: the file does not exist. absent: the folder does not exist. late: no answer in time.
+ * denied: permission denied. busy: too many operations wait already.
  */
 export type FileTrouble = "full" | "damaged" | "gone" | "absent" | "late" | "denied" | "busy" | "failed";
 const troubles: Readonly<Record<string, FileTrouble>> = {
@@ -34,14 +34,14 @@ const troubles: Readonly<Record<string, FileTrouble>> = {
 const troubleNamed = (code: string | undefined): FileTrouble => troubles[code ?? ""] ?? "failed";
 export const fileTroubleOf = (error: unknown): FileTrouble => troubleNamed((error as { code?: string }).code);
 
-/** Files under way at once: of a file system of another host most of their time is waiting. */
+/** The number of files in progress at once; with a remote file system they mostly wait. */
 const THREADS = 4;
 
 export class SharedFiles {
   readonly folder: string;
   readonly #native: NativeShared;
 
-  /** @param folder need not be there: each call looks anew. @throws HOST_UNSUITABLE where the addon was not built. */
+  /** @param folder may be missing: each call checks again. @throws HOST_UNSUITABLE where the addon was not built. */
   constructor(folder: string) {
     this.folder = folder;
     const path = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_store.node", import.meta.url));
@@ -53,7 +53,7 @@ export class SharedFiles {
     }
   }
 
-  /** The name within the folder that a path has, bytes one per character; undefined for a path elsewhere. */
+  /** Returns the name of a path within the folder, one byte per character; undefined for a path elsewhere. */
   nameOf(path: string): string | undefined {
     const prefix = `${Buffer.from(this.folder).toString("latin1")}/`;
     if (!isAbsolute(path) || !path.startsWith(prefix)) return undefined;
@@ -61,7 +61,7 @@ export class SharedFiles {
     return name.split("/").some((part) => part === "" || part === "." || part === ".." || part.includes("\0")) ? undefined : name;
   }
 
-  /** The bytes of the ranges (local address, 0 and length of each) as they are now: what is changed after this began is not in the file. */
+  /** Writes the bytes of the ranges (local address, 0 and length of each) as they are now; later changes do not reach the file. */
   async write(name: string, words: BigUint64Array, timeoutMs: number): Promise<FileTrouble | undefined> {
     return this.#within(timeoutMs, this.#native.write(name, words, false));
   }
@@ -70,7 +70,7 @@ export class SharedFiles {
     return code === undefined ? undefined : troubleNamed(code);
   }
 
-  /** Reads a file of that size into the ranges; nothing is written there once the time is over. */
+  /** Reads a file of that size into the ranges; nothing is written there after the time limit. */
   async read(name: string, sizeBytes: number, words: BigUint64Array, timeoutMs: number): Promise<FileTrouble | undefined> {
     let bytes: Buffer | undefined;
     const trouble = await this.#within(
@@ -87,15 +87,15 @@ export class SharedFiles {
     return undefined;
   }
 
-  /** One that is not there is as good as removed. @throws what `fileTroubleOf` names. */
+  /** A file that does not exist counts as removed. @throws the errors that `fileTroubleOf` names. */
   remove(name: string): Promise<void> {
     return this.#native.remove(name);
   }
-  /** The checksum of its bytes. @throws what `fileTroubleOf` names. */
+  /** Returns the checksum of its bytes. @throws the errors that `fileTroubleOf` names. */
   verify(name: string, sizeBytes: number): Promise<bigint> {
     return this.#native.verify(name, sizeBytes);
   }
-  /** Bytes of its file system: all, and free ones. @throws what `fileTroubleOf` names. */
+  /** Returns the total and the free bytes of its file system. @throws the errors that `fileTroubleOf` names. */
   space(): Promise<[number, number]> {
     return this.#native.space();
   }

@@ -1,11 +1,11 @@
-// The id of the folder that holds a master's log: made with the folder, kept with it, gone with it.
+// The id of the folder that holds a master's log: created with the folder, kept with it, and deleted with it.
 import { randomUUID } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 
-/** A member of the set may take over with what its folder holds: a wiped folder must not pass for it. */
+/** Returns the folder's id. A member of the in-sync set may take over with its folder's log, so a wiped folder must get a new id. */
 export function folderIdentity(home: string): string {
   const path = join(home, "store", "member-id");
   try {
@@ -20,8 +20,8 @@ export function folderIdentity(home: string): string {
   return id;
 }
 
-/** Whether a master ever wrote here. */
+/** Reports whether a master ever wrote to this folder. */
 export const hasLog = (home: string): boolean => readdirSync(join(home, "store")).some((name) => /^(log|snapshot)-/.test(name));
 
-/** What people call it where nobody named it. */
+/** Returns the name of a master for which none is configured. */
 export const defaultName = (id: string): string => `${hostname()}-${id.slice(0, 4)}`;

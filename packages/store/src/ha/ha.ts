@@ -1,4 +1,4 @@
-// One of several masters: it leads or stands by as the record in etcd says, and says which.
+// One of several masters: it leads or stands by according to the leadership record in etcd, and reports its role.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -26,7 +26,7 @@ export class Ha {
     return this.#parts.self;
   }
 
-  /** Resolves once it is known which part this master plays first; the part may change at any time. */
+  /** Resolves once the first role of this master is decided; the role may change at any time. */
   async start(): Promise<void> {
     const { record, self, isEmpty } = this.#parts;
     let waited = false;
@@ -48,14 +48,14 @@ export class Ha {
       }
       const { leader, inSync, epoch } = known.leadership;
       const leads = leader.id === self.id;
-      // What a member of the set has is all that was acknowledged; what anybody else has may be the beginning of the leader's log.
+      // A member of the in-sync set has everything that was acknowledged; any other master may have only the beginning of the leader's log.
       await this.#standBy(!isEmpty, leads || inSync.some(({ id }) => id === self.id));
       this.#stand = new Stand(this.#parts, (taken, holdMs) => this.#takeLead(taken, holdMs));
       if (!leads) {
         await this.#stand.follow(known);
         break;
       }
-      // The process that led before is gone: the lock of the home was its.
+      // The process that led before has ended, since this one holds the lock of its home.
       const again = await record.change(known, { epoch: epoch + 1, leader: self, inSync: [] });
       if (again.outcome === "written") this.#takeLead(again.known, 0);
       else this.#stand.onFollowLost("another master wrote the record, or etcd does not answer");
@@ -78,13 +78,13 @@ export class Ha {
     return this.#lead !== undefined && !this.#lead.isOver;
   }
 
-  /** The field's word for it. */
+  /** The state in Mooncake's terms. */
   get state(): HaState {
     if (this.#lead?.isOver) return "recovering";
     return this.#state === "standing" ? (this.#stand?.state ?? "standby") : this.#state;
   }
 
-  /** Why it answers nothing although it leads; "" where it does. */
+  /** The reason why it does not answer although it leads; "" if it answers. */
   get trouble(): string {
     return this.#lead?.trouble ?? "";
   }
@@ -98,7 +98,7 @@ export class Ha {
     );
   }
 
-  /** For people and tools. */
+  /** Describes the masters for people and tools. */
   describe(): object {
     const { record, self, native } = this.#parts;
     const leadership = record.known?.leadership;
@@ -120,7 +120,7 @@ export class Ha {
     };
   }
 
-  figures(): { isLeader: number; epoch: number; inSync: number; lag: number; resumes: number; wholes: number } {
+  gauges(): { isLeader: number; epoch: number; inSync: number; lag: number; resumes: number; wholes: number } {
     const { resumes, wholes } = JSON.parse(this.#parts.native.replication()) as Replication;
     const epoch = this.#parts.record.known?.leadership.epoch ?? 0;
     const standbys = this.#lead?.standbys() ?? [];
@@ -140,7 +140,7 @@ export class Ha {
     return { present: leader !== undefined, leader_address: leader?.rpc ?? null, view_version: leader === undefined ? null : Number(record.view) };
   }
 
-  // What the core tells.
+  // The core's events arrive at the methods below.
   onStanding(): void {
     this.#standing();
   }

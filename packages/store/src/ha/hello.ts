@@ -1,22 +1,22 @@
-// What two masters say of themselves at the beginning of a stream.
+// The greeting of two masters at the beginning of a replication stream.
 import { z } from "zod";
 import { member } from "./leadership.ts";
 import { processIdentity } from "./process-identity.ts";
 
-/** Of the log's records: a standby understands its own and all before it. */
+/** The version of the log's records: a standby understands its own version and all earlier ones. */
 export const LOG_FORMAT = 2;
 
 export const standbyHello = z.object({
   clusterID: z.string().max(256),
   member,
   format: z.number().int().min(1),
-  /** Whether it keeps the records of clients' disks: a log with them is of another format. */
+  /** True if it keeps the records of clients' disks, which change the log's format. */
   offload: z.boolean().default(false),
-  /** Whether it keeps the records of NOF segments: a log with them is of another format. */
+  /** True if it keeps the records of NOF segments, which change the log's format. */
   nof: z.boolean().default(false),
-  /** The folder that clients share; a log that knows one is of another format. */
+  /** The shared folder; a log with one has another format. */
   folder: z.string().max(4096).default(""),
-  /** Where the leader asks for keys: one that may do everything. */
+  /** An unrestricted key, for a leader that requires one. */
   token: z.string().max(4096).optional(),
 });
 export type StandbyHello = z.output<typeof standbyHello>;
@@ -24,7 +24,7 @@ export type StandbyHello = z.output<typeof standbyHello>;
 export const leaderHello = z.object({ member, process: processIdentity });
 export type LeaderHello = z.output<typeof leaderHello>;
 
-/** Undefined where the text is not one. */
+/** Returns undefined where the text has another shape. */
 export function parsed<T>(shape: z.ZodType<T>, text: string): T | undefined {
   try {
     return shape.safeParse(JSON.parse(text)).data;

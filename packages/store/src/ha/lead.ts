@@ -1,20 +1,20 @@
-// The leader's dealings with standbys and etcd: who joins the set, who leaves it, and to whom the lead is handed over.
+// The leader's part of replication: admits standbys to the in-sync set, removes them, and hands over leadership.
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { LOG_FORMAT, parsed, type StandbyHello, standbyHello } from "./hello.ts";
 import { type Known, type Leadership, LOST, type Member } from "./leadership.ts";
 import { type HaParts, LEASE_MS, RETRY_MS } from "./parts.ts";
 
-//   peer: hello --admit--> takes in what it lacks --caught up--> in the set (etcd) --lost--> out of the set (etcd) --> forgotten
-//                                                                                └─ etcd away: nothing is acknowledged ─┘
+//  peer: hello --admit--> receives what it lacks --caught up--> in the set (etcd) --lost--> out of the set (etcd) --> forgotten
+//                                                                               └─ etcd away: nothing is acknowledged ─┘
 
-/** Older than this, the contact with a standby is backed by one with etcd. */
+/** When the last contact with a standby is older than this, the leader contacts etcd to keep its lease. */
 const ASK_ETCD_MS = LEASE_MS / 2;
 const TICK_MS = 100;
-/** A standby that is handed the lead has this long to take in what is on its way. */
+/** The time limit for a new leader to receive the records that are still in flight. */
 const HAND_OVER_MS = 2_000;
 const POLL_MS = 1;
-/** Answers that wait and the last word to the new leader leave within this. */
+/** Pending answers and the handover message are sent within this time. */
 const FAREWELL_MS = 50;
 
 export type Replication = {
@@ -22,7 +22,7 @@ export type Replication = {
   readonly committed: number;
   readonly leased: boolean;
   readonly contactAgeMs: number;
-  /** Standbys that went on from what they had, and those that took in the whole state. */
+  /** The number of standbys that resumed from their own log, and of those that received the whole state. */
   readonly resumes: number;
   readonly wholes: number;
   readonly peers: readonly { id: number; state: string; acked: number; required: boolean; unsentBytes: number }[];
@@ -37,9 +37,9 @@ export class Lead {
   #timer: NodeJS.Timeout | undefined;
   #isAsking = false;
   #isHandingOver = false;
-  /** Another master leads since this one handed the lead over; this process ends once its last words have left. */
+  /** This master has handed over leadership; its process restarts once its last messages are sent. */
   isOver = false;
-  /** Why etcd could not be told; "" while all is well. */
+  /** The reason why etcd could not be updated; "" without trouble. */
   trouble = "";
 
   constructor(parts: HaParts, known: Known) {
@@ -53,7 +53,7 @@ export class Lead {
     return this.#known.leadership;
   }
 
-  /** Of the core, with the standbys' names. */
+  /** Returns the core's state of each standby, with its name. */
   standbys(): { name: string; state: string; inSync: boolean; acked: number; lag: number; member: Member }[] {
     const { lsn, peers } = JSON.parse(this.#parts.native.replication()) as Replication;
     return peers.flatMap(({ id, state, acked }) => {
@@ -68,7 +68,7 @@ export class Lead {
     clearInterval(this.#timer);
   }
 
-  /** What etcd says by itself of the record. */
+  /** Handles the record as etcd's watch reports it. */
   onRecord(known: Known | undefined): void {
     if (this.#isHandingOver || (known !== undefined && known.revision < this.#known.revision)) return;
     this.#checkLead(known);
@@ -85,7 +85,7 @@ export class Lead {
     }
     this.#peers.set(id, hello.member);
     log.info({ standby: hello.member.name, cluster: clusterID }, "a standby joins");
-    // It counts again once it has all that is acknowledged.
+    // The standby counts again once it has everything that is acknowledged.
     void this.#change((now) => without(now, hello.member)).then(() =>
       native.admitPeer(id, JSON.stringify({ member: self, process }), hello.offload === offload && hello.nof === nof && hello.folder === folder),
     );
@@ -124,13 +124,13 @@ export class Lead {
     this.#peers.delete(id);
     if (this.#isHandingOver) return;
     log.warn({ standby: found.name, reason }, "a standby left");
-    // A later stream of the same standby may count by now.
+    // A newer stream of the same standby may be in sync already.
     const isBack = () => [...this.#peers.values()].some((each) => each.id === found.id);
     void this.#change((now) => (isBack() ? now : without(now, found))).then(() => native.forgetPeer(id));
   }
 
   /**
-   * The lead goes to the standby of that name; this process begins anew as a standby.
+   * Hands leadership over to the named standby; this process then restarts as a standby.
    * @throws STORE_KEY_NOT_FOUND, STORE_CONFLICT
    */
   async handOver(name: string): Promise<Member> {
@@ -153,7 +153,7 @@ export class Lead {
     const next = { epoch: this.#epoch + 1, leader: target, inSync: [] };
     let changed = await record.change(this.#known, next);
     while (changed.outcome === "unknown") {
-      // Whether it was written decides who leads: nothing is answered before that is known.
+      // The written record decides which master leads, so nothing is answered until it is known.
       await sleep(RETRY_MS);
       const known = await record.read().catch(() => undefined);
       if (known?.revision === this.#known.revision) back(changed.reason);
@@ -169,7 +169,7 @@ export class Lead {
     return target;
   }
 
-  /** Backs the lease by etcd while a standby is silent: reads go on until it is clear what becomes of it. */
+  /** Renews the lease through etcd while a standby is silent, so that reads continue until the standby answers or leaves the set. */
   async #stayLeased(): Promise<void> {
     const { native, record } = this.#parts;
     const { contactAgeMs } = JSON.parse(native.replication()) as Replication;
@@ -180,7 +180,7 @@ export class Lead {
       this.#checkLead(await record.read());
       native.contacted(performance.now() - sentMs);
     } catch {
-      // Without etcd and without its standbys it answers nothing, by the core's own clock.
+      // Without etcd and without standbys the core stops answering by its own clock.
     } finally {
       this.#isAsking = false;
     }
@@ -188,7 +188,7 @@ export class Lead {
 
   #checkLead(known: Known | undefined): void {
     if (known === undefined) {
-      // Nobody else leads: what etcd lost is written again.
+      // No other master leads, so the record that etcd lost is written again.
       if (this.#known.revision === LOST) return;
       this.#known = { ...this.#known, revision: LOST };
       void this.#change((now) => now);
@@ -199,11 +199,11 @@ export class Lead {
     else this.#parts.restart(`${leader.name} leads since epoch ${epoch}`);
   }
 
-  /** One after the other, each until etcd has it: what follows may count on it. */
+  /** Changes the record. Changes are serialized, each until etcd has it, since the next one builds on it. */
   #change(make: (now: Leadership) => Leadership): Promise<void> {
     this.#changes = this.#changes
       .then(() => this.#write(make))
-      // What cannot be understood is not ours to go on from: as a standby this master does no harm.
+      // Leading on the basis of an unreadable record would be a guess; as a standby this master does no harm.
       .catch((error) => this.#parts.restart(`the leadership record cannot be changed: ${asFailure(error).message}`));
     return this.#changes;
   }
@@ -220,7 +220,7 @@ export class Lead {
         continue;
       }
       if (this.trouble === "") log.error({ reason: changed.reason }, "a change of the set cannot be written to etcd: nothing is acknowledged until it is");
-      this.trouble = `a standby left or joined and etcd cannot be told: ${changed.reason}`;
+      this.trouble = `a standby left or joined, and etcd cannot be updated: ${changed.reason}`;
       await sleep(RETRY_MS);
       const known = await record.read().catch(() => this.#known);
       this.#checkLead(known);

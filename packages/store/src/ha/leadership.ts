@@ -1,4 +1,4 @@
-// Who leads a cluster of masters, as etcd holds it: one record, written by one transaction each time, and the key that clients of the field read.
+// The leader of a cluster of masters as recorded in etcd: one record, changed by transactions, and the key that Mooncake's clients read.
 
 import { isAbsent, type Transaction } from "@svc/kit/etcd/transaction.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
@@ -6,10 +6,10 @@ import { z } from "zod";
 
 const name = z.string().min(1).max(256);
 export const member = z.object({
-  /** Of the folder that holds its log: a member whose folder was lost is another one. */
+  /** The id of the folder with its log: a member whose folder was lost is a new member. */
   id: name,
   name,
-  /** HOST:PORT of its RPC, URL of its HTTP, HOST:PORT where standbys follow it. */
+  /** HOST:PORT of its RPC, the URL of its HTTP, and HOST:PORT of its replication stream. */
   rpc: name,
   http: name,
   stream: name,
@@ -17,32 +17,32 @@ export const member = z.object({
 export type Member = z.output<typeof member>;
 
 const record = z.object({
-  /** One more with each leader. */
+  /** Increases by one with each leader. */
   epoch: z.number().int().min(1).max(Number.MAX_SAFE_INTEGER),
   leader: member,
-  /** The standbys without which the leader acknowledges nothing: each of them may take over. */
+  /** The standbys that must have a record before the leader acknowledges it; each of them may take over. */
   inSync: z.array(member).max(16),
 });
 export type Leadership = z.output<typeof record>;
 
-/** The revision of a record that is not there. */
+/** The revision of a record that etcd lost. */
 export const LOST = 0n;
 
-/** The record with the revision at which it was written; `undefined` where nobody has led yet. */
+/** The record and the revision at which it was written; `undefined` if no master has led yet. */
 export type Known = { readonly leadership: Leadership; readonly revision: bigint };
 
 export const clusterPrefix = (brand: string, clusterID: string) => `${brand}-store/${clusterID}/`;
 export const viewKey = (brand: string, clusterID: string) => `${clusterPrefix(brand, clusterID)}master_view`;
 export const leadershipKey = (brand: string, clusterID: string) => `${clusterPrefix(brand, clusterID)}leadership`;
 
-/** @throws where the record is not one of ours: nobody leads by guesses. */
+/** @throws for a record of another implementation: leadership is never guessed. */
 export function knownFrom(entry: KeyValue | undefined): Known | undefined {
   return entry === undefined ? undefined : { leadership: record.parse(JSON.parse(entry.value)), revision: entry.modRevision };
 }
 
 export type Keys = { readonly brands: readonly string[]; readonly clusterID: string };
 
-/** Succeeds only where the record is still the one that is known. A new leader's address stands where clients of the field look. */
+/** Succeeds only if the record is unchanged. It also writes a new leader's address to the key that Mooncake's clients read. */
 export function changeOf({ brands, clusterID }: Keys, known: Known | undefined, next: Leadership): Transaction {
   const key = leadershipKey(brands[0] as string, clusterID);
   const moves = known?.leadership.epoch !== next.epoch || known.revision === LOST;

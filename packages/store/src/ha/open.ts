@@ -1,4 +1,4 @@
-// A master's part in a cluster of masters, built from its settings.
+// Builds a master's part in a cluster of masters from its settings.
 
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -10,7 +10,7 @@ import { ownIdentity } from "./process-identity.ts";
 import { Record } from "./record.ts";
 import { restart } from "./restart.ts";
 
-/** A member of etcd that does not answer is left for another one; a change waits no longer than clients do. */
+/** An etcd member that does not answer within this is replaced by another one; a change waits no longer than clients do. */
 const ATTEMPT_MS = 500;
 const CALL_MS = 2_000;
 
@@ -37,11 +37,11 @@ export type OpenHa = {
   readonly keys: AccessKeys | undefined;
   readonly token: string | undefined;
   readonly log: Log;
-  /** Bound ports. */
+  /** The bound ports. */
   readonly ports: { readonly rpc: number; readonly http: number; readonly stream: number };
 };
 
-/** `HOST:PORT[;…]`, as masters and clients of the field write it; a scheme may stand before. */
+/** Parses `HOST:PORT[;…]` as Mooncake's masters and clients write it; each may have a scheme. */
 export const etcdUrls = (text: string): string[] =>
   text
     .split(/[;,]/)
@@ -49,13 +49,13 @@ export const etcdUrls = (text: string): string[] =>
     .filter((each) => each !== "")
     .map((each) => (/^https?:\/\//.test(each) ? each : `http://${each}`));
 
-/** What other hosts dial. */
+/** Returns the host that others dial. */
 export function advertisedHost({ advertised_host, rpc_address }: HaSettings): string {
   const host = advertised_host === "" ? rpc_address : advertised_host;
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** Before the core starts. */
+/** Must be called before the core starts. */
 export function configureReplication(native: ReplicationCore, settings: HaSettings): void {
   const times = { silenceMs: settings.takeover_after_ms, standbyMs: settings.standby_timeout_ms, leaseMs: LEASE_MS, resumeBytes: settings.resume_log_bytes };
   native.configureReplication(times, settings.replication === "sync");

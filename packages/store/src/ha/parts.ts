@@ -1,34 +1,37 @@
-// What a master's leading and its standing by share: who it is, the record, the core, and a way to begin anew.
+// The parts that leading and standing by share: this member, the record, the core, and the restart.
 import type { Log } from "@svc/kit/log.ts";
 import type { Member } from "./leadership.ts";
 import type { ProcessIdentity } from "./process-identity.ts";
 import type { Record } from "./record.ts";
 
-/** What the master's core does for one of several masters. */
+/** The replication interface of the master's core. */
 export interface ReplicationCore {
-  /** One of several masters, before it starts: when a silent leader or standby is given up, and whether answers wait for standbys. */
+  /** Configures one of several masters before it starts: when a silent leader or standby is given up, and whether answers wait for standbys. */
   configureReplication(times: { silenceMs: number; standbyMs: number; leaseMs: number; resumeBytes: number }, sync: boolean): void;
   /**
-   * Begins without the lead; a "standing" event follows, once the log was read where it is. `isNeeded`: what cannot be read stops the
-   * start, since nobody else has it for certain.
+   * Starts as a standby; a "standing" event follows once the log is read. `isNeeded`: an
+   * unreadable log stops the start, since no other master is certain to have its records.
    */
   startStandby(recovers: boolean, isNeeded: boolean): void;
-  /** A numeric address. "followed" (1: it goes on from what it has, 0: it takes in the whole state), then "followLost" with the reason. */
+  /**
+   * Follows a leader at a numeric address. A "followed" event says whether it resumes
+   * (1) or receives the whole state (0); "followLost" has the reason of the end.
+   */
   follow(host: string, port: number, epoch: number, hello: string): void;
-  /** "recovered" follows. Changes are answered `holdMs` later; `view` is what pings show. */
+  /** Starts to lead; a "recovered" event follows. Changes are answered only after `holdMs`; pings show `view`. */
   lead(epoch: number, holdMs: number, view: number): void;
-  /** It gets what it missed, or the whole state, then each change; "caughtUp" once it has all, "peerLost" at its end. */
+  /** Sends the peer what it lacks, or the whole state, then each change; "caughtUp" follows once it has everything, and "peerLost" at its end. */
   admitPeer(peer: number, hello: string, mayResume: boolean): void;
   refusePeer(peer: number, why: string): void;
-  /** Answers wait no more for a peer that is lost. */
+  /** Answers no longer wait for a lost peer. */
   forgetPeer(peer: number): void;
-  /** While true nothing is answered: the lead goes elsewhere. */
+  /** While true, nothing is answered, since leadership is being handed over. */
   retire(retires: boolean): void;
   peerHasAll(peer: number): boolean;
   handOver(peer: number, epoch: number): void;
-  /** etcd confirmed the lead that long ago. */
+  /** Reports that etcd confirmed this leader `ageMs` ago. */
   contacted(ageMs: number): void;
-  /** JSON. */
+  /** Returns JSON. */
   replication(): string;
 }
 
@@ -38,23 +41,23 @@ export type HaParts = {
   readonly self: Member;
   readonly process: ProcessIdentity;
   readonly clusterID: string;
-  /** The SSD tier: where the leader has it, its standbys must. */
+  /** The SSD tier, which must be on at the standbys of a leader that has it. */
   readonly offload: boolean;
   readonly nof: boolean;
-  /** The folder that clients share, "" for none. */
+  /** The shared folder; "" for none. */
   readonly folder: string;
-  /** Nothing was ever logged here. */
+  /** True if there was never a log here. */
   readonly isEmpty: boolean;
-  /** Shown to a leader that asks for keys. */
+  /** The token for a leader that requires one. */
   readonly token: string | undefined;
   readonly log: Log;
-  /** Whether this key may follow: everything that is stored is named on the stream. */
+  /** Returns true if this token allows following, which discloses the names of everything stored. */
   mayFollow(token: string | undefined): boolean;
   restart(reason: string): never;
 };
 
-/** A leader that heard from nobody for so long answers nothing, and a new one acknowledges nothing for as long. */
+/** A leader without contact for this long stops answering, and a new one acknowledges nothing for as long. */
 export const LEASE_MS = 500;
 export const RETRY_MS = 100;
-/** Before a master without data begins a cluster: a leader whose record etcd lost writes it again sooner. */
+/** The delay before a master without data founds a cluster; a leader whose record etcd lost rewrites it sooner. */
 export const BEGIN_MS = 500;

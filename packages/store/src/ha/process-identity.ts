@@ -1,4 +1,4 @@
-// Which process this is, so that another one on the same host can prove that it has ended.
+// Identifies this process, so that another one on the same host can prove that it has ended.
 import { readFileSync, readlinkSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
@@ -8,7 +8,7 @@ export type ProcessIdentity = z.output<typeof processIdentity>;
 
 const POLL_MS = 2;
 
-/** Its state, and when it began in ticks since the boot; undefined where there is no such process. */
+/** Returns its state, and its start in ticks since boot; undefined if there is no such process. */
 function statOf(pid: number): { state: string; started: string } | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "latin1");
@@ -30,8 +30,8 @@ export function ownIdentity(): ProcessIdentity {
 }
 
 /**
- * Whether the process has ended for certain: it ran under this kernel, and its number is free, another's, or a zombie's. Its kernel
- * closes its sockets a moment before that, so it is waited for.
+ * Resolves with true if the process has certainly ended: it ran under this kernel, and its pid is free, reused or a zombie's. The kernel closes a
+ * process's sockets a moment earlier, so this waits for the end.
  */
 export async function hasEnded(other: ProcessIdentity, boundMs: number): Promise<boolean> {
   const own = ownIdentity();

@@ -1,24 +1,24 @@
-// The leadership record through one master's eyes: read, changed by compare-and-set, and followed by a watch.
+// One master's access to the leadership record: reads it, changes it by compare-and-set, and watches it.
 import { Failure } from "@svc/contract/failures.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import { changeOf, clusterPrefix, type Keys, type Known, knownFrom, type Leadership, leadershipKey, viewKey } from "./leadership.ts";
 
 export type Changed =
-  /** It is ours; `revision` is that of the transaction. */
+  /** Our change is written; `revision` is that of the transaction. */
   | { readonly outcome: "written"; readonly known: Known }
-  /** Somebody else wrote; this is what stands there. */
+  /** Another master wrote first; `known` is its record. */
   | { readonly outcome: "lost"; readonly known: Known | undefined }
-  /** etcd does not answer, or not whether it did. */
+  /** etcd did not answer, so the change may or may not be written. */
   | { readonly outcome: "unknown"; readonly reason: string };
 
 export class Record {
   readonly #etcd: Etcd;
   readonly #keys: Keys;
   readonly #key: string;
-  /** As last read or written. */
+  /** The record as last read or written. */
   known: Known | undefined;
-  /** The revision at which the leader's address was written: what clients of the field call the view's version. */
+  /** The revision at which the leader's address was written: Mooncake's clients call it the view's version. */
   view = 0n;
 
   constructor(etcd: Etcd, keys: Keys) {
@@ -33,7 +33,7 @@ export class Record {
     return this.known;
   }
 
-  /** Writes `next` where the record is still `from`. */
+  /** Writes `next` if the record is still `from`. */
   async change(from: Known | undefined, next: Leadership): Promise<Changed> {
     try {
       const { succeeded, revision, entries } = await this.#etcd.transact(changeOf(this.#keys, from, next));
@@ -50,7 +50,7 @@ export class Record {
     }
   }
 
-  /** Tells of each state of the record; undefined: it was deleted. */
+  /** Reports each state of the record; undefined if it was deleted. */
   watch(onChange: (known: Known | undefined) => void): { close(): Promise<void> } {
     const brand = this.#keys.brands[0] as string;
     const [prefix, view] = [clusterPrefix(brand, this.#keys.clusterID), viewKey(brand, this.#keys.clusterID)];

@@ -1,4 +1,4 @@
-// A standby's life: it follows the leader, and takes the lead where it is in the set and the leader is gone.
+// A standby: follows the leader, and takes over if it is in the in-sync set and the leader is gone.
 import { lookup } from "node:dns/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type LeaderHello, LOG_FORMAT, leaderHello, parsed } from "./hello.ts";
@@ -7,9 +7,9 @@ import { type HaParts, LEASE_MS, RETRY_MS } from "./parts.ts";
 import { hasEnded } from "./process-identity.ts";
 
 //   standby --followed--> catching_up --(in the leader's set)--> standby --stream broken or silent--> candidate --etcd--> leads
-//      ^────refused, not reached, not in the set──┘                                                       └─lost──> begins anew
+//      ^────refused, not reached, not in the set──┘                                                       └─lost──> restarts
 
-/** A kernel closes a process's sockets this long before it is gone, and more. */
+/** A kernel closes a process's sockets at most this long before the process is gone. */
 const PROOF_MS = 100;
 
 export type StandState = "standby" | "catching_up" | "candidate";
@@ -27,11 +27,11 @@ export class Stand {
     this.#onLead = onLead;
   }
 
-  /** Follows whom the record names, however long that takes. */
+  /** Follows the leader named by the record, however long that takes. */
   async follow(known: Known): Promise<void> {
     const { native, self, clusterID, offload, nof, folder, token, log } = this.#parts;
     const { leader, epoch } = known.leadership;
-    // The end of whom it followed before proves nothing of this one.
+    // A proof that the former leader has ended says nothing about this one.
     this.#leader = undefined;
     const at = leader.stream.lastIndexOf(":");
     try {
@@ -47,14 +47,14 @@ export class Stand {
   onFollowed(text: string, resumes: boolean): void {
     this.#leader = parsed(leaderHello, text);
     this.state = "catching_up";
-    this.#parts.log.info({ leader: this.#leader?.member.name }, resumes ? "going on from what is here" : "taking in the leader's state");
+    this.#parts.log.info({ leader: this.#leader?.member.name }, resumes ? "resuming from this master's log" : "receiving the leader's state");
   }
 
   onFollowLost(reason: string): void {
     void this.#lost(reason);
   }
 
-  /** The leader said so; etcd decides. */
+  /** The leader announced the handover, but etcd's record decides. */
   onHandover(): void {
     void this.#take(Promise.resolve(true));
   }
@@ -80,14 +80,14 @@ export class Stand {
     const { record, self } = this.#parts;
     const known = await record.read().catch(() => record.known);
     if (known === undefined) {
-      // The leader writes it again; whoever has none of its data must not.
+      // The leader writes the record again; a master without the leader's data must not.
       await sleep(RETRY_MS);
       return this.#again();
     }
     return known.leadership.leader.id === self.id ? this.#take(Promise.resolve(false)) : this.follow(known);
   }
 
-  /** Takes the lead if it is ours to take; else follows, or begins anew. */
+  /** Takes over if this master may; otherwise it follows the leader or restarts. */
   async #take(proof: Promise<boolean>): Promise<void> {
     const { record, self, log } = this.#parts;
     if (this.#isOver || this.state === "candidate") return;
@@ -105,7 +105,7 @@ export class Stand {
       }
       const { epoch, leader, inSync } = known.leadership;
       if (leader.id === self.id) {
-        // Written by us with an answer that was lost, or by a leader that had stopped answering before it wrote.
+        // The record was written by this master with a lost answer, or by a leader that had stopped answering before it wrote.
         return this.#lead(known, epoch !== tried || (await proof) ? 0 : LEASE_MS);
       }
       if (!inSync.some(({ id }) => id === self.id)) {

@@ -1,4 +1,4 @@
-// Reads HTTP/1.1 requests from the bytes of one connection, by the proxy's strict parsers of heads and bodies.
+// Reads HTTP/1.1 requests from the bytes of one connection, using the proxy's strict parsers of heads and bodies.
 import { Failure } from "@svc/contract/failures.ts";
 import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { REFUSED } from "@svc/kit/proxy/head-lines.ts";
@@ -15,26 +15,26 @@ export type Request = {
 const AUTHORIZATION = hopNames.length + 1;
 const MAX_HEAD_BYTES = 32 * 1024;
 const MAX_HEAD_LINES = 128;
-/** Of a head that is not whole: enough to see that it is none. Whoever speaks another protocol, say TLS, waits for an answer and sends no more. */
+/** The bytes of an incomplete head that are checked early: a client of another protocol, such as TLS, waits for an answer and sends no more. */
 const FIRST_BYTES = 64;
 const EMPTY = Buffer.alloc(0);
 const HEAD_END = Buffer.from("\r\n\r\n");
-/** Heads are read one at a time, whoever's they are. */
+/** One parser serves all connections, since heads are parsed one at a time. */
 const head = new RequestHead(["authorization"], MAX_HEAD_LINES);
 
 export class RequestReader {
   readonly #maxBodyBytes: number;
-  /** The setting that bounds a body. */
+  /** The setting that limits the body, for the message. */
   readonly #bodySetting: string;
-  /** Asked for by `Expect: 100-continue`; called once the head is acceptable. */
+  /** Called for `Expect: 100-continue` once the head is acceptable. */
   readonly #onContinue: () => void;
   #buffer: Buffer = EMPTY;
-  /** Of #buffer: no head ends before. */
+  /** The length of #buffer that contains no end of a head. */
   #searched = 0;
   #head: Omit<Request, "body"> | undefined;
   readonly #scanner = new BodyScanner();
   #isChunked = false;
-  /** A body with a length, as its bytes arrived; of one in chunks, whose framing lies between, a copy that grows. */
+  /** The chunks of a body with Content-Length as they arrived; a chunked body, which contains framing, is copied into one growing buffer. */
   #parts: Buffer[] = [];
   #bodyBytes = 0;
 
@@ -45,12 +45,12 @@ export class RequestReader {
     this.#scanner.onData = (bytes, from, to) => this.#keep(bytes as Buffer, from, to);
   }
 
-  /** Bytes of a request that is not whole yet. */
-  get heldBytes(): number {
+  /** The bytes of an incomplete request. */
+  get pendingBytes(): number {
     return this.#buffer.length + this.#bodyBytes;
   }
 
-  /** A head has begun and is not whole. */
+  /** True if a head has begun and is incomplete. */
   get isInHead(): boolean {
     return this.#head === undefined && this.#buffer.length > 0;
   }
@@ -59,7 +59,7 @@ export class RequestReader {
     this.#buffer = this.#buffer.length === 0 ? bytes : Buffer.concat([this.#buffer, bytes]);
   }
 
-  /** The next whole request, or undefined. @throws a Failure after which the connection is of no more use. */
+  /** Returns the next complete request, or undefined. @throws a Failure after which the connection cannot be used. */
   next(): Request | undefined {
     if (this.#head === undefined && !this.#readHead()) return undefined;
     if (!this.#readBody()) return undefined;

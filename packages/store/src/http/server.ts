@@ -1,4 +1,4 @@
-// The sockets of an HTTP server whose requests are many and small: requests in order, answers in order, silent clients bounded.
+// An HTTP server for many small requests: requests and answers keep their order, and slow clients are bounded.
 import { STATUS_CODES } from "node:http";
 import { createServer, type Server, type Socket } from "node:net";
 import { Failure } from "@svc/contract/failures.ts";
@@ -15,41 +15,41 @@ export type Answer = {
   readonly headers?: Readonly<Record<string, string>>;
 };
 
-/** A connection that says nothing this long is closed. */
+/** A connection without any traffic for this long is closed. */
 const IDLE_MS = 60_000;
-/** Up to this size head and body are written as one. */
+/** Up to this size, head and body are written together. */
 const JOINED_BYTES = 16 * 1024;
-/** Answers of one connection that wait for the disk or the client. */
+/** Bounds the unsent answers of one connection. */
 const MAX_PIPELINED = 256;
-/** Requests sent ahead of their answers that are taken one after the other; then so many each turn, which leaves the loop to others. */
+/** The number of pipelined requests that are answered at once; further ones continue in later ticks, so that other connections are served. */
 const FREE_ROW = 32;
-const ROW_PER_TURN = 16;
+const ROW_PER_TICK = 16;
 const MAX_UNFINISHED_HEADS = 4096;
 const MAX_UNFINISHED_HEADS_PER_PEER = 2048;
-/** Reasons for not reading; reading goes on when none is left. */
+/** The reasons for not reading, as bits; reading resumes when none is set. */
 const BEHIND = 1;
-const TURN = 2;
+const TICK = 2;
 const SLOW = 4;
 
 export type HttpOptions = {
   readonly maxBodyBytes: number;
-  /** The setting that bounds a body, for the message. */
+  /** The setting that limits the body, for the message. */
   readonly bodySetting: string;
-  /** Bytes of unfinished requests, of all connections together; past that the one that brings more is refused. */
+  /** Bounds the bytes of incomplete requests over all connections; the connection that exceeds it is refused. */
   readonly maxBufferedBytes?: number;
   readonly maxConnections: number;
-  /** Every answer ends its connection. */
+  /** Closes the connection after every answer. */
   readonly closesEach?: boolean;
-  /** Gives the answer now or later; never throws. `peer` is the address of the other end. */
+  /** Gives the answer now or later, and never throws. `peer` returns the address of the other end. */
   answer(request: Request, done: (answer: Answer) => void, peer: () => string): void;
-  /** The answer to a request that could not be read. */
+  /** Returns the answer to a request that could not be read. */
   refuse(error: unknown): Answer;
   observe(request: Request | undefined, status: number, seconds: number): void;
 };
 
-/** What all connections of a server have together. */
+/** The state that all connections of a server share. */
 export type Shared = {
-  /** Of requests that are not whole yet. */
+  /** The bytes of incomplete requests. */
   bytes: number;
   readonly pipelined: Pipelined;
   readonly slowHeads: SlowHeads;
@@ -63,7 +63,7 @@ export const sharedByConnections = (): Shared => ({
 
 export function createHttpServer(options: HttpOptions): Server {
   const shared = sharedByConnections();
-  // Of few clients that hold all connections, one without a request is closed for a newcomer.
+  // When all connections are taken, an idle one is closed for a new client.
   const peers = new Peers({ connections: options.maxConnections, connectionsPerPeer: options.maxConnections });
   const server = createServer({ noDelay: true }, (socket) => {
     const peer = peerOf(socket);
@@ -84,18 +84,18 @@ export function createHttpServer(options: HttpOptions): Server {
     peers.add(connection);
     socket.once("close", () => peers.remove(connection));
   });
-  // Those that are told why they are refused are closed at once.
+  // Connections above maxConnections are accepted only to receive a refusal, and closed at once.
   server.maxConnections = 2 * options.maxConnections;
   return server;
 }
 
-/** Answers the requests of a connection; `begun`: what it sent already. */
+/** Serves the requests of a connection; `begun` has the bytes that it sent already. */
 export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, begun?: Buffer): { isAnswering(): boolean } {
   const maxBufferedBytes = options.maxBufferedBytes ?? Infinity;
   let own = 0;
   const reader = new RequestReader(options.maxBodyBytes, options.bodySetting, () => socket.write("HTTP/1.1 100 Continue\r\n\r\n"));
-  // One place per request, so that an answer that waits for the disk keeps its turn.
-  const turns: { text?: (Buffer | string)[]; last: boolean }[] = [];
+  // One entry per request keeps the order of answers while one of them waits for the disk.
+  const pending: { text?: (Buffer | string)[]; last: boolean }[] = [];
   const peer = () => peerOf(socket);
   let ending = false;
   let paused = 0;
@@ -121,11 +121,11 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
     if (paused === 0) setReading(socket, true);
   }
 
-  /** Heads that come in many pieces are read in turns. */
+  /** A head that arrives in many pieces is read more slowly, alternating with others. */
   function followHead(): void {
     if (ending || paused !== 0 || !reader.isInHead) return;
     if (++slowReads === 1) shared.slowHeads.enter(slowHead);
-    // Where too many are unfinished it may have been this one's turn to end.
+    // Entering may have ended this very connection, if too many heads are incomplete.
     if (slowReads < FREE_READS || ending) return;
     pause(SLOW);
     shared.slowHeads.wait(slowHead);
@@ -140,25 +140,25 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
 
   function flush(): void {
     socket.cork();
-    while (turns[0]?.text !== undefined) {
-      const turn = turns.shift() as { text: (Buffer | string)[]; last: boolean };
-      for (const part of turn.text) socket.write(part as string, "latin1");
-      if (turn.last) socket.end();
+    while (pending[0]?.text !== undefined) {
+      const slot = pending.shift() as { text: (Buffer | string)[]; last: boolean };
+      for (const part of slot.text) socket.write(part as string, "latin1");
+      if (slot.last) socket.end();
     }
     socket.uncork();
-    if ((paused & BEHIND) !== 0 && turns.length < MAX_PIPELINED && !socket.writableNeedDrain) {
+    if ((paused & BEHIND) !== 0 && pending.length < MAX_PIPELINED && !socket.writableNeedDrain) {
       resume(BEHIND);
       read();
       flush();
     }
   }
 
-  function awaitTurn(): void {
-    pause(TURN);
+  function awaitTick(): void {
+    pause(TICK);
     shared.pipelined.wait(peer(), () => {
       if (socket.destroyed) return;
-      row = FREE_ROW - ROW_PER_TURN;
-      resume(TURN);
+      row = FREE_ROW - ROW_PER_TICK;
+      resume(TICK);
       read();
       flush();
     });
@@ -179,21 +179,21 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
         }
         endSlowHead();
         const started = performance.now();
-        const turn: { text?: (Buffer | string)[]; last: boolean } = { last: options.closesEach === true || !request.keepAlive };
-        turns.push(turn);
-        ending = turn.last;
+        const slot: { text?: (Buffer | string)[]; last: boolean } = { last: options.closesEach === true || !request.keepAlive };
+        pending.push(slot);
+        ending = slot.last;
         let later = false;
         const done = (given: Answer): void => {
           options.observe(request, given.status, (performance.now() - started) / 1000);
-          turn.text = print(given, request.method === "HEAD", !turn.last);
+          slot.text = print(given, request.method === "HEAD", !slot.last);
           if (later) flush();
         };
         options.answer(request, done, peer);
         later = true;
-        if (turns.length >= MAX_PIPELINED || socket.writableNeedDrain) pause(BEHIND);
-        if (++row >= FREE_ROW && reader.heldBytes > 0 && !ending) awaitTurn();
+        if (pending.length >= MAX_PIPELINED || socket.writableNeedDrain) pause(BEHIND);
+        if (++row >= FREE_ROW && reader.pendingBytes > 0 && !ending) awaitTick();
       }
-      count(reader.heldBytes);
+      count(reader.pendingBytes);
       if (shared.bytes > maxBufferedBytes && own > 0)
         throw new Failure("CAPACITY_EXHAUSTED", `requests in progress take ${shared.bytes} bytes; the maximum is ${maxBufferedBytes}: try again later`);
     } catch (error) {
@@ -201,12 +201,12 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
     }
   }
 
-  /** What follows in the stream cannot be told from the body any more. */
+  /** The rest of the stream cannot be separated from the body any more, so the connection ends. */
   function refuse(refusal: Answer): void {
     ending = true;
     count(0);
     options.observe(undefined, refusal.status, 0);
-    turns.push({ text: print(refusal, false, false), last: true });
+    pending.push({ text: print(refusal, false, false), last: true });
   }
 
   socket.setTimeout(IDLE_MS, () => socket.destroy());
@@ -225,12 +225,12 @@ export function serveHttp(socket: Socket, options: HttpOptions, shared: Shared, 
   });
   socket.on("error", () => socket.destroy());
   if (begun !== undefined) take(begun);
-  return { isAnswering: () => turns.length > 0 };
+  return { isAnswering: () => pending.length > 0 };
 }
 
 type Handle = { reading: boolean; readStart(): void; readStop(): void };
 
-/** A paused Socket goes on reading into a buffer of its own, piece by piece; here nothing is read. */
+/** A paused Socket continues to read into a buffer of its own; stopping the handle stops reading altogether. */
 function setReading(socket: Socket, reads: boolean): void {
   if (reads) socket.resume();
   else socket.pause();
@@ -254,6 +254,6 @@ function print(given: Answer, headOnly: boolean, keepAlive: boolean): (Buffer | 
     (given.headers === undefined ? "" : lines(given.headers)) +
     `${given.allow === undefined ? "" : `Allow: ${given.allow}\r\n`}${keepAlive ? "" : "Connection: close\r\n"}\r\n`;
   if (headOnly) return [Buffer.from(head, "latin1")];
-  // One piece of text is one call, and needs no buffer of its own.
+  // A single string needs one call and no buffer of its own.
   return given.body.length <= JOINED_BYTES ? [head + given.body.toString("latin1")] : [Buffer.from(head, "latin1"), given.body];
 }

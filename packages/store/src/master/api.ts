@@ -1,4 +1,4 @@
-// The master's /api/v1: segments' states, drain jobs, tenants' quotas, and removing everything.
+// The master's /api/v1: states of segments, drain jobs, tenants' quotas, and removing everything.
 import { exactText } from "@svc/contract/exact-text.ts";
 import type { Request } from "../http/request.ts";
 import type { Answer } from "../http/server.ts";
@@ -18,7 +18,7 @@ export type ApiParts = {
   readonly members: Members;
   readonly compat: boolean;
   readonly multiTenant: boolean;
-  /** Resolves once all that was changed until now is kept. */
+  /** Resolves once all changes so far are durable. */
   whenDurable(): Promise<void>;
 };
 
@@ -26,7 +26,7 @@ export type ApiRoute = (search: string, parts: ApiParts, request: Request) => An
 
 export const json = (value: unknown, status = 200): Answer => ({ status, type: JSON_TYPE, body: Buffer.from(JSON.stringify(value)) });
 
-/** Errors by their code. */
+/** Translates an error code to an answer. */
 export function failed(code: number, message = codeName(code)): Answer {
   const notFounds: number[] = [codes.JOB_NOT_FOUND, codes.SEGMENT_NOT_FOUND, codes.OBJECT_NOT_FOUND, codes.TENANT_NOT_REGISTERED];
   const conflicts: number[] = [codes.UNAVAILABLE_IN_CURRENT_STATUS, codes.UNAVAILABLE_IN_CURRENT_MODE, codes.TENANT_NOT_EMPTY];
@@ -38,7 +38,7 @@ export function failed(code: number, message = codeName(code)): Answer {
 const withoutTenants = (): Answer =>
   failed(codes.UNAVAILABLE_IN_CURRENT_MODE, "tenants are off, so that every key is in the same one: leave out tenant_id, or set store.enable_multi_tenants");
 
-/** Why a request that names a tenant is not answered: what it asks of one tenant's keys would be done to others'. */
+/** Returns a refusal for a request with an unusable tenant: what it requests for one tenant's keys would be done to others'. */
 export function refuseTenant(search: string, multiTenant: boolean): Answer | undefined {
   const misspelt = misspeltTenant(searchNames(search));
   if (misspelt !== undefined) return failed(codes.INVALID_PARAMS, `there is no parameter ${misspelt}: a tenant is named by tenant_id`);
@@ -50,7 +50,7 @@ const text = (wire: string) => Buffer.from(wire, "latin1").toString();
 
 const invalid = (message: string) => failed(codes.INVALID_PARAMS, message);
 
-/** The body's object; a message where it is none. */
+/** Returns the body's object, or a message if it is not an object. */
 function bodyOf({ body }: Request): Record<string, unknown> | string {
   let value: unknown;
   try {
@@ -188,7 +188,7 @@ function shownTenant({ name, registered, ...row }: TenantRow): object {
   };
 }
 
-/** Without tenants there is nothing to ask about. */
+/** Wraps a route that requires tenants to be on. */
 const withTenants =
   (route: ApiRoute): ApiRoute =>
   (search, parts, request) =>
@@ -229,7 +229,7 @@ const deleteQuota = withTenants(async (search, { native, whenDurable }) => {
   return json({ success: true });
 });
 
-/** By method and path, each with one sentence for the page of the API. */
+/** The routes by method and path, each with one sentence for the API page. */
 export const apiRoutes: Readonly<Record<string, readonly [does: string, route: ApiRoute]>> = {
   "GET /api/v1/segments/status": ["The state of the segment named by ?segment=NAME", segmentStatus],
   "POST /api/v1/segments/undrain": ["Puts segments that a drain job emptied, or failed to empty, back into use; the body names them", undrain],

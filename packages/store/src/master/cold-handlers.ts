@@ -1,4 +1,4 @@
-// What devices of the cold tier need from the master: what lies there, what is given up, objects to offload, and a way to reach their owners.
+// The calls for devices of the cold tier: their contents, dropped files, objects to offload, and commands to their owners.
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import type { ColdFile } from "../rpc/shapes.ts";
@@ -7,9 +7,9 @@ import type { NativeMaster } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
 import { MAX_COMMAND_BYTES, type Tasks } from "./tasks.ts";
 
-/** Labels of other disks are below. */
+/** Lower labels belong to other disks. */
 const FIRST_COLD = 0x8000;
-/** Records looked at for one call. */
+/** The number of records that one call examines. */
 const MAX_RECORDS = 5_000;
 
 type Handlers = { readonly [N in OperationName]?: (...args: ArgsOf<N>) => ResultOf<N> };
@@ -29,9 +29,9 @@ type DiskRow = {
 
 export const coldRows = (native: NativeMaster): DiskRow[] => (JSON.parse(native.disks()) as DiskRow[]).filter(({ cold }) => cold);
 
-/** @param knowsTenant whether a tenant that administrators name is one: where tenants are off, its keys would be everybody's. */
+/** @param knowsTenant whether an administrator's tenant exists: with tenants off, its keys would be everyone's. */
 export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Members, knowsTenant: (name: string) => boolean): Handlers {
-  /** Whether a live client has the device, and this one is no later start of it. */
+  /** Returns true if another live client has the device, and this one is not a later start of it. */
   function isAnothers(clientID: string, diskID: string): boolean {
     const holder = coldRows(native).find((row) => row.disk_id === diskID)?.client_id ?? clientID;
     if (holder === clientID) return false;
@@ -41,7 +41,7 @@ export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Member
   }
 
   return {
-    // Of two that serve one device, one would remove what the other knows of: the earlier start finds it gone, and cannot have it back.
+    // Two clients must not serve one device, since each would remove files that the other knows. The earlier start loses the device for good.
     MountDisk: (clientID, disk) =>
       disk.label >= FIRST_COLD && isAnothers(clientID, disk.id) ? wrong(codes.ILLEGAL_CLIENT) : done(native.mountDisk(clientID, { ...disk, isOurs: true })),
     UnmountDisk: (clientID, diskID, isEmpty) => done(native.unmountDisk(clientID, diskID, isEmpty)),
@@ -80,7 +80,7 @@ export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Member
     ReleaseFiles: (diskID, files) => files.map(({ tenant, key, file }) => done(native.releaseCold(diskID, tenant, key, file))),
     CommandClient(stableID, epoch, command) {
       const member = members.find(stableID, epoch);
-      // A client that announced no name is none of ours that could obey.
+      // A client that announced no stable id cannot obey commands.
       if (member === undefined || (member !== "stale" && member.epoch === 0n)) return wrong(codes.CLIENT_NOT_FOUND);
       if (member === "stale") return wrong(codes.ILLEGAL_CLIENT);
       if (command.length > MAX_COMMAND_BYTES) return wrong(codes.INVALID_PARAMS);

@@ -1,14 +1,14 @@
-// What owners of disks call: our own, whose files are segments of the transfer engine, and those of the field.
+// The calls of disk owners: our clients, whose files are segments of the transfer engine, and Mooncake's.
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
 import type { Descriptor, Order } from "../rpc/shapes.ts";
 import type { NativeMaster } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
 
-/** Objects that an owner of the field gets with one heartbeat; it sends one each ten seconds. */
-const MAX_FIELD_ORDERS = 1000;
+/** The objects per heartbeat of a Mooncake client, which sends one every ten seconds. */
+const MAX_MOONCAKE_ORDERS = 1000;
 
-/** On the wire a kind of replica: a file in the folder that clients share. */
+/** The wire's replica type of a file in the shared folder. */
 const DISK = 1;
 
 const items = (orders: Order[] | number) =>
@@ -25,7 +25,7 @@ export function diskHandlers(native: NativeMaster): Handlers {
     MountLocalDiskSegment: (clientID, isEnabled) =>
       done(native.mountDisk(clientID, { id: clientID, label: 0, isOurs: false, isEnabled, capacityBytes: 2n ** 63n - 1n, endpoint: "" })),
     UnmountLocalDiskSegment: (clientID) => done(native.unmountDisks(clientID)),
-    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.fieldOrders(clientID, isEnabled, MAX_FIELD_ORDERS)),
+    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.fieldOrders(clientID, isEnabled, MAX_MOONCAKE_ORDERS)),
     PromotionObjectHeartbeat: (clientID) => items(native.fieldPromotions(clientID)),
     ReportSsdCapacity: (clientID, bytes) => done(bytes < 0n ? codes.INVALID_PARAMS : native.setCapacity(clientID, bytes)),
     PollRemoveAll(clientID) {
@@ -68,7 +68,7 @@ type ReplicaRow = {
   status: number;
 };
 
-/** Of the core's JSON. */
+/** Parses the core's JSON. */
 export function descriptorsFrom(text: string): readonly Descriptor[] {
   return (JSON.parse(text) as ReplicaRow[]).map(({ id, nof = false, sizeBytes: size, address = "0", protocol = "", clientID, path, endpoint = "", status }) => {
     const sizeBytes = BigInt(size);

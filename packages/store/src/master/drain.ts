@@ -1,4 +1,4 @@
-// Drain jobs: segments emptied object by object, by move tasks that the holders' clients run; they outlive the master.
+// Drain jobs: segments are emptied by move tasks that the holders' clients execute; the jobs survive the master.
 import { setImmediate as breathe } from "node:timers/promises";
 import { codes } from "../rpc/codes.ts";
 import type { Expected } from "../rpc/schema.ts";
@@ -12,7 +12,7 @@ const segmentState = { mounted: 1, draining: 2, drained: 3 } as const;
 const SLICE = 5_000;
 const MAX_TRIES = 3;
 const MAX_JOBS = 1_000;
-/** Objects that could not be moved, kept by name so that they are not tried for ever. */
+/** Bounds the names of objects that could not be moved, which are remembered so that they are not retried forever. */
 const MAX_GIVEN_UP = 10_000;
 export const MAX_CONCURRENCY = 1_000;
 
@@ -54,7 +54,7 @@ export class DrainJobs {
     this.#now = now;
   }
 
-  /** What the log had of them. */
+  /** Restores the jobs from the log. */
   restore(): void {
     for (const text of this.#native.notes(noteKinds.job)) {
       const job = JSON.parse(text) as Job;
@@ -99,7 +99,7 @@ export class DrainJobs {
     return { ok: true, value: job };
   }
 
-  /** Moves under way end by themselves. */
+  /** Cancels the job; running moves finish by themselves. */
   cancel(job: Job): number {
     if (job.status !== RUNNING) return codes.UNAVAILABLE_IN_CURRENT_STATUS;
     this.#end(job, CANCELED, "canceled");
@@ -107,7 +107,7 @@ export class DrainJobs {
     return codes.OK;
   }
 
-  /** Segments that a job emptied, or failed to empty, take objects again; those that a job still empties are its own. */
+  /** Lets segments that a job emptied, or failed to empty, accept objects again; refused while a job still empties one of them. */
   undrain(segments: readonly string[]): number {
     const rows = segmentRows(this.#native);
     if (!segments.every((name) => rows.some((row) => row.name === name))) return codes.SEGMENT_NOT_FOUND;
@@ -122,7 +122,7 @@ export class DrainJobs {
     return this.all.some((job) => job.status === RUNNING && job.segments.some((name) => segments.includes(name)));
   }
 
-  /** One look at each job that runs. */
+  /** Advances each running job once. */
   async tick(): Promise<void> {
     if (this.#ticking) return;
     this.#ticking = true;
@@ -147,7 +147,7 @@ export class DrainJobs {
     }
   }
 
-  /** Whether nothing is under way for it any more. */
+  /** Returns true if the move of this object has ended. */
   #ended(job: Job, unit: Unit): boolean {
     const state = this.#tasks.query(unit.taskID);
     if (state?.status === taskStatus.pending || state?.status === taskStatus.processing) return false;
@@ -156,7 +156,7 @@ export class DrainJobs {
       job.migratedBytes += unit.sizeBytes;
       return true;
     }
-    // Removed meanwhile is moved as well as can be.
+    // An object that was removed meanwhile needs no move.
     if (this.#native.holdersOf(unit.key, unit.tenant)[0] === codes.OBJECT_NOT_FOUND) return true;
     if (unit.tries < MAX_TRIES) return !this.#begin(job, unit);
     job.failed++;
@@ -164,7 +164,7 @@ export class DrainJobs {
     return true;
   }
 
-  /** Begins moves up to the job's bound; how many objects are still to be begun. */
+  /** Starts moves up to the job's bound. Returns the number of objects that still have to be moved. */
   async #plan(job: Job): Promise<number> {
     const known = new Set([...job.active.map(nameOf), ...job.givenUp]);
     let left = 0;
@@ -220,7 +220,7 @@ export class DrainJobs {
     return this.#native.keepNotes(noteKinds.job, [job.id, JSON.stringify(job)]);
   }
 
-  /** The oldest that ended make room. */
+  /** Forgets the oldest ended jobs to stay within the bound. */
   #trim(): void {
     for (const job of this.all) {
       if (this.#jobs.size < MAX_JOBS) return;
@@ -231,7 +231,7 @@ export class DrainJobs {
   }
 }
 
-/** Of the job's targets, or of all other segments of the same tier, the one with most room. */
+/** Returns the emptiest of the job's targets, or of all other segments of the same tier. */
 function targetOf(job: Job, unit: Unit, rows: readonly SegmentRow[]): string | undefined {
   const isNof = rows.some(({ name, nof }) => name === unit.source && nof);
   const free = (row: SegmentRow) => BigInt(row.sizeBytes) - BigInt(row.usedBytes);

@@ -1,18 +1,18 @@
-// What the core tells: requests for the script, holders to probe, recovery, and trouble with the log.
+// Handles the core's events: requests for TypeScript, holders to probe, recovery, and trouble with the log.
 import type { Log } from "@svc/kit/log.ts";
 import type { Denials } from "../access/denials.ts";
 import type { Ha } from "../ha/ha.ts";
 import type { State } from "./http.ts";
 import type { HttpConnections } from "./http-connections.ts";
 import type { Members } from "./members.ts";
-import { eventKinds, figuresOf, type NativeMaster, type OnEvent } from "./native.ts";
+import { coreMetrics, eventKinds, type NativeMaster, type OnEvent } from "./native.ts";
 import type { Probes } from "./probes.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Rpc } from "./rpc.ts";
 
 export type Recovery = { ms: number; records: number; objects: number; forgotten: number; tornBytes: number; damaged: string[] };
 
-/** The state that HTTP shows, as the core's events make it. */
+/** The state that HTTP shows, derived from the core's events. */
 export class Watch {
   #state: State = { serving: false, trouble: "", damaged: [] };
   readonly #durable: (() => void)[] = [];
@@ -32,8 +32,8 @@ export class Watch {
   }
 
   stateWith(native: NativeMaster): State {
-    const full = this.#state.serving && figuresOf(native).logFull === 1;
-    return full ? { ...this.#state, trouble: this.#state.trouble || "the disk of the log is full: changes are refused, reads go on" } : this.#state;
+    const full = this.#state.serving && coreMetrics(native).logFull === 1;
+    return full ? { ...this.#state, trouble: this.#state.trouble || "the disk of the log is full: changes are refused, reads continue" } : this.#state;
   }
 
   whenDurable(native: NativeMaster): Promise<void> {
@@ -66,7 +66,7 @@ export type EventParts = {
   readonly http: HttpConnections;
   readonly denials: Denials;
   readonly members: Members;
-  /** Of a master that is one of several. */
+  /** Set if this master is one of several. */
   readonly ha: Ha | undefined;
   readonly log: Log;
 };
@@ -137,5 +137,5 @@ export function eventHandler({ rpc, probes, watch, publisher, http, denials, mem
 
 function complain(recovery: Recovery, log: Log): void {
   if (recovery.damaged.length === 0) return;
-  log.error(recovery, "files of the log are damaged: objects that they may have removed were dropped, and the files are set aside as NAME.damaged");
+  log.error(recovery, "files of the log are damaged: objects that they may have removed were dropped, and the files are quarantined as NAME.damaged");
 }

@@ -1,4 +1,4 @@
-// What a master that is one of several says over HTTP: its part, its standbys, and handing the lead over.
+// The HTTP routes of one of several masters: its role, its standbys, and handing over leadership.
 
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Ha } from "../ha/ha.ts";
@@ -31,7 +31,7 @@ async function lead(search: string, { ha }: Parts): Promise<Answer> {
   }
 }
 
-/** On a standby as well. */
+/** These routes also answer on a standby. */
 export const haRoutes = {
   "GET /api/v1/ha": [
     "The masters of this store: which one leads, which standbys are in sync, and how far they lag",
@@ -42,6 +42,6 @@ export const haRoutes = {
 
 export function haSummary(ha: Ha | undefined): string {
   if (ha === undefined) return "";
-  const { epoch, inSync, lag } = ha.figures();
+  const { epoch, inSync, lag } = ha.gauges();
   return `, ha={name=${ha.self.name}, epoch=${epoch}, leader=${ha.leaderView.leader_address}, in_sync=${inSync}, lag=${lag}}`;
 }

@@ -1,4 +1,4 @@
-// What the script answers: holders, tasks, patterns, and everything at once.
+// The operations that are answered in TypeScript: holders, tasks, patterns, and removing everything.
 import { setImmediate as breathe } from "node:timers/promises";
 import type { Log } from "@svc/kit/log.ts";
 import { codes } from "../rpc/codes.ts";
@@ -15,9 +15,9 @@ import { done, wrong } from "./outcome.ts";
 import { patternOf } from "./pattern.ts";
 import { type Tasks, taskType } from "./tasks.ts";
 
-/** Records looked at between two breaths of the event loop. */
+/** The number of records that are examined between two pauses for the event loop. */
 const SLICE = 5_000;
-/** Replica descriptors in one answer to a pattern. */
+/** Bounds the replica descriptors in the answer to a pattern. */
 const MAX_LISTED = 100_000;
 
 type Handler<N extends OperationName> = (...args: ArgsOf<N>) => ResultOf<N> | Promise<ResultOf<N>>;
@@ -34,7 +34,7 @@ export type HandlerParts = {
   readonly members: Members;
   /** This master's stable id. */
   readonly authority: string;
-  /** What clients are told of the folder that they share. */
+  /** The shared folder as reported to clients. */
   readonly storage: StorageConfig;
   readonly multiTenant: boolean;
   readonly brands: readonly string[];
@@ -44,16 +44,16 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
   const knowsTenant = (name: string) => multiTenant || name === "" || name === "default";
   const namesOf = () => new Set(segmentRows(native).map((segment) => segment.name));
 
-  /** Where a readable replica lies: its segment's name, and the client that holds it. */
-  function holders(key: string, tenant: string): { code: number; held: { name: string; clientID: string }[] } {
+  /** Returns the locations of readable replicas: the segment's name, and the client that holds it. */
+  function holders(key: string, tenant: string): { code: number; found: { name: string; clientID: string }[] } {
     const [code, ...pairs] = native.holdersOf(key, tenant);
     const rows = new Map(segmentRows(native).map((segment) => [segment.number, segment.name]));
-    const held: { name: string; clientID: string }[] = [];
-    for (let at = 0; at < pairs.length; at += 2) held.push({ name: rows.get(pairs[at] as number) ?? "", clientID: pairs[at + 1] as string });
-    return { code, held };
+    const found: { name: string; clientID: string }[] = [];
+    for (let at = 0; at < pairs.length; at += 2) found.push({ name: rows.get(pairs[at] as number) ?? "", clientID: pairs[at + 1] as string });
+    return { code, found };
   }
 
-  /** Pages of keys that fit the pattern, of the scope that its text begins with and of no other. */
+  /** Yields pages of keys that match the pattern within the scope that its text begins with. */
   async function* matching(scope: string, pattern: RegExp, tenant: string): AsyncGenerator<string[]> {
     for (let cursor = 1; cursor !== 0; ) {
       const [next, ...keys] = native.keys(cursor, SLICE, tenant === "" ? "default" : tenant, SLICE);
@@ -124,12 +124,12 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
     QueryTask: (id) => stateOf(id),
     QueryTasks: (ids) => ids.map(stateOf),
     CreateCopyTask(key, tenant, targets) {
-      const { code, held } = holders(key, tenant);
+      const { code, found } = holders(key, tenant);
       if (code !== codes.OK) return wrong(code);
       const names = namesOf();
-      const source = held[0];
+      const source = found[0];
       if (targets.length === 0 || !targets.every((name) => names.has(name)) || source === undefined) return wrong(codes.INVALID_PARAMS);
-      // The members are those that clients of the field read.
+      // The payload has the members that Mooncake's clients read.
       return tasks.create(taskType.copy, source.clientID, {
         tenant_id: tenant === "" ? "default" : tenant,
         key,
@@ -141,11 +141,11 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
       });
     },
     CreateMoveTask(key, tenant, from, to) {
-      const { code, held } = holders(key, tenant);
+      const { code, found } = holders(key, tenant);
       if (code !== codes.OK) return wrong(code);
       const names = namesOf();
       if (from === to || !names.has(from) || !names.has(to)) return wrong(codes.INVALID_PARAMS);
-      const source = held.find(({ name }) => name === from);
+      const source = found.find(({ name }) => name === from);
       if (source === undefined) return wrong(codes.REPLICA_NOT_FOUND);
       return tasks.create(taskType.move, source.clientID, { tenant_id: tenant === "" ? "default" : tenant, key, source: from, target: to });
     },
@@ -197,7 +197,7 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
   return { byName, constants };
 }
 
-/** How many objects went, or an error code; in slices, so that others are answered meanwhile. */
+/** Returns the number of removed objects, or an error code. Works in slices, so that other requests are answered meanwhile. */
 export async function removeAll(native: NativeMaster, tenant: string, force: boolean): Promise<number> {
   let total = 0;
   for (let cursor = 1; cursor !== 0; ) {
@@ -229,5 +229,5 @@ function routeOf(native: NativeMaster, key: string, tenant: string): Route | und
   };
 }
 
-/** Without leases, as a listing for people and tools is. */
+/** Returns the replicas without taking leases, as a listing for people and tools must. */
 const descriptorsOf = (native: NativeMaster, key: string, tenant: string): readonly Descriptor[] => descriptorsFrom(native.descriptors(key, tenant));

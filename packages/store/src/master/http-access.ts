@@ -1,4 +1,4 @@
-// Keys on the master's HTTP: which paths need none, and what a tenant's key may ask.
+// Access control on the master's HTTP: the paths that need no key, and the requests that a tenant's key may make.
 
 import type { Denials } from "../access/denials.ts";
 import { type AccessKeys, bearerOf } from "../access/keys.ts";
@@ -8,7 +8,7 @@ import { codes } from "../rpc/codes.ts";
 import { json } from "./api.ts";
 import { searchOf } from "./query.ts";
 
-/** What browsers, load balancers, probes and scrapers ask, who have no key; none of them names a key of the store. */
+/** The paths that browsers, load balancers, probes and scrapers request without a key; none of them names a key of the store. */
 const openPaths = new Set(["/", "/health", "/version", "/metrics", "/metrics/summary", "/role", "/leader"]);
 const tenantRoutes = new Set([
   "GET /query_key",
@@ -26,7 +26,7 @@ export type HttpAccess = { readonly keys: AccessKeys; readonly denials: Denials 
 const refused = (status: number, message: string): Answer => json({ success: false, error_code: codes.ILLEGAL_CLIENT, error_message: message }, status);
 const percentEncoded = (bytes: string) => Buffer.from(bytes, "latin1").toString("hex").replaceAll(/../g, "%$&");
 
-/** The query string that the caller's key makes of the request's, or a refusal. */
+/** Returns the query string with the caller's tenant applied, or a refusal. */
 export function admit({ keys, denials }: HttpAccess, { method, authorization }: Request, path: string, search: string, peer: () => string): string | Answer {
   if (openPaths.has(path)) return search;
   const key = keys.find(bearerOf(authorization));
@@ -39,6 +39,6 @@ export function admit({ keys, denials }: HttpAccess, { method, authorization }: 
   const named = searchOf(search, "tenant_id") ?? "";
   if (!tenantRoutes.has(`${method} ${path}`)) return refused(403, "this key is for one tenant's keys: the path needs a key without a tenant");
   if (named !== "" && named !== key.tenant) return refused(403, "this key is for another tenant than tenant_id says");
-  // The first member of a name is the one that counts.
+  // Prepending overrides any other tenant_id, since the first parameter of a name counts.
   return `tenant_id=${percentEncoded(key.tenant)}&${search}`;
 }

@@ -1,4 +1,4 @@
-// HTTP connections that the core hands over: those that ask anything but GET /query_key, with what they sent until then.
+// HTTP connections that the core hands over: those with any request but GET /query_key, with the bytes received so far.
 import { Socket } from "node:net";
 import { fail } from "@svc/contract/failures.ts";
 import { type HttpOptions, serveHttp, sharedByConnections } from "../http/server.ts";
@@ -29,7 +29,7 @@ export function openHttp({ native, settings, isGuarded, answer, observe }: HttpC
   const shared = sharedByConnections();
   let bound: number;
   try {
-    // Where keys are asked for, one place checks them: the core answers nothing by itself.
+    // With access control only this process checks keys, so the core must not answer by itself.
     bound = native.listenHttp(host, port, !isGuarded);
   } catch (error) {
     return fail("SETTING_INVALID", `setting store.listen: ${host}:${port}: ${(error as Error).message}`, { cause: error });

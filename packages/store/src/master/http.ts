@@ -1,4 +1,4 @@
-// The master's HTTP: the specification's paths, content types, bodies and errors, and the field's where --compat asks for them.
+// The master's HTTP: the specification's paths, content types, bodies and errors, and Mooncake's with --compat.
 import { setImmediate as breathe } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
@@ -9,36 +9,36 @@ import { codes } from "../rpc/codes.ts";
 import { type ApiParts, apiRoutes, failed, json, refuseTenant, statusName } from "./api.ts";
 import { haRoutes, haSummary } from "./ha-http.ts";
 import { admit, type HttpAccess } from "./http-access.ts";
-import { figuresOf, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
+import { coreMetrics, type NativeMaster, type SegmentRow, segmentRows } from "./native.ts";
 import { masterPage } from "./page.ts";
 import { decodeText, ownMembers, searchOf } from "./query.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
 const METRICS_TYPE = "text/plain; version=0.0.4";
 const TEXT_TYPE = "text/plain; charset=utf-8";
-/** Records looked at between two breaths of the event loop. */
+/** The number of records that are examined between two pauses for the event loop. */
 const SLICE = 20_000;
-/** Records looked at for one page of objects. */
+/** The number of records that are examined for one page of objects. */
 const MAX_PAGE = 10_000;
 
 export type State = { readonly serving: boolean; readonly trouble: string; readonly damaged: readonly string[] };
 
 export type HttpParts = ApiParts & {
   readonly version: { readonly version: string; readonly display_version: string };
-  /** Whether KV events are on. */
+  /** True if KV events are on. */
   readonly publishes: boolean;
   serving(): boolean;
   state(): State;
-  /** Of a master that is one of several. */
+  /** Set if this master is one of several. */
   readonly ha: Ha | undefined;
-  /** Undefined: everybody may ask. */
+  /** If undefined, access control is off. */
   readonly access: HttpAccess | undefined;
   metrics(): Promise<string>;
   summary(): string;
 };
 
 type Route = (search: string, parts: HttpParts, request: Request) => Answer | Promise<Answer>;
-/** By method and path, each with one sentence for the page of the API. */
+/** The routes by method and path, each with one sentence for the API page. */
 type Routes = Readonly<Record<string, readonly [does: string, route: Route]>>;
 
 const rawJson = (text: string): Answer => ({ status: 200, type: JSON_TYPE, body: Buffer.from(text) });
@@ -58,7 +58,7 @@ function health(_search: string, { state, compat, ha, native }: HttpParts): Answ
       leader_address: ha?.leaderView.leader_address ?? null,
       view_version: ha?.leaderView.view_version ?? null,
     });
-  // A standby does what it is there for: its leader is asked about the rest.
+  // A standby is healthy; the remaining checks concern its leader.
   if (!isLeader) return text("OK");
   if (serving && ha !== undefined && !native.leased()) return text(`nothing is answered about keys: ${notLeased(ha)}`, METRICS_TYPE, 503);
   if (!serving) return text("recovering: the log is being read", METRICS_TYPE, 503);
@@ -72,7 +72,7 @@ function queryKey(search: string, { native }: HttpParts): Answer {
 }
 
 function batchQueryKeys(search: string, { native }: HttpParts): Answer {
-  // Split on commas before decoding, so that a key may hold an encoded one.
+  // Split on commas before decoding, so that a key may contain an encoded comma.
   const given = searchOf(search, "keys", false) ?? "";
   if (given === "") return json({ success: false, error: "No keys provided. Use ?keys=key1,key2,..." }, 400);
   const keys = [...new Set(given.split(",").map(decodeText))].sort();
@@ -92,7 +92,7 @@ async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
   let cursor = Math.max(1, after);
   while (cursor !== 0 && count < limit) {
     const [next, ...all] = native.keys(cursor, SLICE, searchOf(search, "tenant_id") ?? "", Math.min(SLICE, limit - count));
-    // Such a key would read as several that are not there; GET /api/v1/objects lists it.
+    // A key with a line break would read as several keys that do not exist; GET /api/v1/objects lists it.
     const keys = all.filter((key) => !key.includes("\n"));
     cursor = next;
     count += keys.length;
@@ -104,7 +104,7 @@ async function allKeys(search: string, { native }: HttpParts): Promise<Answer> {
   return { ...text(""), body: Buffer.concat(pages), headers };
 }
 
-/** Objects with what their writers said of them; `next` is the cursor of the next page, or null. Only the last page may be empty. */
+/** Lists objects with their metadata; `next` is the cursor of the next page, or null. Only the last page may be empty. */
 async function listObjects(search: string, { native }: HttpParts): Promise<Answer> {
   const limit = Number(searchOf(search, "limit") ?? MAX_PAGE);
   const after = Number(searchOf(search, "after") ?? 0);
@@ -131,7 +131,7 @@ function querySegment(search: string, { native, compat }: HttpParts): Answer {
   return text(`${name}\nUsed(bytes): ${sum((row) => row.usedBytes)}\nCapacity(bytes)${colon}${sum((row) => row.sizeBytes)}\n`);
 }
 
-/** Upstream's form of an id: two decimal numbers. */
+/** Formats an id like Mooncake: two decimal numbers. */
 const decimalPair = (id: string) => {
   const hex = id.replaceAll("-", "");
   return `${BigInt(`0x${hex.slice(0, 16)}`)}-${BigInt(`0x${hex.slice(16)}`)}`;
@@ -154,7 +154,7 @@ function segmentsDetail(_search: string, { native, compat }: HttpParts): Answer 
       allocator_used_bytes: used,
       allocator_capacity_bytes: size,
       allocator_usage_percent: size === 0 ? 0 : (used / size) * 100,
-      // Awaited: its holder has not come back since this master was started.
+      // `awaited`: its holder has not come back since the master's start.
       ...(compat ? {} : { readable: !row.awaiting && !row.silent && !row.unreachable, ...(row.awaiting ? { awaited: true } : {}) }),
     };
   });
@@ -162,17 +162,17 @@ function segmentsDetail(_search: string, { native, compat }: HttpParts): Answer 
 }
 
 function eventStatus(_search: string, { native, publishes }: HttpParts): Answer {
-  const figures = figuresOf(native);
+  const core = coreMetrics(native);
   return json({
     enabled: publishes,
-    published_batches: figures.eventBatches,
-    published_events: figures.events,
-    dropped_events: figures.eventsDropped,
-    skipped_unparsed_keys: figures.keysUnparsed,
+    published_batches: core.eventBatches,
+    published_events: core.events,
+    dropped_events: core.eventsDropped,
+    skipped_unparsed_keys: core.keysUnparsed,
   });
 }
 
-/** Before the log was read these have nothing to say. */
+/** Routes that cannot answer before the log is read. */
 const serving: Routes = {
   "GET /query_key": ["Where the object of ?key=KEY lies; ?tenant_id=NAME, as everywhere", queryKey],
   "GET /batch_query_keys": ["Where the objects of ?keys=KEY,KEY lie", batchQueryKeys],
@@ -193,7 +193,7 @@ const serving: Routes = {
   "GET /api/v1/objects": ["Objects with what their writers said of them; ?limit=COUNT and ?after=CURSOR", listObjects],
   "GET /get_segments_detail": ["All segments with address, state and use", segmentsDetail],
   "GET /api/v1/disks": [
-    "Disks of clients, and the folder that they share, with what lies there",
+    "Disks of clients, and the folder that they share, with their contents",
     (_search, { native }) => rawJson(`{"disks":${native.disks()},"shared_folder":${native.sharedFolder() || "null"}}`),
   ],
   ...apiRoutes,
@@ -217,7 +217,7 @@ const always: Routes = {
 const page = masterPage(Object.entries({ ...serving, ...always }).map(([route, [does]]) => [route, does] as const));
 const paths = new Set([...Object.keys(serving), ...Object.keys(always)].map((name) => name.slice(name.indexOf(" ") + 1)));
 
-/** A path that no route has would make a label of whatever was asked. */
+/** Groups unknown paths, so that requests cannot create arbitrary metric labels. */
 export function knownPath(target: string): string {
   const mark = target.indexOf("?");
   const path = mark < 0 ? target : target.slice(0, mark);
@@ -268,29 +268,27 @@ export function refuseHttp(error: unknown): Answer {
   );
 }
 
-/** One line for people: what is held, by whom, and what became of it. */
+/** Returns the reason why a leader without a lease does not answer. */
 const notLeased = ({ trouble }: Ha) => trouble || "neither a standby of the set nor etcd answers, or the lead is being handed over";
 
 export function summaryOf(native: NativeMaster, state: State, ha: Ha | undefined): string {
   const role = (ha?.isLeader ?? true) ? "leader" : "standby";
   if (!state.serving) return `role=${role}, state=${ha?.state ?? "recovering"}, service_ready=false${haSummary(ha)}`;
-  const figures = figuresOf(native);
-  const percent = figures.capacityBytes === 0 ? 0 : (100 * figures.usedBytes) / figures.capacityBytes;
+  const core = coreMetrics(native);
+  const percent = core.capacityBytes === 0 ? 0 : (100 * core.usedBytes) / core.capacityBytes;
   const clients = new Set(segmentRows(native).map((row) => row.clientID)).size;
   return [
     `role=leader, state=serving, service_ready=true${haSummary(ha)}`,
-    `Mem Storage: ${figures.usedBytes} B / ${figures.capacityBytes} B (${percent.toFixed(1)}%)`,
-    `Keys: ${figures.objects} (unfinished: ${figures.unfinished})`,
+    `Mem Storage: ${core.usedBytes} B / ${core.capacityBytes} B (${percent.toFixed(1)}%)`,
+    `Keys: ${core.objects} (unfinished: ${core.unfinished})`,
     `Clients: ${clients}`,
-    `Eviction: runs=${figures.evictions}, keys=${figures.evictedObjects}, size=${figures.evictedBytes} B`,
-    `Discard: ${figures.discarded}`,
-    `Disks: ${figures.diskUsedBytes} B / ${figures.diskCapacityBytes} B (waiting: ${figures.offloadsWaiting}, promoted: ${figures.promotedObjects})`,
-    ...(figures.folderFiles + figures.filedObjects === 0
+    `Eviction: runs=${core.evictions}, keys=${core.evictedObjects}, size=${core.evictedBytes} B`,
+    `Discard: ${core.discarded}`,
+    `Disks: ${core.diskUsedBytes} B / ${core.diskCapacityBytes} B (waiting: ${core.offloadsWaiting}, promoted: ${core.promotedObjects})`,
+    ...(core.folderFiles + core.filedObjects === 0
       ? []
-      : [`Shared folder: ${figures.folderUsedBytes} B / ${figures.folderQuotaBytes} B (files: ${figures.folderFiles})`]),
-    ...(figures.nofCapacityBytes === 0
-      ? []
-      : [`NVMe-oF SSD: ${figures.nofUsedBytes} B / ${figures.nofCapacityBytes} B (evicted: ${figures.nofEvictedObjects})`]),
-    `Log: records=${figures.lsn}, durable=${figures.durableLsn}, snapshots=${figures.snapshots}`,
+      : [`Shared folder: ${core.folderUsedBytes} B / ${core.folderQuotaBytes} B (files: ${core.folderFiles})`]),
+    ...(core.nofCapacityBytes === 0 ? [] : [`NVMe-oF SSD: ${core.nofUsedBytes} B / ${core.nofCapacityBytes} B (evicted: ${core.nofEvictedObjects})`]),
+    `Log: records=${core.lsn}, durable=${core.durableLsn}, snapshots=${core.snapshots}`,
   ].join(" | ");
 }

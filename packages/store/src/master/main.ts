@@ -1,4 +1,4 @@
-// The store's master: who holds which object, and until when.
+// The store's master: knows which client holds which object, and until when.
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
@@ -20,7 +20,7 @@ import { eventHandler, Watch } from "./events.ts";
 import { masterHandlers } from "./handlers.ts";
 import { answerHttp, type HttpParts, knownPath, summaryOf } from "./http.ts";
 import { openHttp } from "./http-connections.ts";
-import { watchLogRoom } from "./log-room.ts";
+import { watchLogSpace } from "./log-space.ts";
 import { openMasterMetrics } from "./master-metrics.ts";
 import { Members } from "./members.ts";
 import { type NativeMaster, noteKinds, type OnEvent, openNative, strategies } from "./native.ts";
@@ -58,7 +58,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const denials = new Denials(log);
   const metrics = openMetrics();
   const watch = new Watch();
-  // The core tells of events from its first moment on; they come in a later turn of this loop, when all parts stand.
+  // The core's events arrive in later ticks of the event loop, when all parts exist.
   let onEvent: OnEvent = () => undefined;
   let several: ReturnType<typeof openHa> | undefined;
   await lockHome(loaded.home, "store master");
@@ -137,7 +137,7 @@ async function run(argv: readonly string[]): Promise<number> {
     several = openHa({ native, settings, home: loaded.home, keys, token, log, ports: { rpc: rpcPort, http: http.port, stream } });
   }
   onEvent = eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha: several?.ha, log });
-  // A standby serves once it leads, which may be never.
+  // A standby serves only once it leads, which may never happen.
   const served = watch.recovered.then((recovery) => {
     tasks.restore(native.notes(noteKinds.task).map((text) => JSON.parse(text) as Task));
     drains.restore();
@@ -145,7 +145,7 @@ async function run(argv: readonly string[]): Promise<number> {
   });
   if (several === undefined) native.start();
   const recovery = await (several === undefined ? served : Promise.race([served, several.ha.start()]));
-  const room = watchLogRoom({ native, home: loaded.home, ha: () => several?.ha, log });
+  const logSpace = watchLogSpace({ native, home: loaded.home, ha: () => several?.ha, log });
   const sweep = setInterval(() => tasks.sweep(), TASK_SWEEP_MS);
   const drain = setInterval(
     () => void (watch.state.serving ? drains.tick() : Promise.resolve()).catch((error: Error) => log.error({ err: error }, "a drain job failed")),
@@ -175,7 +175,7 @@ async function run(argv: readonly string[]): Promise<number> {
       close: () => {
         clearInterval(sweep);
         clearInterval(drain);
-        room.close();
+        logSpace.close();
         return http.close();
       },
     },

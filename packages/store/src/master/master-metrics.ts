@@ -1,10 +1,10 @@
-// The master's metrics: what it holds, what became of it, and requests, failures and seconds of each operation.
+// The master's metrics: its contents, events, and the requests, failures and seconds of each operation.
 import { readdirSync } from "node:fs";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Ha } from "../ha/ha.ts";
-import { BUCKETS, type Figures, figuresOf, type NativeMaster, operationFigures } from "./native.ts";
+import { BUCKETS, type CoreMetrics, coreMetrics, type NativeMaster, operationMetrics } from "./native.ts";
 
-const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])[] = [
+const gauges: readonly (readonly [`svc_store_${string}`, keyof CoreMetrics, string])[] = [
   ["svc_store_keys", "objects", "Objects"],
   ["svc_store_used_bytes", "usedBytes", "Bytes allocated in segments of memory"],
   ["svc_store_capacity_bytes", "capacityBytes", "Bytes of all segments of memory"],
@@ -24,25 +24,25 @@ const gauges: readonly (readonly [`svc_store_${string}`, keyof Figures, string])
   ["svc_store_nof_capacity_bytes", "nofCapacityBytes", "Bytes of all NOF segments"],
   ["svc_store_offloads_waiting", "offloadsWaiting", "Objects that wait to be stored on a disk"],
 ];
-const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, string])[] = [
+const counters: readonly (readonly [`svc_store_${string}_total`, keyof CoreMetrics, string])[] = [
   ["svc_store_rpc_accepted_total", "accepted", "RPC connections accepted"],
   ["svc_store_rpc_refused_total", "refused", "RPC connections refused because there were too many"],
   ["svc_store_rpc_malformed_total", "malformed", "RPC connections closed for what they sent"],
   ["svc_store_evicted_keys_total", "evictedObjects", "Objects evicted"],
   ["svc_store_evicted_bytes_total", "evictedBytes", "Bytes evicted"],
   ["svc_store_evictions_total", "evictions", "Runs of eviction"],
-  ["svc_store_allocation_failures_total", "allocationFailures", "Puts for which no room was found"],
+  ["svc_store_allocation_failures_total", "allocationFailures", "Puts for which no capacity was found"],
   ["svc_store_discarded_puts_total", "discarded", "Puts given up because they did not end"],
   ["svc_store_lost_clients_total", "clientsLost", "Clients that stopped pinging"],
   ["svc_store_lost_keys_total", "replicasLost", "Objects lost with their last holder"],
-  ["svc_store_restored_keys_total", "restoredObjects", "Replicas that holders brought back after the master had lost its log"],
+  ["svc_store_restored_keys_total", "restoredObjects", "Replicas that holders restored after the master had lost its log"],
   ["svc_store_refused_for_room_total", "refusedForRoom", "Changes refused because the log had no room"],
   ["svc_store_offloaded_keys_total", "offloadedObjects", "Objects stored on disks"],
   ["svc_store_offloaded_bytes_total", "offloadedBytes", "Bytes stored on disks"],
   ["svc_store_offload_failures_total", "offloadsFailed", "Objects that a disk did not take"],
   ["svc_store_offloads_skipped_total", "offloadsSkipped", "Objects that found the queue of their disk full; they are stored later if they are still there"],
-  ["svc_store_promoted_keys_total", "promotedObjects", "Objects brought back from disks to memory"],
-  ["svc_store_promotion_failures_total", "promotionsFailed", "Objects that could not be brought back to memory"],
+  ["svc_store_promoted_keys_total", "promotedObjects", "Objects promoted from disks to memory"],
+  ["svc_store_promotion_failures_total", "promotionsFailed", "Objects whose promotion to memory failed"],
   ["svc_store_damaged_files_total", "damagedFiles", "Files whose bytes had another checksum than was stored; they are gone"],
   ["svc_store_folder_stored_keys_total", "filedObjects", "Objects stored in the shared folder"],
   ["svc_store_folder_failures_total", "filesFailed", "Files of the shared folder that their writers gave up, or did not end"],
@@ -60,18 +60,18 @@ const counters: readonly (readonly [`svc_store_${string}_total`, keyof Figures, 
 ];
 const label = (name: string) => name.replace(/(?<!^)([A-Z])/g, "_$1").toLowerCase();
 
-/** Text of all metrics; the core's histograms are written here, since it counts them itself. */
+/** Returns a function that renders all metrics; the core counts its histograms itself, so they are rendered here. */
 export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder: string, ha: () => Ha | undefined): () => Promise<string> {
-  let figures: Figures = figuresOf(native);
-  for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(figures[key]));
-  const figuresOfHa = () => ha()?.figures() ?? { isLeader: 1, epoch: 0, inSync: 0, lag: 0, resumes: 0, wholes: 0 };
-  metrics.gauge("svc_store_leader", "1 while this master leads, or is the only one", [], (gauge) => gauge.set(figuresOfHa().isLeader));
-  metrics.gauge("svc_store_epoch", "Number of the lead, one more with each leader; 0 of a master alone", [], (gauge) => gauge.set(figuresOfHa().epoch));
+  let core: CoreMetrics = coreMetrics(native);
+  for (const [name, key, help] of gauges) metrics.gauge(name, help, [], (gauge) => gauge.set(core[key]));
+  const gaugesOfHa = () => ha()?.gauges() ?? { isLeader: 1, epoch: 0, inSync: 0, lag: 0, resumes: 0, wholes: 0 };
+  metrics.gauge("svc_store_leader", "1 while this master leads, or is the only one", [], (gauge) => gauge.set(gaugesOfHa().isLeader));
+  metrics.gauge("svc_store_epoch", "Number of the lead, one more with each leader; 0 of a master alone", [], (gauge) => gauge.set(gaugesOfHa().epoch));
   metrics.gauge("svc_store_standbys_in_sync", "Standbys that have all that is acknowledged, as their leader counts them", [], (gauge) =>
-    gauge.set(figuresOfHa().inSync),
+    gauge.set(gaugesOfHa().inSync),
   );
   metrics.gauge("svc_store_standby_lag_records", "Records that the slowest standby has not kept yet, as its leader counts them", [], (gauge) =>
-    gauge.set(figuresOfHa().lag),
+    gauge.set(gaugesOfHa().lag),
   );
   metrics.gauge("svc_store_log_quarantined_files", "Files of the log that are damaged and kept as NAME.damaged until somebody deletes them", [], (gauge) =>
     gauge.set(quarantined(folder)),
@@ -83,15 +83,15 @@ export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder
   const joined = joins.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   const counted = counters.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   return async () => {
-    figures = figuresOf(native);
-    const ofHa = figuresOfHa();
+    core = coreMetrics(native);
+    const ofHa = gaugesOfHa();
     for (const { counter, key } of joined) {
       counter.reset();
       counter.inc(ofHa[key]);
     }
     for (const { counter, key } of counted) {
       counter.reset();
-      counter.inc(figures[key]);
+      counter.inc(core[key]);
     }
     return `${await metrics.text()}\n${operationText(native)}`;
   };
@@ -106,7 +106,7 @@ function quarantined(folder: string): number {
 }
 
 function operationText(native: NativeMaster): string {
-  const rows = operationFigures(native);
+  const rows = operationMetrics(native);
   const lines = ["# HELP svc_store_rpc_seconds Time that an RPC operation took in the master", "# TYPE svc_store_rpc_seconds histogram"];
   for (const { name, requests, seconds, buckets } of rows) {
     const operation = label(name);

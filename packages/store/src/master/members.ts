@@ -1,10 +1,10 @@
-// Which client bears which stable id, and which of its starts it is: clients announce it whenever the master does not know them.
+// Maps stable ids to clients and their starts: clients announce them whenever the master does not know them.
 import { codes } from "../rpc/codes.ts";
 import type { Membership } from "../rpc/shapes.ts";
 import { type ClientRow, clientRows, type NativeMaster, segmentRows } from "./native.ts";
 
 const MAX_NAME_BYTES = 1024;
-/** Names of clients that are gone are forgotten once there are as many more. */
+/** Names of clients that are gone are forgotten once there are this many spare ones. */
 const SPARE = 1024;
 
 type Name = { readonly stableID: string; readonly epoch: bigint };
@@ -19,7 +19,7 @@ export class Members {
     this.#native = native;
   }
 
-  /** A later start of the same name is never displaced by an earlier one. */
+  /** Registers a name; an earlier start never displaces a later one. */
   announce(clientID: string, stableID: string, epoch: bigint): number {
     if (stableID === "" || stableID.length > MAX_NAME_BYTES || epoch === 0n) return codes.INVALID_PARAMS;
     const rows = clientRows(this.#native);
@@ -27,13 +27,14 @@ export class Members {
     for (const [other, name] of this.#names)
       if (other !== clientID && name.stableID === stableID && name.epoch >= epoch && heard.has(other)) return codes.ILLEGAL_CLIENT;
     this.#names.set(clientID, { stableID, epoch });
-    // Its memory went with its earlier start: nobody is sent there, and no file is given up because memory has the object too.
+    // The memory of its earlier start is gone: readers must not be sent there, and
+    // no disk file may be dropped because that memory seems to have the object too.
     for (const [other, name] of this.#names) if (other !== clientID && name.stableID === stableID && heard.has(other)) this.#native.suspect(other);
     if (this.#names.size > 2 * rows.length + SPARE) this.#forget(new Set(rows.map(({ id }) => id)));
     return codes.OK;
   }
 
-  /** Of one that ends in order: where it holds nothing, nobody misses it; of a NOF segment that it leaves behind nobody waits for its silence. */
+  /** A client ends in order: its silence is not reported if it has no segments; with a NOF segment it counts as silent at once, for the next mount. */
   leave(clientID: string): void {
     const row = clientRows(this.#native).find(({ id }) => id === clientID);
     if (row === undefined) return;
@@ -41,7 +42,7 @@ export class Members {
     else this.#native.suspect(clientID);
   }
 
-  /** Whether the client of that number, which is not heard any more, said that it ends. It may be forgotten, and its number another's. */
+  /** Returns true if a silent client had announced its end. With `isLost` the entry is dropped, since its number may be reused. */
   hasLeft(number: number, isLost: boolean): boolean {
     return isLost ? this.#left.delete(number) : this.#left.has(number);
   }
@@ -58,7 +59,7 @@ export class Members {
     }));
   }
 
-  /** The latest start of that name that pings; with an epoch, that one or none. */
+  /** Returns the latest live start of that name; with an epoch, that start or none. */
   find(stableID: string, epoch: bigint): Member | "stale" | undefined {
     const found = this.all().filter((member) => member.isHeard && member.stableID === stableID);
     const latest = found.reduce<Member | undefined>((best, each) => (best === undefined || each.epoch > best.epoch ? each : best), undefined);

@@ -1,4 +1,4 @@
-// What only Mooncake's clients ask: their NOF segments, and what this master does not offer and says so.
+// Calls that only Mooncake's clients make: about NOF segments, and those that this master refuses.
 import type { Log } from "@svc/kit/log.ts";
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
@@ -15,13 +15,13 @@ type Served = { readonly [N in Segments | Refused | "EvictDiskReplicaIfCurrent"]
 const asSegment = (segment: NofSegment): Segment => ({ ...segment, protocol: "nvmeof", hostID: "" });
 
 export function mooncakeHandlers(native: NativeMaster, log: Log): Served {
-  const told = new Set<OperationName>();
+  const logged = new Set<OperationName>();
   const nofRows = () => segmentRows(native).filter((row) => row.nof);
 
-  /** The code is the one of Mooncake's master with the feature off; the log says it once for each operation. */
+  /** Answers like a Mooncake master with the feature off; each operation is logged once. */
   function notOffered(name: OperationName): { ok: false; code: number } {
-    if (!told.has(name)) {
-      told.add(name);
+    if (!logged.has(name)) {
+      logged.add(name);
       log.warn({ call: name }, `${name} is not offered by this master: the client gets ${codes.UNAVAILABLE_IN_CURRENT_STATUS}`);
     }
     return wrong(codes.UNAVAILABLE_IN_CURRENT_STATUS);
@@ -39,7 +39,7 @@ export function mooncakeHandlers(native: NativeMaster, log: Log): Served {
       const found = nofRows().filter((row) => row.name === name);
       return found.length === 0 ? wrong(codes.SEGMENT_NOT_FOUND) : { ok: true, value: found.map(({ id, clientID }) => ({ segment: id, client: clientID })) };
     },
-    // This master gives out no generations, so that none that a client names is known to be the current one: nothing is evicted by it.
+    // This master assigns no generations, so a client's generation is never the current one and nothing is evicted.
     EvictDiskReplicaIfCurrent(_clientID, key, tenant, type) {
       const localDisk = 2;
       const [code] = native.holdersOf(key, tenant);

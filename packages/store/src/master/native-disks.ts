@@ -1,8 +1,8 @@
-// The part of the native seam that is about the disks of clients.
+// The native interface for clients' disks.
 import type { Disk, EndedFile, FailedOrder, FileOf, Order, StartedFile, WantedFile } from "../rpc/shapes.ts";
 
-/** Whose bytes a reader found wrong, or not there. */
-export type DoubtedFile = {
+/** A file whose bytes a reader found wrong or missing. */
+export type ReportedFile = {
   readonly tenant: string;
   readonly key: string;
   readonly name: string;
@@ -16,42 +16,42 @@ export interface NativeDisks {
   unmountDisks(clientID: string): number;
   dropFiles(clientID: string, diskID: string, files: readonly FileOf[], damaged: boolean): number;
   failOffloads(clientID: string, diskID: string, failed: readonly FailedOrder[]): number;
-  /** These are for owners of the field, whose one disk has its client's id. */
+  /** The following methods serve Mooncake's clients, whose single disk has the client's id. */
   fieldOrders(clientID: string, enabled: boolean, most: number): Order[] | number;
   fieldPromotions(clientID: string): Order[] | number;
   keepFieldFiles(clientID: string, files: readonly { tenant: string; key: string; sizeBytes: bigint }[], endpoint: string): number;
   dropFieldFile(clientID: string, tenant: string, key: string): number;
   setCapacity(clientID: string, bytes: bigint): number;
-  /** 1 once after everything was removed, else 0, or an error code. */
+  /** Returns 1 once after everything was removed, else 0, or an error code. */
   takeWipe(clientID: string): number;
-  /** [code, JSON of the range to write] */
+  /** Returns [code, JSON of the range to write]. */
   promoteStart(clientID: string, tenant: string, key: string, sizeBytes: bigint, preferred: readonly string[]): [number, string];
   promoteEnd(clientID: string, tenant: string, key: string, isWhole: boolean): number;
   doubt(tenant: string, key: string, replicaID: bigint): number;
-  /** JSON, a list. */
+  /** Returns a list as JSON. */
   disks(): string;
-  /** JSON: the folder that clients share; "" where there is none. */
+  /** Returns the shared folder as JSON; "" if there is none. */
   sharedFolder(): string;
-  /** For each object its file there, or an error code. */
+  /** Returns for each object its file there, or an error code. */
   startFiles(clientID: string, tenant: string, wanted: readonly WantedFile[]): (StartedFile | number)[];
   endFiles(clientID: string, tenant: string, files: readonly EndedFile[]): number[];
   evictFiles(tenant: string, keys: readonly string[]): number[];
-  /** What the files there may take in all. */
+  /** Sets the total capacity of the shared folder. */
   setFolderQuota(bytes: bigint): void;
-  /** [name, number, ...] of files that are to be removed */
+  /** Returns [name, number, ...] of files that are to be removed. */
   sweepable(most: number): (string | bigint)[];
   swept(files: readonly bigint[]): void;
-  doubtedFiles(most: number): DoubtedFile[];
-  /** Damaged, or gone. */
+  doubtedFiles(most: number): ReportedFile[];
+  /** Drops a file that is damaged or missing. */
   dropFile(tenant: string, key: string, file: bigint, isDamaged: boolean): number;
-  /** With `empty`, only where no object lies there. */
+  /** With `empty`, unmounts only a disk without objects. */
   unmountDisk(clientID: string, diskID: string, empty: boolean): number;
-  /** [code, objects that wait for the device now, whether the whole table was looked at]; tenant "" for those of all. */
+  /** Returns [code, objects that wait for the device now, whether the whole table was examined]; tenant "" means all tenants. */
   queueCold(clientID: string, diskID: string, tenant: string, most: number, records: number): [number, number, boolean];
-  /** Which objects go to the device by themselves: 0 none, 1 those about to be evicted, 2 all that are stored; tenant "" for those of all. */
+  /** Sets the objects that are offloaded to the device automatically: 0 none, 1 those about to be evicted, 2 all stored ones; tenant "" means all tenants. */
   fillCold(clientID: string, diskID: string, fills: number, tenant: string): number;
-  /** Gives up the file of an object that readable memory has too. */
+  /** Drops the file of an object that also has a readable replica in memory. */
   releaseCold(diskID: string, tenant: string, key: string, file: bigint): number;
-  /** [next cursor, or 0; (tenant, key, bytes, file, whether memory has it too) of each object on the disk...] */
+  /** Returns [next cursor, or 0; (tenant, key, bytes, file, whether memory has it too) of each object on the disk...]. */
   filesOn(diskID: string, cursor: number, records: number): [number, ...(string | bigint | boolean)[]];
 }

@@ -1,16 +1,16 @@
-// The part of the native seam that KV events go through: batches that the log holds, and dumps of every key.
+// The native interface for KV events: batches in the log, and dumps of every key.
 
 export interface NativeEvents {
-  /** [number, payload, ...]: durable batches of KV events that were not taken yet; once it is empty, a "batches" event follows when there are more. */
+  /** Returns [number, payload, ...] of durable batches that were not taken yet. When the result is empty, a "batches" event announces more. */
   takeBatches(): (number | Buffer)[];
-  /** The same from a number on, taken before or not. */
+  /** Returns the batches from a number on, whether or not they were taken. */
   batchesFrom(number: number): (number | Buffer)[];
-  /** [its first batch's number, batches]: every key that can be read; ends the dump before. */
+  /** Starts a dump of every readable key and ends the previous one. Returns [its first batch's number, batches]. */
   beginDump(): [number, number];
-  /** The dump's next payloads; none once all were made. */
+  /** Returns the dump's next payloads; empty once all were returned. */
   dumpSome(batches: number): Buffer[];
-  /** Behind a dump that ends before this number: an empty batch goes out, unless another one did meanwhile. */
+  /** Ends a dump whose numbers are below `end`. Sends an empty batch after it, unless another batch was sent meanwhile. */
   endDump(end: number): void;
-  /** [the oldest batch that a replay can bring, the next one's number] */
+  /** Returns [the oldest batch that a replay can return, the next batch's number]. */
   batchRange(): [number, number];
 }

@@ -1,4 +1,4 @@
-// With what the master's core begins: its settings as numbers and flags.
+// The settings of the master's core, as numbers and flags.
 
 export type NativeOptions = {
   leaseMs: number;
@@ -12,7 +12,7 @@ export type NativeOptions = {
   discardMs: number;
   releaseMs: number;
   taskTimeoutMs: number;
-  /** Of `strategies`. */
+  /** An index into `strategies`. */
   strategy: number;
   multiTenant: boolean;
   offload: boolean;
@@ -20,19 +20,19 @@ export type NativeOptions = {
   offloadForceEvict: boolean;
   offloadCapRatio: number;
   offloadQueue: number;
-  /** Whether clients may mount NOF segments, and what makes objects leave these. */
+  /** NOF segments, and the thresholds of their eviction. */
   nof: boolean;
   nofEvictionRatio: number;
   nofHighWatermark: number;
-  /** The folder that clients share; "" for none. */
+  /** The shared folder; "" for none. */
   folderPath: string;
-  /** Whether the oldest files make room there. */
+  /** True if the oldest files there are evicted for new ones. */
   folderEvicts: boolean;
   promoteOnHit: boolean;
   promoteThreshold: number;
   promoteAtOnce: number;
   promoteQueue: number;
-  /** How long a put that finds no space waits for some. */
+  /** How long a put without capacity waits for some. */
   putWaitMs: number;
   aheadRatio: number;
   maxFrameBytes: number;
@@ -45,7 +45,7 @@ export type NativeOptions = {
   emitObjectKey: boolean;
   emitLegacy: boolean;
   eventBackend: string;
-  /** Events that wait, and that a replay can bring. */
+  /** Bounds the events that wait, and those that a replay can return. */
   eventQueue: number;
   folder: string;
   disk: boolean;

@@ -1,4 +1,4 @@
-// The native seam: all that the master's addon has, and where it is loaded from.
+// The native interface of the master's addon, and its location.
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
@@ -8,10 +8,10 @@ import type { NativeDisks } from "./native-disks.ts";
 import type { NativeEvents } from "./native-events.ts";
 import type { NativeOptions } from "./native-options.ts";
 
-/** The order is that of `Strategy` in native/src/settings.h. */
+/** The order matches `Strategy` in native/src/settings.h. */
 export const strategies = ["random", "free_ratio_first", "local_first"] as const;
 
-/** The order is that of `EventKind` in native/src/server.h. */
+/** The order matches `EventKind` in native/src/server.h. */
 export const eventKinds = [
   "request",
   "unknown",
@@ -32,76 +32,76 @@ export const eventKinds = [
   "followLost",
   "handover",
 ] as const;
-/** The order is that of `Rights` in native/src/access.h. */
+/** The order matches `Rights` in native/src/access.h. */
 export const rights = { none: 0, tenant: 1, all: 2 } as const;
 export type OnEvent = (kind: number, id: number, seq: number, functionID: number, body: Buffer) => void;
 
-/** Keys, names and tenants are strings of bytes, one per character; ids are 8-4-4-4-12. Most methods throw while the log is read. */
+/** Keys, names and tenants are strings of bytes, one per character; ids have the form 8-4-4-4-12. Most methods throw while the log is read. */
 export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents {
-  /** What an operation's messages look like. The core answers those it knows by name; `constant` is a body that is always the same, `tenants`: a tenant's key may call it. */
+  /** Declares an operation: the type literal of its results, an answer that never changes, and whether a tenant's key may call it. */
   declare(functionID: number, argsHash: number, resultHash: number, operation: string, literal: Buffer, constant: Buffer, tenants: boolean): void;
-  /** From now on calls need a key: `functions` show one, `trusted` are ADDRESS/BITS; then the bodies of both refusals. Before the start. */
+  /** Turns access control on, before the start: `functions` present a key, `trusted` are ADDRESS/BITS; then follow the bodies of both refusals. */
   guard(functions: readonly number[], trusted: readonly string[], noKey: Buffer, otherTenant: Buffer): void;
-  /** With rights 0 the connection ends with its answer. Its peer, "" once it is gone. */
+  /** Sets a connection's rights; with rights 0 it ends with its answer. Returns its peer, "" once it is gone. */
   authorize(connection: number, rights: number, tenant: string): string;
-  /** [rights, tenant] */
+  /** Returns [rights, tenant]. */
   callerOf(connection: number): [number, string];
   listen(host: string, port: number): number;
-  /** `fast`: GET /query_key is answered there. An "http" event hands over each connection that asks anything else: its descriptor, and what it sent. */
+  /** With `fast`, the core answers GET /query_key. An "http" event passes on each connection with another request, and its bytes so far. */
   listenHttp(host: string, port: number, fast: boolean): number;
-  /** Begins to answer, and to read the log. */
+  /** Starts to answer, and to read the log. */
   start(): void;
-  /** Where standbys follow; a "peer" event brings what each says of itself. */
+  /** Listens for standbys; a "peer" event has the hello of each. */
   listenPeers(host: string, port: number): number;
-  /** Whether a leader may answer now. */
+  /** Returns true if a leader may answer now. */
   leased(): boolean;
   stop(): void;
-  /** A refusal waits for nothing that is to be kept first. */
+  /** Sends an answer. A refusal does not wait for earlier changes to become durable. */
   answer(connection: number, seq: number, error: number, body: Buffer, isRefusal: boolean): void;
-  /** A "durable" event follows once all that was changed until now is kept. */
+  /** Requests a "durable" event once all changes so far are durable. */
   tellDurable(): void;
   mount(segment: Segment, clientID: string): number;
   remount(segments: readonly Segment[], clientID: string): number;
   unmount(segmentID: string, clientID: string, graceMs: number): number;
   setState(segment: number, state: number): number;
-  /** False when there is no such segment any more. */
+  /** Returns false if the segment no longer exists. */
   probed(segment: number, reached: boolean): boolean;
-  /** Nothing is read from that client or put to it until it pings. */
+  /** Stops reads from and puts to that client until it pings. */
   suspect(clientID: string): void;
-  /** From one on, the client's next fetch comes here. */
+  /** Sets the number of queued tasks; from one on, the client's next fetch is passed to TypeScript. */
   setTasks(clientID: string, queued: number): boolean;
   addTenant(name: string): number;
   setQuota(tenant: number, registered: boolean, bytes: number): void;
-  /** [status, body] of GET /query_key. No lease. */
+  /** Returns [status, body] of GET /query_key, without a lease. */
   queryKey(query: string): [number, Buffer];
-  /** JSON. No lease. */
+  /** Returns JSON, without a lease. */
   entry(key: string, tenant: string): string;
-  /** JSON, a list. No lease. */
+  /** Returns a list as JSON, without a lease. */
   descriptors(key: string, tenant: string): string;
-  /** JSON: every replica of the object, readable or not; "" where there is none. No lease. */
+  /** Returns every replica of the object as JSON, readable or not; "" if there is none. Takes no lease. */
   route(key: string, tenant: string): string;
-  /** [next cursor, or 0; (tenant, key, bytes, may be moved now) of each object on the segment...] */
+  /** Returns [next cursor, or 0; (tenant, key, bytes, whether it can be moved now) of each object on the segment...]. */
   objectsOn(segment: number, cursor: number, records: number): [number, ...(string | number | boolean)[]];
-  /** Of ids and texts by turns; whether the log took all of them: they are there after a restart. */
+  /** Stores notes in the log; `notes` alternates ids and texts. Returns whether the log accepted all, so that they survive a restart. */
   keepNotes(kind: number, notes: readonly string[]): boolean;
   dropNotes(ids: readonly string[]): void;
   notes(kind: number): string[];
-  /** [next cursor, or 0; keys...] */
+  /** Returns [next cursor, or 0; keys...]. */
   keys(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
-  /** [next cursor, or 0; an object's JSON...] */
+  /** Returns [next cursor, or 0; an object's JSON...]. */
   objects(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
   removeKeys(keys: readonly string[], tenant: string, force: boolean): number;
-  /** [next cursor, or 0; removed], or [-1, error code]. */
+  /** Returns [next cursor, or 0; removed], or [-1, error code]. */
   removeSome(cursor: number, records: number, tenant: string, force: boolean): [number, number];
   clearKeys(keys: readonly string[], clientID: string, segment: string): string[];
-  /** [error code; segment number, client id, ...] */
+  /** Returns [error code; segment number, client id, ...]. */
   holdersOf(key: string, tenant: string): [number, ...(number | string)[]];
   segments(): string;
   clients(): string;
   tenants(): string;
   figures(): number[];
   opFigures(): number[];
-  /** Whether the log can take more. */
+  /** Returns true if the log can accept more changes. */
   room(): boolean;
 }
 
@@ -114,11 +114,11 @@ export type SegmentRow = {
   readonly protocol: string;
   readonly nof: boolean;
   readonly hostID: string;
-  /** 64-bit numbers, in decimal digits. */
+  /** 64-bit numbers as decimal digits. */
   readonly base: string;
   readonly sizeBytes: string;
   readonly usedBytes: string;
-  /** Of the wire: 1 mounted, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting. */
+  /** The wire's numbers: 1 mounted, 2 draining, 3 drained, 4 gracefully unmounting, 5 unmounting. */
   readonly state: number;
   readonly awaiting: boolean;
   readonly silent: boolean;
@@ -129,9 +129,9 @@ export type ClientRow = {
   readonly number: number;
   readonly id: string;
   readonly segments: number;
-  /** Mounted or remounted something in this life of the master. */
+  /** True if it mounted or remounted something since this master's start. */
   readonly known: boolean;
-  /** Misses pings. */
+  /** True if it misses pings. */
   readonly silent: boolean;
 };
 
@@ -140,7 +140,7 @@ export const clientRows = (native: NativeMaster): ClientRow[] => JSON.parse(nati
 export type TenantRow = {
   readonly number: number;
   readonly name: string;
-  /** 64-bit numbers, in decimal digits. */
+  /** 64-bit numbers as decimal digits. */
   readonly quotaBytes: string;
   readonly effectiveBytes: string;
   readonly chargedBytes: string;
@@ -149,13 +149,13 @@ export type TenantRow = {
 
 export const tenantRows = (native: NativeMaster): TenantRow[] => JSON.parse(native.tenants()) as TenantRow[];
 
-/** Kinds of notes that the log keeps for the script. */
+/** The kinds of notes that TypeScript stores in the log. */
 export const noteKinds = { task: 1, job: 2 } as const;
 
 export const segmentRows = (native: NativeMaster): SegmentRow[] => JSON.parse(native.segments()) as SegmentRow[];
 
-/** The order is that of `figures` in native/src/addon_figures.cc; those after "logFull" come once the log was read. */
-export const figureNames = [
+/** The order matches `figures` in native/src/addon_figures.cc; the values after "logFull" are available once the log is read. */
+export const coreMetricNames = [
   "connections",
   "accepted",
   "refused",
@@ -208,14 +208,14 @@ export const figureNames = [
   "nofEvictedBytes",
   "nofDamaged",
 ] as const;
-export type Figures = Record<(typeof figureNames)[number], number>;
+export type CoreMetrics = Record<(typeof coreMetricNames)[number], number>;
 
-export function figuresOf(native: NativeMaster): Figures {
+export function coreMetrics(native: NativeMaster): CoreMetrics {
   const values = native.figures();
-  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as Figures;
+  return Object.fromEntries(coreMetricNames.map((name, at) => [name, values[at] ?? 0])) as CoreMetrics;
 }
 
-/** The order is that of `Op` in native/src/operations.h. */
+/** The order matches `Op` in native/src/operations.h. */
 export const nativeOperations = [
   "script",
   "constant",
@@ -266,9 +266,9 @@ export const nativeOperations = [
 export const BUCKETS = 12;
 const ROW = 4 + BUCKETS;
 
-export type OperationFigures = { name: string; requests: number; items: number; failedItems: number; seconds: number; buckets: number[] };
+export type OperationMetrics = { name: string; requests: number; items: number; failedItems: number; seconds: number; buckets: number[] };
 
-export function operationFigures(native: NativeMaster): OperationFigures[] {
+export function operationMetrics(native: NativeMaster): OperationMetrics[] {
   const values = native.opFigures();
   if (values.length === 0) return [];
   return nativeOperations.slice(1).map((name, index) => {

@@ -1,4 +1,4 @@
-// Answers that carry nothing but the store's code.
+// Answers that consist of a code only.
 import { codes } from "../rpc/codes.ts";
 import type { Expected } from "../rpc/schema.ts";
 

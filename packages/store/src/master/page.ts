@@ -1,4 +1,4 @@
-// What the store's master says of itself to a browser at its URL.
+// The master's home page for browsers.
 import { type ApiRow, homePage, ownLinks } from "@svc/kit/home-page.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 
@@ -13,7 +13,7 @@ export function masterPage(api: readonly ApiRow[]): string {
       ["./svc store top", "shows what the master does, second by second"],
       ["./svc store put KEY FILE", "stores a file under a key"],
       ["./svc store ls", "lists the keys"],
-      ["./svc store service", "brings this machine's memory to the store"],
+      ["./svc store service", "offers this machine's memory to the store"],
     ],
     api,
     links: [["/metrics/summary", "Summary"], ["/get_segments_detail", "Segments"], ...ownLinks],

@@ -1,22 +1,22 @@
-// The master's own look at a holder: one connect to its endpoint, whose failure keeps new objects and readers away from it.
+// Probes a holder with one connect to its endpoint; while that fails, new objects and readers are kept away from it.
 import { connect } from "node:net";
 import type { NativeMaster } from "./native.ts";
 
-/** Endpoints under probe at once; more wait for the next suspicion. */
+/** Bounds the endpoints that are probed at once; further ones are probed when they are suspected again. */
 const MAX_PROBES = 64;
 const AGAIN_MS = 1000;
 
 export type Probes = { suspect(segment: number, endpoint: string): void; close(): void };
 
 export function openProbes(native: NativeMaster, timeoutMs: number, onFound: (endpoint: string, reached: boolean) => void): Probes {
-  /** Segments whose endpoint took a connection once: only there does a refused one mean anything. */
+  /** Segments whose endpoint was reached before: only for these does a failed connect mean that the holder is gone. */
   const reachable = new Set<number>();
   const failing = new Map<number, NodeJS.Timeout>();
   const probing = new Set<number>();
   let ended = false;
 
   function suspect(segment: number, given: string): void {
-    // Of a NOF segment, the engine that serves it.
+    // The endpoint of a NOF segment is the engine that serves it.
     const endpoint = /^nvmeof\/(.+)\/[^/]+$/.exec(given)?.[1] ?? given;
     const at = endpoint.lastIndexOf(":");
     const port = Number(endpoint.slice(at + 1));
@@ -35,7 +35,7 @@ export function openProbes(native: NativeMaster, timeoutMs: number, onFound: (en
       failing.delete(segment);
       if (reached) reachable.add(segment);
       else if (!reachable.has(segment)) return;
-      // Unmounted meanwhile: nobody is sent there any more.
+      // The segment was unmounted meanwhile, so no reader is sent there any more.
       if (ended || !native.probed(segment, reached)) {
         reachable.delete(segment);
         return;

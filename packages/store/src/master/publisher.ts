@@ -1,4 +1,4 @@
-// The master's KV events by ZMQ: batches that the log holds are published, and replayed to subscribers that missed some.
+// Publishes the master's KV events by ZMQ: batches from the log, and replays for subscribers that missed some.
 import { fail } from "@svc/contract/failures.ts";
 import { REPLAY_END, sequenceFrame } from "@svc/contract/kv-event.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,16 +6,16 @@ import { Publisher as PublishSocket, Router } from "zeromq";
 import type { NativeMaster } from "./native.ts";
 import type { MasterSettings } from "./settings.ts";
 
-/** Batches of a replay that wait for its reader; then the replay waits for it. */
+/** Bounds the batches of a replay that wait for its reader; beyond it the replay waits. */
 const REPLAY_HIGH_WATER_MARK = 256;
-/** A reader that takes nothing this long, or asks for this many at once, gets no more of its replay. */
+/** A replay ends for a reader that accepts nothing for this long, or takes longer in total. */
 const REPLAY_SEND_MS = 5_000;
 const REPLAY_MS = 120_000;
-/** Batches of a dump between two breaths. */
+/** The batches of a dump between two pauses for the event loop. */
 const DUMP_SLICE = 64;
 
 export type Publisher = {
-  /** There are batches to take. */
+  /** Called when there are batches to publish. */
   publish(): void;
   close(): Promise<void>;
 };
@@ -25,14 +25,14 @@ export type PublisherOptions = {
   readonly settings: MasterSettings;
   readonly log: Log;
   whenDurable(): Promise<void>;
-  /** A standby answers no replay: who asked one asks the leader, too. */
+  /** A standby answers no replay, since subscribers that ask it ask the leader as well. */
   isServing(): boolean;
 };
 
 /** @throws SETTING_INVALID where an endpoint cannot be bound. */
 export async function openPublisher({ native, settings, log, whenDurable, isServing }: PublisherOptions): Promise<Publisher> {
   const socket = new PublishSocket({ linger: 0, sendHighWaterMark: settings.kv_events_send_queue_batches });
-  // Mandatory: a message for a reader that is behind waits, instead of being dropped.
+  // With `mandatory`, a message for a slow reader waits instead of being dropped.
   const router = new Router({ linger: 0, mandatory: true, sendHighWaterMark: REPLAY_HIGH_WATER_MARK, sendTimeout: REPLAY_SEND_MS });
   await bind(socket, "kv_events_bind_endpoint", settings.kv_events_bind_endpoint);
   const replays = settings.kv_events_replay_endpoint !== "";
@@ -69,7 +69,7 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
     await router.send([identity, "", sequenceFrame(REPLAY_END), ""]);
   }
 
-  /** What was published is not kept that long: every key instead, under the numbers right before the next batch's. */
+  /** Replays a dump of every key instead of batches that are no longer kept, numbered directly before the next batch. */
   async function dump(from: number, send: (number: number, payload: Buffer) => Promise<void>): Promise<number> {
     const [first, batches] = native.beginDump();
     const end = first + batches;
@@ -77,10 +77,11 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
       const payloads = native.dumpSome(DUMP_SLICE);
       if (payloads.length === 0) break;
       await whenDurable();
-      // Asked from a number between: none before it may come, so the last one may come several times.
+      // If `from` lies within the dump's numbers, no lower number may be sent, so the last one may repeat.
       for (const payload of payloads) await send(first >= from ? first + made++ : Math.min(from + made++, end - 1), payload);
     }
-    // Nothing of a dump is kept: what its reader knows last must be a batch that is, or it is taken for another publisher's when asked for again.
+    // The dump itself is not kept. A batch that is kept must follow it, or a reader
+    // that resumes from its last number would be taken for another publisher's.
     native.endDump(end);
     await whenDurable();
     return end;
@@ -91,10 +92,10 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
       const start = rest[0]?.length === 0 ? rest[1] : rest[0];
       if (identity === undefined || start?.length !== 8 || !isServing()) continue;
       const from = start.readBigUInt64BE();
-      // One after the other: a dump is a lot, and there are few indexers.
+      // Replays run one at a time: a dump is large, and there are few indexers.
       await replay(identity, Number(from)).catch((error: NodeJS.ErrnoException) => {
         if (ended) return;
-        // A reader that finds that it has to read everything closes, and asks for that.
+        // A reader that finds that it needs a full dump closes, and requests that instead.
         if (error.code === "EHOSTUNREACH") log.info({ from: Number(from) }, "the reader of a replay of KV events closed before its end");
         else log.warn({ reason: error.message }, "a replay of KV events was not read to its end");
       });

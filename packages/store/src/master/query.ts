@@ -1,13 +1,13 @@
-// Reading the query string of a request: members percent-decoded to strings of bytes.
+// Parses the query string of a request: parameters are percent-decoded to strings of bytes.
 
 const PERCENT = /%([0-9a-fA-F]{2})/g;
 
-/** Percent-decoded, one character per byte; a percent sign that encodes nothing stays, as keys may hold it. */
+/** Decodes to one character per byte; a percent sign that encodes nothing stays, since keys may contain it. */
 export function decodeText(text: string): string {
   return text.includes("%") ? text.replace(PERCENT, (_all, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))) : text;
 }
 
-/** The first member of that name; undefined where there is none. */
+/** Returns the first parameter of that name; undefined if there is none. */
 export function searchOf(search: string, name: string, decode = true): string | undefined {
   for (const part of search.split("&")) {
     const equals = part.indexOf("=");
@@ -18,7 +18,7 @@ export function searchOf(search: string, name: string, decode = true): string | 
   return undefined;
 }
 
-/** Of these names of members, one that looks like `tenant_id` and is not: to pass it over would be to act on another tenant's keys. */
+/** Returns a parameter name that looks like a misspelt `tenant_id`: ignoring it would act on another tenant's keys. */
 export const misspeltTenant = (names: readonly string[]): string | undefined =>
   names.find((name) => name !== "tenant_id" && /^tenant(id)?$/.test(decodeText(name).toLowerCase().replace(/[-_ ]/g, "")));
 

@@ -1,4 +1,4 @@
-// Keys on the RPC: what a connection's key allows it to call, and the tenant that its calls are for.
+// Access control on the RPC: the calls that a connection's key allows, and the tenant that they act for.
 
 import type { Denials } from "../access/denials.ts";
 import type { AccessKeys } from "../access/keys.ts";
@@ -11,7 +11,7 @@ const NO_KEY =
 const WRONG_KEY = "the token is not one of this master's (store.access_file, SVC_STORE_TOKEN)";
 export const OTHER_TENANT = "this connection's key is for one tenant's keys: other tenants, memory and tasks need a key without a tenant";
 
-/** Without a tenant in their arguments, and open to a tenant's key all the same: a client that only reads and writes needs them. */
+/** Calls without a tenant argument that a tenant's key may make nevertheless, since clients that only read and write need them. */
 const openCalls: readonly OperationName[] = [
   "Authorize",
   "ServiceReady",
@@ -25,14 +25,14 @@ const openCalls: readonly OperationName[] = [
   "QueryTask",
 ];
 
-/** An answer that is always the same was given without looking at the tenant. */
+/** A constant answer is given without checking the tenant. */
 export const isForTenants = (name: OperationName, { tenantAt }: Operation, isConstant: boolean): boolean =>
   openCalls.includes(name) || (tenantAt >= 0 && !isConstant);
 
 export type RpcAccess = {
-  /** The tenant of the key, "" for a key that allows everything; why not, where the token is none. */
+  /** Returns the tenant of the key ("" for an unrestricted key), or a refusal for an unknown token. */
   authorize(connection: number, token: string): { readonly tenant: string } | { readonly refusal: string };
-  /** The arguments with the tenant that the connection's key is for; undefined where it may not make this call. */
+  /** Returns the arguments with the connection's tenant applied, or undefined if the connection may not make this call. */
   scoped(connection: number, name: OperationName, operation: Operation, args: readonly unknown[]): readonly unknown[] | undefined;
 };
 
@@ -41,7 +41,7 @@ export type RpcAccessOptions = {
   readonly keys: AccessKeys;
   readonly trusted: readonly string[];
   readonly denials: Denials;
-  /** Ids of Authorize, one for each brand. */
+  /** The ids of Authorize, one for each brand. */
   readonly functions: readonly number[];
 };
 
@@ -61,7 +61,7 @@ export function openRpcAccess({ native, keys, trusted, denials, functions }: Rpc
       if (allowed === rights.none) return undefined;
       if (tenantAt >= 0) return args[tenantAt] === "" || args[tenantAt] === tenant ? args.with(tenantAt, tenant) : undefined;
       if (name !== "ReMountSegment") return args;
-      // A client without memory says so when it joins; memory, and clients that have some, are not a tenant's.
+      // Every client remounts when it joins, even without memory. A tenant's key neither mounts memory, nor unmounts that of another client.
       const [segments, clientID] = args as [readonly unknown[], string];
       return segments.length > 0 || segmentRows(native).some((row) => row.clientID === clientID) ? undefined : args;
     },

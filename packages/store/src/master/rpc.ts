@@ -1,4 +1,4 @@
-// The master's RPC beside its core: which operations it declares, and the answers that come from the script.
+// The master's RPC outside its core: the table of operations that it declares, and the calls that TypeScript answers.
 import type { Log } from "@svc/kit/log.ts";
 import type { Denials } from "../access/denials.ts";
 import type { AccessKeys } from "../access/keys.ts";
@@ -12,7 +12,7 @@ import type { Handlers } from "./handlers.ts";
 import { type NativeMaster, nativeOperations } from "./native.ts";
 import { isForTenants, OTHER_TENANT, openRpcAccess } from "./rpc-access.ts";
 
-/** Log lines about calls that nobody can answer: one for each kind, and no more than this many kinds. */
+/** Bounds the log lines about calls that cannot be answered: one for each kind of call. */
 const MAX_COMPLAINTS = 200;
 const EMPTY = Buffer.alloc(0);
 
@@ -37,13 +37,13 @@ export type RpcOptions = {
   readonly brands: readonly string[];
   readonly handlers: Handlers;
   readonly log: Log;
-  /** Undefined: everybody may call. */
+  /** If undefined, access control is off. */
   readonly access: { readonly keys: AccessKeys; readonly trusted: readonly string[]; readonly denials: Denials } | undefined;
-  /** Why nothing is answered about keys now: a code of the wire, 0 where all is answered. */
+  /** Returns the code with which calls about keys are refused now; 0 while they are answered. */
   refusal(): number;
 };
 
-/** Hands the core its table of operations, one entry for each brand's scope. */
+/** Declares the operations to the core, one entry for each brand's scope. */
 export function openRpc({ native, brands, handlers, log, access: guarded, refusal: refusalNow }: RpcOptions): Rpc {
   const byFunction = new Map<number, Known>();
   const notServed = new Map(brands.flatMap((brand) => weightCalls.map((name) => [functionID(`${brand}::WrappedMasterService`, name), name] as const)));
@@ -104,7 +104,7 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
     let answer: unknown;
     const refused = refusalNow();
     if (refused !== codes.OK || handler === undefined) {
-      // A list of outcomes has one for each item of the request: an empty one would read as if nothing had been refused.
+      // A list of outcomes needs one refusal for each item of the request: an empty list would look like success.
       const kind = result.literal[0];
       const code = refused === codes.OK ? codes.UNAVAILABLE_IN_CURRENT_MODE : refused;
       const items = given.find((each) => Array.isArray(each)) ?? [];
@@ -115,7 +115,7 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
     return { body: encodeBody(result, resultHash, answer, result.literal), isRefusal: refused !== codes.OK };
   }
 
-  /** Who shows a key to a master that asks for none is as welcome as anybody. */
+  /** With access control off, any token is accepted. */
   function authorize(connection: number, token: string): { ok: true; value: string } {
     const outcome = access?.authorize(connection, token) ?? { tenant: "" };
     if ("refusal" in outcome) throw new Denied(wireError.noKey, outcome.refusal);
@@ -153,7 +153,7 @@ export function openRpc({ native, brands, handlers, log, access: guarded, refusa
   };
 }
 
-/** Why a body of the right type cannot be read; undefined for one that can. */
+/** Returns the reason why a body of the right type cannot be decoded; undefined if it can. */
 function damageOf({ args, argsHash }: Operation, body: Buffer): string | undefined {
   if (args === undefined) return undefined;
   try {
@@ -164,5 +164,5 @@ function damageOf({ args, argsHash }: Operation, body: Buffer): string | undefin
   }
 }
 
-/** The arguments' hash of a body, for tests and messages. */
+/** Returns the arguments' hash in a body, for tests and messages. */
 export const hashOf = (body: Buffer): number => new BodyReader(body).begin().hash;

@@ -1,4 +1,4 @@
-// The settings of the store's master, and what each may be; config/default.toml explains them.
+// The schema of the master's settings; config/default.toml explains them.
 
 import { isIP } from "node:net";
 import { loadConfig } from "@svc/kit/config.ts";
@@ -116,7 +116,7 @@ export const masterSettings = z.object({
 
 export type MasterSettings = z.output<typeof masterSettings>["store"];
 
-/** Flags under the names that masters of the field have, and which setting each spells. */
+/** Maps the flag names of Mooncake's master to the settings. */
 export const masterFlags = {
   listen: "store.listen",
   rpc_port: "store.rpc_port",
@@ -179,7 +179,7 @@ export const masterFlags = {
 } as const;
 
 const about =
-  "knows who holds which object of the cache store: RPC for clients, HTTP on --listen for people and tools. Without store.access_file everybody who reaches it may do everything.";
+  "knows which client holds which object of the cache store: RPC for clients, HTTP on --listen for people and tools. Without store.access_file everyone who reaches it may do everything.";
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+/** @throws SETTING_INVALID. `svc up` parses flags with it, too, before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "store master", schema: masterSettings, flagNames: masterFlags, argv, about });

@@ -1,24 +1,24 @@
-// The leader's part in the folder that clients share: it removes files that no object has, looks at those that readers found wrong, and says how much may lie there.
+// The leader's work on the shared folder: deletes files that no object has, verifies files that readers reported, and sets the folder's capacity.
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 import { type FileTrouble, fileTroubleOf, SharedFiles } from "../files/shared-files.ts";
 import type { StorageConfig } from "../rpc/shapes.ts";
 import { toWire } from "../rpc/text.ts";
 import type { NativeMaster } from "./native.ts";
-import type { DoubtedFile } from "./native-disks.ts";
+import type { ReportedFile } from "./native-disks.ts";
 import type { MasterSettings } from "./settings.ts";
 
 const LOOK_MS = 500;
-/** Files removed, and looked at, in one turn. */
+/** The number of files that are deleted, and verified, in one round. */
 const MAX_SWEPT = 512;
-const MAX_DOUBTED = 64;
+const MAX_VERIFIED = 64;
 /** The share of its file system that files may take where no quota is set. */
 const SHARE = 0.9;
 const MAX_BYTES = 2n ** 63n - 1n;
 
 type FolderSettings = Pick<MasterSettings, "root_fs_dir" | "cluster_id" | "quota_bytes" | "global_file_segment_size" | "enable_disk_eviction">;
 
-/** A folder of this cluster's own; "" where there is none. Bytes one per character, as on the wire. */
+/** Returns the path of this cluster's folder, with one character per byte as on the wire; "" where there is none. */
 export const folderOf = ({ root_fs_dir: root, cluster_id: cluster }: FolderSettings): string => (root === "" ? "" : toWire(join(root, cluster)));
 
 export const storageConfigOf = (settings: FolderSettings): StorageConfig => ({
@@ -29,26 +29,26 @@ export const storageConfigOf = (settings: FolderSettings): StorageConfig => ({
 
 type Parts = { readonly native: NativeMaster; readonly settings: FolderSettings; readonly log: Log; isServing(): boolean };
 
-/** Undefined where no folder is set. */
+/** Returns undefined where no folder is set. */
 export function openFolder({ native, settings, log, isServing }: Parts): { close(): void } | undefined {
   if (settings.root_fs_dir === "") return undefined;
   const files = new SharedFiles(join(settings.root_fs_dir, settings.cluster_id));
   const root = new SharedFiles(settings.root_fs_dir);
-  let told: FileTrouble | undefined;
+  let logged: FileTrouble | undefined;
   let isBusy = false;
 
-  async function turn(): Promise<void> {
+  async function round(): Promise<void> {
     const trouble = await look();
-    if (trouble !== told) tell(trouble);
-    told = trouble;
+    if (trouble !== logged) logTrouble(trouble);
+    logged = trouble;
     if (trouble !== undefined) return;
     await sweep();
-    for (const doubted of native.doubtedFiles(MAX_DOUBTED)) await verify(doubted);
+    for (const reported of native.doubtedFiles(MAX_VERIFIED)) await verify(reported);
   }
 
   async function look(): Promise<FileTrouble | undefined> {
     try {
-      // The folder itself comes with the first file.
+      // The root is measured, since the cluster's own folder is created with its first file.
       const [allBytes, freeBytes] = await root.space();
       const { used_bytes: used } = JSON.parse(native.sharedFolder()) as { used_bytes: number };
       const share = Math.min(allBytes * SHARE, used + Math.max(0, freeBytes - allBytes * (1 - SHARE)));
@@ -71,7 +71,8 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
           () => void gone.push(file),
           (error) => {
             const trouble = fileTroubleOf(error);
-            // Nothing was ever stored, or what is mounted there is away: nobody can say that the file is gone.
+            // The folder is absent because nothing was ever stored or because its
+            // file system is not mounted; in the second case the file still exists.
             if (trouble !== "absent") log.warn({ file: join(files.folder, name), trouble }, "a file of the shared folder cannot be removed");
           },
         ),
@@ -81,8 +82,8 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
     if (gone.length > 0 && isServing()) native.swept(gone);
   }
 
-  /** Readers may err, and may not see the folder: what they say is believed once it is so here too. */
-  async function verify({ tenant, key, name, file, sizeBytes, checksum }: DoubtedFile): Promise<void> {
+  /** A reader's report is trusted only if the leader finds the same, since readers may be wrong or may not see the folder. */
+  async function verify({ tenant, key, name, file, sizeBytes, checksum }: ReportedFile): Promise<void> {
     const trouble = await files.verify(name, sizeBytes).then((found) => (checksum === undefined || found === checksum ? undefined : "damaged"), fileTroubleOf);
     if (!isServing() || (trouble !== "damaged" && trouble !== "gone")) return;
     native.dropFile(tenant, key, file, trouble === "damaged");
@@ -92,7 +93,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
     );
   }
 
-  function tell(trouble: FileTrouble | undefined): void {
+  function logTrouble(trouble: FileTrouble | undefined): void {
     if (trouble === undefined) log.info({ folder: files.folder }, "the shared folder answers again");
     else
       log.warn(
@@ -106,7 +107,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
   const timer = setInterval(() => {
     if (isBusy || !isServing()) return;
     isBusy = true;
-    turn()
+    round()
       .catch((error: Error) => log.warn({ err: error }, "the shared folder was not looked at"))
       .finally(() => {
         isBusy = false;

@@ -1,10 +1,10 @@
-// Copy and move tasks: queued for the client that holds the source, fetched by it, and ended by its word.
+// Copy and move tasks: queued for the client with the source, fetched by it, and ended by its report.
 import { randomBytes } from "node:crypto";
 import { codes } from "../rpc/codes.ts";
 import type { Expected, ValueOf } from "../rpc/schema.ts";
 import type { taskAssignment, taskOutcome, taskState } from "../rpc/shapes.ts";
 
-/** A command is for an owner of devices of the cold tier; the message of its end is the answer. */
+/** A command goes to an owner of cold-tier devices; the message of its end is the answer. */
 export const taskType = { copy: 0, move: 1, command: 2 } as const;
 export const taskStatus = { pending: 0, processing: 1, failed: 2, success: 3 } as const;
 
@@ -13,7 +13,7 @@ export type Task = {
   readonly type: number;
   readonly clientID: string;
   readonly payload: string;
-  /** How often the client may try it again; the master's limit where it says nothing. */
+  /** How often the client may retry the task; the master's limit if undefined. */
   readonly maxRetries?: number;
   readonly createdMs: number;
   status: number;
@@ -35,10 +35,10 @@ export function newID(): string {
 //      \------too long-------\-----too long-----> failed       (ended ones are kept until there are too many)
 export type TaskParts = {
   readonly limits: TaskLimits;
-  /** Tells how many tasks wait for a client. */
+  /** Reports the number of tasks that wait for a client. */
   onQueued(clientID: string, count: number): void;
   now(): number;
-  /** Whether the log took all of them: tasks outlive the master. */
+  /** Stores tasks in the log, so that they outlive the master. Returns whether the log accepted all of them. */
   keep(tasks: readonly Task[]): boolean;
   forget(ids: readonly string[]): void;
 };
@@ -55,7 +55,7 @@ export class Tasks {
     this.#parts = parts;
   }
 
-  /** What the log had of them; those that ran go on with their clients. */
+  /** Restores tasks from the log; those that were running continue at their clients. */
   restore(tasks: readonly Task[]): void {
     for (const task of tasks) {
       this.#tasks.set(task.id, task);
@@ -123,7 +123,7 @@ export class Tasks {
     }));
   }
 
-  /** Of each, false when there is no such task of this client. */
+  /** Returns false for each task that does not belong to this client. */
   complete(clientID: string, outcomes: readonly ValueOf<typeof taskOutcome>[]): boolean[] {
     const ended: Task[] = [];
     const known = outcomes.map(({ id, status, message }) => {
@@ -145,7 +145,7 @@ export class Tasks {
     return { id, type, status, createdMs: BigInt(createdMs), updatedMs: BigInt(updatedMs), clientID, message };
   }
 
-  /** Fails what waited or ran for too long. */
+  /** Fails tasks that were pending or running for too long. */
   sweep(): void {
     const now = this.#parts.now();
     const ended: Task[] = [];

@@ -1,4 +1,4 @@
-// What the metadata server says to each request: the contract's GET, PUT and DELETE, a listing, health and metrics.
+// The metadata server's answers: the contract's GET, PUT and DELETE, a listing, health and metrics.
 import { STATUS_CODES } from "node:http";
 import { asFailure, Failure, fail, failureBody } from "@svc/contract/failures.ts";
 import { LEASE_HEADER, MAX_KEY_BYTES } from "@svc/contract/metadata.ts";
@@ -12,7 +12,7 @@ export type Answer = {
   readonly type: string;
   readonly body: Buffer;
   readonly allow?: string;
-  /** Instead of a body whose length is known; undefined where there is nothing to send yet. */
+  /** Replaces a body of known length; a piece is undefined while there is nothing to send yet. */
   readonly pieces?: Iterator<Buffer | undefined>;
 };
 
@@ -24,13 +24,13 @@ const NOTHING = Buffer.alloc(0);
 const OK = Buffer.from("OK");
 const UPDATED = Buffer.from('{"status":"metadata updated"}\n');
 const DELETED = Buffer.from('{"status":"metadata deleted"}\n');
-/** Records that a listing looks at before it lets others have their turn. */
+/** The number of records that a listing examines before other work may run. */
 const LIST_STEP = 500;
 const LIST_BYTES = 16 * 1024;
-/** Listings at once: each may hold one value in its printed form. */
+/** Bounds concurrent listings, each of which may keep one value in its printed form. */
 const MAX_LISTINGS = 8;
 
-/** Never fails. A change is answered once it is kept. */
+/** Never fails. A change is answered once it is stored. */
 export function answer(request: Request, answering: Answering): Answer | Promise<Answer> {
   try {
     const answered = route(request, answering);
@@ -64,7 +64,7 @@ function answerKey(request: Request, query: string, { records, maxLeaseMs, path 
       return records.getKept(key).then((kept) => ({ status: 200, type: JSON_TYPE, body: kept ?? notFound(key) }));
     }
     case "PUT":
-      // Its memory is the value's own: the connection made it for this body.
+      // The body is stored without a copy, since the connection allocated its memory for this value alone.
       return records.put(keyOf(query), request.body, leaseOf(request, maxLeaseMs)).then(() => ({ status: 200, type: JSON_TYPE, body: UPDATED }));
     case "DELETE": {
       const key = keyOf(query);
@@ -93,7 +93,7 @@ function keyOf(query: string): string {
   return key;
 }
 
-/** The first member of that name, percent-decoded; a plus sign is a plus sign, since keys may hold it and clients escape spaces as %20. */
+/** Returns the first percent-decoded parameter of that name. A plus sign is literal, since keys may contain it and clients escape spaces as %20. */
 function member(query: string, name: string): string | undefined {
   for (const part of query.split("&")) {
     const equals = part.indexOf("=");
@@ -118,7 +118,7 @@ function leaseOf(request: Request, maxLeaseMs: number): number | undefined {
 
 let listings = 0;
 
-/** An object of keys and values, as JSON, in pieces: the map may be large, and clients slow. @throws CAPACITY_EXHAUSTED */
+/** Lists keys and values as a JSON object in pieces, since the map may be large and clients slow. @throws CAPACITY_EXHAUSTED */
 function listing(records: Records, prefix: string): Iterator<Buffer | undefined> {
   if (listings >= MAX_LISTINGS) fail("CAPACITY_EXHAUSTED", `${MAX_LISTINGS} listings are in progress, the maximum; try again in a moment`);
   listings++;
@@ -148,7 +148,7 @@ export function refusal(error: unknown): Answer {
   return { status: failure.row.http, type: JSON_TYPE, body: Buffer.from(`${JSON.stringify(failureBody(failure))}\n`) };
 }
 
-/** `length` undefined: the body ends with the connection. */
+/** Without a `length` the body ends with the connection. */
 export function printHead(answer: Answer, keepAlive: boolean, length: number | undefined): string {
   const lines = [`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status] ?? "Unknown"}`, `Content-Type: ${answer.type}`];
   if (length !== undefined) lines.push(`Content-Length: ${length}`);

@@ -1,16 +1,17 @@
-// How much of the server's memory its clients may hold at once, and who gives way: the slow before the busy, the many before the few.
+// Bounds the memory that clients' requests may take at once, and decides which client is
+// evicted: slow requests first, and service goes first to peers with the least memory.
 import { performance } from "node:perf_hooks";
 
-/** What every connection may hold without asking. */
+/** Every connection may use this much without asking. */
 export const FREE_BYTES = 16 * 1024;
-/** Whoever holds more than that while others wait is given this long. */
+/** A larger grant may last this long while others wait. */
 const HOLD_MS = 2000;
 
 export interface Holder {
   readonly peer: string;
-  /** It has the bytes it asked for. */
+  /** Called when the requested bytes are granted. */
   granted(): void;
-  /** It gives way. */
+  /** Called when the holder must release its bytes. */
   evict(reason: string): void;
 }
 
@@ -20,21 +21,21 @@ export class Budget {
   readonly #maxBytes: number;
   readonly #grants = new Map<Holder, Grant>();
   readonly #waiting = new Map<Holder, number>();
-  #held = 0;
+  #granted = 0;
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
 
-  get heldBytes(): number {
-    return this.#held;
+  get grantedBytes(): number {
+    return this.#granted;
   }
 
-  /** True when the holder may have that much at once; else it waits for `granted`. One request at a time for each holder. */
+  /** Returns true if the holder may use that much at once; otherwise it waits for `granted`. A holder has one request at a time. */
   ask(holder: Holder, bytes: number): boolean {
     this.release(holder);
     if (bytes <= FREE_BYTES) return true;
-    if (this.#waiting.size === 0 && this.#held + bytes <= this.#maxBytes) {
+    if (this.#waiting.size === 0 && this.#granted + bytes <= this.#maxBytes) {
       this.#grant(holder, bytes);
       return true;
     }
@@ -47,11 +48,11 @@ export class Budget {
     const grant = this.#grants.get(holder);
     if (grant === undefined) return;
     this.#grants.delete(holder);
-    this.#held -= grant.bytes;
+    this.#granted -= grant.bytes;
     if (this.#waiting.size > 0) setImmediate(() => this.#serve());
   }
 
-  /** Called about once a second. */
+  /** The owner calls this about once a second. */
   sweep(): void {
     if (this.#waiting.size === 0) return;
     const now = performance.now();
@@ -61,17 +62,17 @@ export class Budget {
   }
 
   #grant(holder: Holder, bytes: number): void {
-    this.#held += bytes;
+    this.#granted += bytes;
     this.#grants.set(holder, { holder, bytes, sinceMs: performance.now() });
   }
 
-  /** The peer that holds least is served first. */
+  /** Serves waiting holders, beginning with those of the peer with the fewest granted bytes. */
   #serve(): void {
-    const heldBy = new Map<string, number>();
-    for (const { holder, bytes } of this.#grants.values()) heldBy.set(holder.peer, (heldBy.get(holder.peer) ?? 0) + bytes);
+    const grantedTo = new Map<string, number>();
+    for (const { holder, bytes } of this.#grants.values()) grantedTo.set(holder.peer, (grantedTo.get(holder.peer) ?? 0) + bytes);
     const served: Holder[] = [];
-    for (const [holder, bytes] of [...this.#waiting].sort(([a], [b]) => (heldBy.get(a.peer) ?? 0) - (heldBy.get(b.peer) ?? 0))) {
-      if (this.#held + bytes > this.#maxBytes) break;
+    for (const [holder, bytes] of [...this.#waiting].sort(([a], [b]) => (grantedTo.get(a.peer) ?? 0) - (grantedTo.get(b.peer) ?? 0))) {
+      if (this.#granted + bytes > this.#maxBytes) break;
       this.#waiting.delete(holder);
       this.#grant(holder, bytes);
       served.push(holder);

@@ -1,4 +1,4 @@
-// One client's connection: heads read strictly, one request at a time, what it holds bounded in bytes and time.
+// One client's connection: parses heads strictly, serves one request at a time, and is bounded in bytes and time.
 import type { Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
@@ -14,17 +14,17 @@ import { Unread } from "./unread.ts";
 const LEASE = hopNames.length + 1;
 const MAX_HEAD_BYTES = FREE_BYTES;
 const MAX_HEAD_LINES = 128;
-/** Requests of one connection in a row, before the others get their turn. */
-const REQUESTS_PER_TURN = 16;
-/** Unsent bytes with which a connection waits for its client. */
+/** The requests of one connection in a row before other connections are served. */
+const REQUESTS_PER_TICK = 16;
+/** With more unsent bytes than this, a connection waits for its client. */
 const BEHIND_BYTES = FREE_BYTES;
-/** A whole request must arrive within this, and a whole answer be taken. */
+/** The time limit for receiving a whole request, and for sending a whole answer. */
 const REQUEST_MS = 30_000;
-/** A connection that says nothing between requests for this long ends. */
+/** A connection without any traffic between requests for this long ends. */
 const IDLE_MS = 60_000;
 
 const NOTHING = Buffer.alloc(0);
-/** Heads are read one at a time, whoever's they are. */
+/** One parser serves all connections, since heads are parsed one at a time. */
 const head = new RequestHead([LEASE_HEADER], MAX_HEAD_LINES);
 
 export type Service = {
@@ -40,7 +40,7 @@ export class Connection implements WireOwner, Holder {
   readonly #service: Service;
   readonly #wire: Wire;
   readonly #scanner = new BodyScanner();
-  /** idle ─▶ head ─▶ body ─▶ answering ─▶ idle; granting: a large body or answer waits for room; ending: the last answer was written. */
+  /** idle ─▶ head ─▶ body ─▶ answering ─▶ idle; granting: a large body or answer waits for memory; ending: the last answer was written. */
   #state: "idle" | "head" | "granting" | "body" | "answering" | "ending" = "idle";
   #sinceMs = performance.now();
   readonly #unread = new Unread(MAX_HEAD_BYTES);
@@ -51,7 +51,7 @@ export class Connection implements WireOwner, Holder {
   #startedMs = 0;
   #continues = false;
   #reading = false;
-  #inTurn = 0;
+  #inTick = 0;
   #pieces: Iterator<Buffer | undefined> | undefined;
   #largeAnswer: Buffer | undefined;
 
@@ -63,17 +63,17 @@ export class Connection implements WireOwner, Holder {
     this.#scanner.onData = (bytes, from, to) => this.#keep(bytes, from, to);
   }
 
-  /** How long it has kept the server waiting; 0 while the server works for it. */
+  /** Returns how long the server has waited for this client; 0 while the server works on its request. */
   waitedMs(now: number): number {
     return this.#state === "answering" && !this.#wire.isPaused(BEHIND) ? 0 : now - this.#sinceMs;
   }
 
-  /** Called about once a second: ends waits that have lasted too long. */
+  /** The server calls this about once a second; it ends waits that have lasted too long. */
   sweep(now: number): void {
     const waited = this.waitedMs(now);
-    // Who waits for room waits for others.
+    // A connection that waits for memory waits for other clients, so it gets the longer limit.
     const isPatient = this.#state === "idle" || this.#state === "granting";
-    if (waited > (isPatient ? IDLE_MS : REQUEST_MS)) this.evict(isPatient ? `no room within ${IDLE_MS} ms` : `no whole request within ${REQUEST_MS} ms`);
+    if (waited > (isPatient ? IDLE_MS : REQUEST_MS)) this.evict(isPatient ? `no memory within ${IDLE_MS} ms` : `no whole request within ${REQUEST_MS} ms`);
   }
 
   evict(reason: string): void {
@@ -82,7 +82,7 @@ export class Connection implements WireOwner, Holder {
     this.#wire.destroy();
   }
 
-  /** Stops with the request that is being answered. */
+  /** Ends the connection after the request that is being answered. */
   finish(): void {
     this.#keepAlive = false;
     if (this.#state !== "answering" && this.#largeAnswer === undefined) this.#wire.destroy();
@@ -110,11 +110,11 @@ export class Connection implements WireOwner, Holder {
     else if (this.#state === "answering") this.#next();
   }
 
-  /** As far as the bytes reach, for some requests; then the others have their turn. */
+  /** Processes the available bytes for a bounded number of requests, so that other connections are served. */
   #read(): void {
     if (this.#reading) return;
     this.#reading = true;
-    while (this.#inTurn < REQUESTS_PER_TURN) {
+    while (this.#inTick < REQUESTS_PER_TICK) {
       if (this.#state === "idle" && !this.#unread.isEmpty) {
         this.#state = "head";
         this.#sinceMs = this.#startedMs = performance.now();
@@ -126,13 +126,13 @@ export class Connection implements WireOwner, Holder {
     }
     this.#reading = false;
     if (this.#unread.isEmpty) this.#unread.clear();
-    // What cannot be used yet is not read on; a head and a body are.
+    // Reading stops while further bytes could not be processed; incomplete heads and bodies continue to be read.
     if (this.#state === "answering" || this.#state === "granting" || (this.#state === "idle" && !this.#unread.isEmpty)) this.#wire.pause(HELD);
     else this.#wire.resume(HELD);
-    // By the loop, not by a promise: answers that are ready at once would else keep it from ever turning.
-    if (this.#inTurn >= REQUESTS_PER_TURN)
+    // The continuation is scheduled with setImmediate: with promises, immediate answers would starve the event loop.
+    if (this.#inTick >= REQUESTS_PER_TICK)
       setImmediate(() => {
-        this.#inTurn = 0;
+        this.#inTick = 0;
         this.#read();
       });
   }
@@ -220,7 +220,7 @@ export class Connection implements WireOwner, Holder {
     return true;
   }
 
-  /** Of what cannot be read further: the connection ends with it. */
+  /** Refuses a request whose rest cannot be parsed; the connection ends with the answer. */
   #refuse(failure: Failure): false {
     this.#keepAlive = false;
     this.#request = { ...this.#request, method: "none" };
@@ -236,11 +236,11 @@ export class Connection implements WireOwner, Holder {
     this.#state = "answering";
     this.#sinceMs = performance.now();
     const streams = answer.pieces !== undefined && method !== "HEAD";
-    // The end of the connection tells the end of a list whose length nobody knew.
+    // The end of the connection marks the end of a list whose length is not known in advance.
     if (streams) this.#keepAlive = false;
     const isBare = method === "HEAD" || (answer.body.length === 0 && !streams);
     const isSmall = answer.body.length <= FREE_BYTES;
-    // Head and body in one write: the kernel would make two packets of them.
+    // Head and body are corked into one write, since the kernel would otherwise send two packets.
     this.#wire.socket.cork();
     this.#wire.write(printHead(answer, this.#keepAlive, streams ? undefined : answer.body.length));
     if (!isBare && isSmall) this.#wire.socket.write(answer.body);
@@ -261,7 +261,7 @@ export class Connection implements WireOwner, Holder {
     }
   }
 
-  /** A list goes out as its client takes it; between two pieces the others have their turn. */
+  /** Sends a list as fast as its client accepts it, and lets other connections be served between two pieces. */
   #sendPieces(): void {
     const pieces = this.#pieces as Iterator<Buffer | undefined>;
     if (this.#wire.closed) return;
@@ -293,7 +293,7 @@ export class Connection implements WireOwner, Holder {
       return;
     }
     this.#state = "idle";
-    this.#inTurn++;
+    this.#inTick++;
     if (!this.#reading) this.#read();
   }
 }

@@ -1,16 +1,16 @@
-// How changes lie in a journal file: framed, checksummed, and found again behind damage.
+// The format of changes in a journal file: framed and checksummed, so that frames are found even behind damage.
 import { crc32 } from "node:zlib";
 
-export type Change = { readonly key: string /** undefined: deleted. */; readonly value: Buffer | undefined; readonly leaseMs: number | undefined };
+export type Change = { readonly key: string /** Undefined for a deletion. */; readonly value: Buffer | undefined; readonly leaseMs: number | undefined };
 
-/** A frame that was read, or a range of bytes that is none. `cutOff`: the file ends in the middle of a frame, as after a kill in mid-write. */
+/** A frame, or a range of bytes that is not a frame. `cutOff`: the file ends in the middle of a frame, as after a kill during a write. */
 export type Found =
   | { readonly change: Change; readonly bytes: number }
   | { readonly damagedFrom: number; readonly damagedTo: number; readonly cutOff: boolean };
 
 //  0          8       12     13      16        20          24         32
 //  | marker   | crc32 | kind | zeros | key len | value len | lease ms | key | value |
-// The marker is the file's own and random: no value that a client stores can pass for a frame.
+// The marker is random and different in each file, so that no value that a client stores can look like a frame.
 export const MARKER_BYTES = 8;
 const HEADER_BYTES = 32;
 const PUT = 1;
@@ -34,7 +34,7 @@ export function printFrame(marker: Buffer, change: Change): Buffer {
   return frame;
 }
 
-/** All frames of a file in their order, and what between them is not readable. */
+/** Yields all frames of a file in order, and the unreadable ranges between them. */
 export function* readFrames(bytes: Buffer, marker: Buffer): Generator<Found> {
   let at = 0;
   while (at < bytes.length) {
@@ -64,7 +64,7 @@ function readFrame(bytes: Buffer, at: number, marker: Buffer): { change: Change;
   return { change: { key: bytes.toString("utf8", at + HEADER_BYTES, keyEnd), value, leaseMs: lease === 0 ? undefined : lease }, bytes: end - at };
 }
 
-/** Of one frame only a beginning is there, or nothing but the zeros of a length that reached the disk before its bytes did. */
+/** Returns true if the rest is only the beginning of a frame, or zeros because the file's length reached the disk before its bytes. */
 function isCutOff(rest: Buffer, marker: Buffer): boolean {
   if (rest.every((byte) => byte === 0)) return true;
   const begun = Math.min(rest.length, MARKER_BYTES);
@@ -72,7 +72,7 @@ function isCutOff(rest: Buffer, marker: Buffer): boolean {
   return rest.length < HEADER_BYTES || HEADER_BYTES + rest.readUInt32LE(16) + rest.readUInt32LE(20) > rest.length;
 }
 
-/** With memory of its own: a slice would keep the buffer around it. */
+/** Copies into memory of its own, since a slice would keep the whole buffer alive. */
 export function ownCopy(bytes: Buffer): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length);
   bytes.copy(copy);

@@ -1,4 +1,4 @@
-// Records of Mooncake's clients, which take no lease: those of a client that was killed end once nobody listens at its address any more.
+// Removes the records of Mooncake clients that were killed, since they take no lease: once no process listens at the client's address any more.
 import { connect } from "node:net";
 import { setImmediate as breathe } from "node:timers/promises";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,19 +6,19 @@ import type { Records } from "./records.ts";
 
 const PROBE_MS = 2_000;
 const MAX_PROBES = 32;
-/** Records looked at between two breaths of the event loop, and clients that are watched. */
+/** The number of records that are examined between two pauses for the event loop. */
 const SLICE = 5_000;
 const MAX_CLIENTS = 20_000;
 const MARK = "/rpc_meta/";
 
 type Client = {
-  /** What it wrote: another value is another client's. */
+  /** The value that this client wrote; another value belongs to another client. */
   readonly value: Buffer;
   readonly host: string;
   readonly port: number;
   /** The record of its memory when it was last reached. */
   memory: Buffer | undefined;
-  /** One that was never reached from here may live behind another network, and is left alone. */
+  /** A client that was never reached from here may be in another network, and is left alone. */
   wasReached: boolean;
   refusedAtMs: number | undefined;
 };
@@ -90,7 +90,7 @@ export class GoneClients {
     await records.delete(key);
     this.#clients.delete(key);
     onEnded(isOwn ? 2 : 1);
-    log.warn({ keys: isOwn ? [memoryKey, key] : [key] }, `nobody listens at ${host}:${port} any more: the records of the client that wrote them ended`);
+    log.warn({ keys: isOwn ? [memoryKey, key] : [key] }, `no process listens at ${host}:${port} any more: the records of the client that wrote them ended`);
   }
 }
 
@@ -106,7 +106,7 @@ function clientOf(value: Buffer): Client | undefined {
   }
 }
 
-/** A machine that does not answer, or a name that is not found, says nothing about the process. */
+/** A machine that does not answer, or a name that cannot be resolved, proves nothing about the process. */
 function probe(host: string, port: number): Promise<"reached" | "refused" | "unknown"> {
   return new Promise((resolve) => {
     const socket = connect({ host, port });

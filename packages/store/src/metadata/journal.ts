@@ -1,4 +1,4 @@
-// Records on disk: changes appended to files, whose outdated ones are rewritten; room kept back for deletions on a full disk.
+// Stores records on disk: changes are appended to files, outdated files are rewritten, and space is reserved for deletions on a full disk.
 import { existsSync, statSync } from "node:fs";
 import { type FileHandle, mkdir, open, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -8,15 +8,15 @@ import type { Journal, Place, Records } from "./records.ts";
 import { type Damage, listSegments, newSegment, readSegment, type Segment } from "./segments.ts";
 import type { Durability } from "./settings.ts";
 
-/** A file is closed at this size, a larger record apart. */
+/** A file is closed at this size; a larger record gets a file of its own. */
 const SEGMENT_BYTES = 512 << 10;
-/** Written ahead. Values are taken only while it stands; deletions, and the rewriting of a file, may use its room. */
+/** The reserve is allocated in advance. Values are accepted only while it exists; deletions, and rewriting a file, may use its space. */
 const RESERVE_BYTES = 2 * SEGMENT_BYTES;
-/** More small files than this are made one at the start. */
+/** More small files than this are merged at the start. */
 const MAX_SMALL = 8;
-/** How often the room for it is looked for where there was none. */
+/** The interval of attempts to allocate a missing reserve. */
 const RESERVE_EVERY_MS = 1000;
-/** Outdated bytes that are left alone, beside as many as there are of records that stand. */
+/** Outdated bytes up to this amount, plus the size of the live records, are tolerated. */
 const SLACK_BYTES = 4 * SEGMENT_BYTES;
 
 export type OpenJournal = Journal & {
@@ -25,7 +25,7 @@ export type OpenJournal = Journal & {
   close(): Promise<void>;
 };
 
-/** Under the lock of the home. @throws SETTING_INVALID when the folder cannot be used. */
+/** The caller has locked the home. @throws SETTING_INVALID when the folder cannot be used. */
 export async function openJournal(home: string, durability: Exclude<Durability, "memory">): Promise<OpenJournal> {
   const folder = join(home, "metadata", "records");
   const reserve = join(home, "metadata", "reserve");
@@ -35,7 +35,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
   let hasReserve = false;
   let reserveLookedForMs = Number.NEGATIVE_INFINITY;
   try {
-    // On a full disk the folder may have to wait: see openActive.
+    // On a full disk the folder may be created later: see openActive.
     await mkdir(folder, { recursive: true, mode: 0o700 }).catch((error) => {
       if (!isDiskFull(error)) throw error;
     });
@@ -77,7 +77,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
       return segment;
     } catch (error) {
       try {
-        // What was refused must not come back with a restart.
+        // A refused change must not reappear after a restart.
         await file.truncate(before);
         if (isSynced) await file.datasync();
       } catch {
@@ -91,7 +91,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
   async function write(changes: readonly Change[]): Promise<Place> {
     try {
       const hasValues = changes.some(({ value }) => value !== undefined);
-      if (hasValues && !hasReserve && !(await reserveRoom()))
+      if (hasValues && !hasReserve && !(await makeReserve()))
         throw Object.assign(new Error("the only room left is reserved for deletions"), { code: "ENOSPC" });
       return await append(changes).catch(async (error) => {
         if (!isDiskFull(error) || hasValues) throw error;
@@ -110,7 +110,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     await rm(reserve, { force: true });
   }
 
-  async function reserveRoom(atOnce = false): Promise<boolean> {
+  async function makeReserve(atOnce = false): Promise<boolean> {
     const now = performance.now();
     if (hasReserve || (!atOnce && now - reserveLookedForMs < RESERVE_EVERY_MS)) return hasReserve;
     reserveLookedForMs = now;
@@ -123,7 +123,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     return hasReserve;
   }
 
-  /** Writes what stands in the file anew; then the file goes. False when that would give back little of its room. */
+  /** Writes the file's live records to another file and deletes it. Returns false if that would free little space. */
   async function rewrite(victim: Segment, records: Records, isWorthIt: (bytes: number) => boolean): Promise<boolean> {
     const keys = new Map<string, boolean>();
     readSegment(victim, join(home, "metadata", "damaged"), ({ key, value }) => keys.set(key, value !== undefined));
@@ -133,7 +133,7 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     for (const key of keys.keys()) {
       const stored = records.stored(key);
       if (stored?.place === victim) changes.push({ key, value: stored.value, leaseMs: stored.leaseMs });
-      // A deletion must outlive what it deleted, which may lie in an older file.
+      // A deletion must be kept as long as the deleted record may exist in an older file.
       else if (stored === undefined && !isOldest) changes.push({ key, value: undefined, leaseMs: undefined });
     }
     if (!isWorthIt(changes.reduce((sum, change) => sum + frameBytes(change), 0))) return false;
@@ -151,26 +151,26 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
     return true;
   }
 
-  async function tidy(records: Records, lacksRoom: boolean): Promise<boolean> {
-    if (!lacksRoom && !hasReserve) await reserveRoom();
+  async function tidy(records: Records, lacksSpace: boolean): Promise<boolean> {
+    if (!lacksSpace && !hasReserve) await makeReserve();
     let live = 0;
     let total = 0;
     for (const { liveBytes, sizeBytes } of segments) {
       live += liveBytes;
       total += sizeBytes;
     }
-    if (total - live <= (lacksRoom ? 0 : live + SLACK_BYTES)) return false;
+    if (total - live <= (lacksSpace ? 0 : live + SLACK_BYTES)) return false;
     const halfGone = (segment: Segment) => segment.liveBytes <= segment.sizeBytes / 2 && segment.sizeBytes > 0 && !segment.isUnreadable;
     const isNew = (segment: Segment) => segment.triedLiveBytes !== segment.liveBytes || segment === segments[0];
     const victims = segments.filter((segment) => halfGone(segment) && isNew(segment)).sort((a, b) => a.liveBytes - b.liveBytes);
-    if (victims.length > 0 && lacksRoom) await dropReserve();
+    if (victims.length > 0 && lacksSpace) await dropReserve();
     let isDone = false;
     for (const victim of victims) {
       victim.triedLiveBytes = victim.liveBytes;
       isDone = await rewrite(victim, records, (bytes) => bytes <= victim.sizeBytes / 2);
       if (isDone) break;
     }
-    if (lacksRoom) await reserveRoom(true);
+    if (lacksSpace) await makeReserve(true);
     return isDone;
   }
 
@@ -188,8 +188,8 @@ export async function openJournal(home: string, durability: Exclude<Durability, 
         if (found.length > 0 && !segment.isUnreadable) damaged.push(segment);
         damages.push(...found);
       }
-      await reserveRoom(true);
-      // Damage would be found, and set aside, at each start; and each start leaves a small file of its own.
+      await makeReserve(true);
+      // Rewriting damaged files avoids finding and quarantining the damage at each start; small ones are merged because each start leaves one.
       const small = segments.filter(({ sizeBytes, isUnreadable }) => sizeBytes < SEGMENT_BYTES / 4 && !isUnreadable);
       if (small.length > MAX_SMALL) damaged.push(...small.filter((segment) => !damaged.includes(segment)));
       for (const segment of damaged) await rewrite(segment, records, () => true).catch(() => false);

@@ -36,7 +36,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const journal = settings.durability === "memory" ? undefined : await openJournal(loaded.home, settings.durability);
   const records = new Records({ maxKeys: settings.max_keys, maxTotalBytes: settings.max_total_bytes }, journal, () => performance.now());
   const { restored, damages } = (await journal?.restore(records)) ?? { restored: 0, damages: [] };
-  for (const damage of damages) log.error({ ...damage }, "part of the records could not be read; all others are there");
+  for (const damage of damages) log.error({ ...damage }, "part of the records could not be read; all others are intact");
 
   const seconds = metrics.seconds("svc_metadata_request_seconds", "Time from a request to its answer", ["method", "code"]);
   metrics.gauge("svc_metadata_keys", "Keys stored", [], (gauge) => gauge.set(records.size));
@@ -59,12 +59,12 @@ async function run(argv: readonly string[]): Promise<number> {
     throw error;
   });
   metrics.gauge("svc_metadata_connections", "Connections open", [], (gauge) => gauge.set(server.connections()));
-  metrics.gauge("svc_metadata_buffered_bytes", "Bytes of large requests and answers under way", [], (gauge) => gauge.set(server.budget.heldBytes));
+  metrics.gauge("svc_metadata_buffered_bytes", "Bytes of large requests and answers under way", [], (gauge) => gauge.set(server.budget.grantedBytes));
   const sweep = setInterval(function step() {
     expired.inc(records.sweep());
     if (records.isSweeping) setImmediate(step);
   }, SWEEP_MS);
-  const ended = metrics.counter("svc_metadata_ended_total", "Keys that ended because nobody listens at their client's address any more");
+  const ended = metrics.counter("svc_metadata_ended_total", "Keys that ended because no process listens at their client's address any more");
   const gone =
     settings.gone_client_seconds === 0
       ? undefined

@@ -1,4 +1,4 @@
-// What the metadata server says of itself to a browser at its URL.
+// The metadata server's home page for browsers.
 import { readFileSync } from "node:fs";
 import { LEASE_HEADER } from "@svc/contract/metadata.ts";
 import { homePage, ownLinks } from "@svc/kit/home-page.ts";

@@ -1,30 +1,30 @@
-// The records of the metadata server: a map with leases and bounds; a change shows once the journal behind it has it.
+// The records of the metadata server: a map with leases and limits; a change becomes visible once the journal has stored it.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { type Change, frameBytes } from "./frames.ts";
 
-/** A file of the journal, as far as the records care: how many of its bytes are of records that stand. */
+/** A file of the journal as seen by the records: the number of bytes that belong to live records. */
 export type Place = { liveBytes: number };
 
 export type Stored = {
   readonly value: Buffer;
-  /** undefined: until DELETE. */
+  /** Undefined for a record that stays until DELETE. */
   readonly leaseMs: number | undefined;
   readonly expiresAtMs: number;
   readonly place: Place | undefined;
 };
 
-/** Takes changes, all or none of them, and says where they lie. @throws the reason when none was kept. */
+/** Stores changes, all or none of them, and returns their file. @throws the reason when none was stored. */
 export type Journal = {
   write(changes: readonly Change[]): Promise<Place>;
-  /** Rewrites a file that is mostly out of date, if there is one; called between two writes. On a full disk any such file is worth it. */
+  /** Rewrites a mostly outdated file, if there is one; called between two writes. On a full disk any saving is worth it. */
   tidy(records: Records, isDiskFull: boolean): Promise<boolean>;
 };
 
 export type RecordLimits = { readonly maxKeys: number; readonly maxTotalBytes: number };
 
-/** What a record takes beside its key and value, measured: the map's entry, the buffer and its memory's own header. */
+/** The measured overhead of a record in addition to its key and value: the map's entry, the buffer and its memory's header. */
 const OVERHEAD_BYTES = 400;
-/** Expired keys are looked for among this many at a time. */
+/** The number of records that one sweep examines for expired keys. */
 const SWEEP_STEP = 5000;
 
 type Pending = { readonly change: Change; done(error: unknown, existed: boolean): void };
@@ -35,7 +35,7 @@ export class Records {
   readonly #journal: Journal | undefined;
   readonly #now: () => number;
   #pending: Pending[] = [];
-  /** Keys with a change that is not yet kept, and how often. */
+  /** Keys with pending changes, and the number of these. */
   readonly #unkept = new Map<string, number>();
   #unkeptBytes = 0;
   #writing: Promise<void> | undefined;
@@ -44,7 +44,7 @@ export class Records {
   #expiredMeanwhile = 0;
   #sweeping: Iterator<[string, Stored]> | undefined;
 
-  /** `now`: milliseconds of a monotonic clock. */
+  /** `now` returns milliseconds of a monotonic clock. */
   constructor(limits: RecordLimits, journal: Journal | undefined, now: () => number) {
     this.#limits = limits;
     this.#journal = journal;
@@ -58,7 +58,7 @@ export class Records {
     return this.#bytes;
   }
 
-  /** What a journal held at the start. A lease begins anew: its owner could not renew it while the server was away. */
+  /** Loads a change from the journal. Its lease restarts, since the owner could not renew it while the server was down. */
   load(change: Change, place: Place): void {
     this.#apply(change, place);
   }
@@ -72,23 +72,23 @@ export class Records {
     return undefined;
   }
 
-  /** A change of it is on its way. */
+  /** Returns true if a change of the key is pending. */
   isUnkept(key: string): boolean {
     return this.#unkept.has(key);
   }
 
-  /** As get, after what is on its way for this key is kept or refused: a key that a reader was told is gone stays gone. */
+  /** Like `get`, but waits for pending changes of the key, so that a reader that has seen a deletion never sees the key again. */
   async getKept(key: string): Promise<Buffer | undefined> {
     while (this.get(key) === undefined && this.#unkept.has(key)) await new Promise<void>((resolve) => this.#lookers.push(resolve));
     return this.get(key);
   }
 
-  /** Also what has expired and was not looked at since: for the journal. */
+  /** Returns expired records that were not swept yet as well; for the journal. */
   stored(key: string): Stored | undefined {
     return this.#records.get(key);
   }
 
-  /** Settles once the change is kept. @throws CAPACITY_EXHAUSTED when there is no room, or the journal's failure; then nothing changed. */
+  /** Resolves once the change is stored. @throws CAPACITY_EXHAUSTED at a limit, or the journal's failure; then nothing changed. */
   async put(key: string, value: Buffer, leaseMs: number | undefined): Promise<void> {
     const before = this.#records.get(key);
     const grows = value.length - (before?.value.length ?? -(Buffer.byteLength(key) + OVERHEAD_BYTES));
@@ -97,13 +97,13 @@ export class Records {
     if (this.#bytes + this.#unkeptBytes + grows > this.#limits.maxTotalBytes)
       fail("CAPACITY_EXHAUSTED", `${this.#bytes} bytes are stored; delete some, or raise metadata.max_total_bytes (${this.#limits.maxTotalBytes})`);
     const change = { key, value, leaseMs };
-    // A lease renewed with the same value changes nothing that would have to be read back.
+    // Renewing a lease with the same value changes nothing that a restart would have to restore.
     const renewsOnly = before !== undefined && before.leaseMs === leaseMs && !this.#unkept.has(key) && before.value.equals(value);
     if (this.#journal === undefined || renewsOnly) this.#apply(change, before?.place);
     else await this.#keep(change);
   }
 
-  /** False when there was no such key. */
+  /** Returns false if there was no such key. */
   async delete(key: string): Promise<boolean> {
     const found = this.#records.get(key);
     if (found === undefined && !this.#unkept.has(key)) return false;
@@ -114,11 +114,11 @@ export class Records {
   }
 
   *withPrefix(prefix: string): Generator<[string, Buffer] | undefined> {
-    // Undefined for each that does not match: whoever reads can pause.
+    // Yields undefined for each record that does not match, so that the reader can pause.
     for (const [key, stored] of this.#records) yield key.startsWith(prefix) && stored.expiresAtMs > this.#now() ? [key, stored.value] : undefined;
   }
 
-  /** Forgets what has expired, a step at a time; how many since the call before. */
+  /** Removes expired records, a bounded number per call. Returns how many expired since the previous call. */
   sweep(): number {
     const now = this.#now();
     let gone = this.#expiredMeanwhile;
@@ -136,21 +136,21 @@ export class Records {
     }
     return gone;
   }
-  /** Whether a sweep has more to look at. */
+  /** True if a sweep has more to examine. */
   get isSweeping(): boolean {
     return this.#sweeping !== undefined;
   }
 
-  /** Settles when nothing is on its way to the journal any more. */
+  /** Resolves when no change is pending in the journal. */
   async settled(): Promise<void> {
     while (this.#writing !== undefined) await this.#writing;
   }
 
-  /** A key that expired is gone whether or not the journal can say so; if it cannot, the key comes back with a restart, for one more lease. */
+  /** An expired key is gone even if the journal cannot store the deletion; in that case it returns after a restart for one more lease. */
   #expire(key: string): void {
     const change = { key, value: undefined, leaseMs: undefined };
     this.#apply(change, undefined);
-    // Behind a change that is on its way this deletion would take what that change puts.
+    // While another change of the key is pending, a later deletion would remove the value that it stores.
     if (this.#journal !== undefined && !this.#unkept.has(key)) this.#keep(change).catch(() => {});
   }
 
@@ -175,9 +175,9 @@ export class Records {
     });
   }
 
-  /** What came while one write was under way is the next one. */
+  /** Changes that arrive during a write form the next batch. */
   async #write(): Promise<void> {
-    // The changes of one turn of the loop go together.
+    // All changes of one event-loop tick are written together.
     await new Promise(setImmediate);
     while (this.#pending.length > 0) {
       const batch = this.#pending;
@@ -198,18 +198,18 @@ export class Records {
       if (error instanceof Failure && error.name === "DISK_FULL" && (await this.#tidy(true))) return this.#writeBatch(batch);
       const deletes = batch.filter(({ change }) => change.value === undefined);
       for (const { change, done } of batch) if (change.value !== undefined) done(error, false);
-      // Where there is no room for values there is for deletions, which make room.
+      // Without space for values there may still be space for deletions, which free some.
       if (deletes.length === batch.length) for (const { done } of deletes) done(error, false);
       else if (deletes.length > 0) await this.#writeBatch(deletes);
     }
   }
 
-  /** What could not be rewritten stays as it is, and is tried again. */
+  /** A file that could not be rewritten stays as it is, and is tried again. */
   #tidy(isDiskFull: boolean): Promise<boolean> {
     return (this.#journal as Journal).tidy(this, isDiskFull).catch(() => false);
   }
 
-  /** Whether the key was there. */
+  /** Returns whether the key existed. */
   #apply({ key, value, leaseMs }: Change, place: Place | undefined): boolean {
     const before = this.#records.get(key);
     if (before !== undefined) {
@@ -226,7 +226,7 @@ export class Records {
     return before !== undefined;
   }
 
-  /** The same record at another place of the journal, which keeps its lease. */
+  /** Assigns a record to another file of the journal and keeps its lease. */
   move(key: string, place: Place): void {
     const before = this.#records.get(key);
     if (before === undefined) return;

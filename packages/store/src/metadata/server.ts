@@ -1,4 +1,4 @@
-// The metadata server's sockets: as many as it may have, given up by those who have most of them and do least.
+// The metadata server's sockets: at the limit, an idle connection of the peer with the most connections is closed.
 import { type AddressInfo, createServer } from "node:net";
 import { performance } from "node:perf_hooks";
 import { fail } from "@svc/contract/failures.ts";
@@ -17,7 +17,7 @@ export type ServerOptions = Answering & {
 
 export type MetadataServer = { readonly url: string; readonly budget: Budget; connections(): number; close(): Promise<void> };
 
-/** @throws SETTING_INVALID when nobody can listen there. */
+/** @throws SETTING_INVALID when the address cannot be bound. */
 export async function listen(host: string, port: number, options: ServerOptions): Promise<MetadataServer> {
   const budget = new Budget(options.maxBufferedBytes);
   const connections = new Set<Connection>();
@@ -54,7 +54,7 @@ export async function listen(host: string, port: number, options: ServerOptions)
   };
 }
 
-/** Of the peer that has most connections the one that has waited longest for its client. */
+/** Closes one connection of the peer with the most: the one that has waited longest for its client. */
 function giveWay(connections: ReadonlySet<Connection>): void {
   const counts = new Map<string, number>();
   for (const { peer } of connections) counts.set(peer, (counts.get(peer) ?? 0) + 1);

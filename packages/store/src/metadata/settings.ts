@@ -1,4 +1,4 @@
-// The settings of the metadata server, and what each may be; config/default.toml explains them.
+// The schema of the metadata server's settings; config/default.toml explains them.
 import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
@@ -6,7 +6,7 @@ import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 
-/** What an answered change survives: nothing, the end of the process, or that of the machine. */
+/** An answered change survives nothing, the end of the process, or that of the machine. */
 export const durabilities = ["memory", "process", "disk"] as const;
 
 export const metadataSettings = z.object({
@@ -26,7 +26,7 @@ export const metadataSettings = z.object({
     })
     .refine(({ max_value_bytes, max_buffered_bytes }) => max_buffered_bytes >= max_value_bytes, {
       path: ["max_buffered_bytes"],
-      message: "expected max_value_bytes or more: a value is held as a whole while it arrives",
+      message: "expected max_value_bytes or more: a value is buffered as a whole while it arrives",
     }),
 });
 
@@ -36,5 +36,5 @@ export type Durability = MetadataSettings["durability"];
 const flagNames = { listen: "metadata.listen", path: "metadata.path", durability: "metadata.durability", "log-level": "metadata.log_level" };
 const about = "keeps the records of transfer engines: GET, PUT and DELETE of PATH?key=KEY. No authentication: keep it inside.";
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+/** @throws SETTING_INVALID. `svc up` parses flags with it, too, before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "metadata", schema: metadataSettings, flagNames, argv, about });

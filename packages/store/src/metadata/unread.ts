@@ -1,4 +1,4 @@
-// Bytes of a connection that came and were not used up yet.
+// The received bytes of a connection that were not processed yet.
 
 const HEAD_END = Buffer.from("\r\n\r\n");
 const NOTHING = Buffer.alloc(0);
@@ -12,7 +12,7 @@ export class Unread {
   #searched = 0;
   #lookedAt = 0;
 
-  /** Up to `doubledTo` the room is made twice as large as needed: a head in many parts is not copied as often. */
+  /** Up to `doubledTo` bytes, twice the required capacity is allocated, so that a head in many pieces is copied less often. */
   constructor(doubledTo: number) {
     this.#doubledTo = doubledTo;
   }
@@ -40,7 +40,7 @@ export class Unread {
     this.#lookedAt = 0;
   }
 
-  /** Whether to look at a head that is not whole, for what makes it none: at its first bytes, then each time it is twice as long. */
+  /** Returns true if an incomplete head should be checked for errors again: at its first bytes, then each time its length has doubled. */
   lookAgain(): boolean {
     const length = this.to - this.from;
     if (length < 2 * this.#lookedAt) return false;
@@ -48,7 +48,7 @@ export class Unread {
     return true;
   }
 
-  /** Where the head ends, or -1. Looked for from where the last look ended: a head that comes byte by byte is read once. */
+  /** Returns the end of the head, or -1. The search continues where the last one ended, so that a head in many pieces is scanned once. */
   headEnd(): number {
     const found = this.bytes.subarray(0, this.to).indexOf(HEAD_END, Math.max(this.from, this.#searched - HEAD_END.length + 1));
     this.#searched = this.to;

@@ -1,24 +1,24 @@
-// The body of an RPC message: its type's hash, the width of its length fields, and the values themselves.
+// The body of an RPC message: its type's hash, the width of its length fields, and the encoded values.
 import { createHash } from "node:crypto";
 
 //  type_hash u32 | metainfo u8 | size (2, 4, 8 bytes, if bits 0-1 are 1, 2, 3) | literal … 00 (if bit 2) | payload | later fields
 //                  bits 3-4: width of every length field (1, 2, 4, 8 bytes)
 //
-// A release that adds fields to a type without a new hash (0.3.14 does) writes them after the payload, and says the body's whole size
-// in front. A reader that does not know them leaves them out.
+// A release that adds fields to a type without a new hash (0.3.14 does) writes them after the payload,
+// and puts the body's total size in front. A reader that does not know the fields skips them.
 
 const SIZE_BITS = 0b11;
 const HAS_LITERAL = 0b100;
 const WIDTH_SHIFT = 3;
 
-/** How a message names its type: the first four bytes of its literal's MD5, never even. */
+/** Returns the type's id in messages: the first four bytes of its literal's MD5, with the lowest bit set. */
 export function typeHash(literal: readonly number[]): number {
   return (createHash("md5").update(Uint8Array.from(literal)).digest().readUInt32BE(0) | 1) >>> 0;
 }
 
 const widthCode = (largest: number) => (largest < 0x100 ? 0 : largest < 0x1_0000 ? 1 : 2);
 
-/** Writes into a buffer that grows; the caller takes what it holds. */
+/** Writes into a growing buffer; the caller takes a copy of its contents. */
 export class BodyWriter {
   #buffer = Buffer.allocUnsafe(256);
   #at = 0;
@@ -34,12 +34,12 @@ export class BodyWriter {
     this.u8(0);
   }
 
-  /** A copy of what was written since `begin`. */
+  /** Returns a copy of what was written since `begin`. */
   take(): Buffer {
     return Buffer.from(this.#buffer.subarray(0, this.#at));
   }
 
-  #room(count: number): number {
+  #grow(count: number): number {
     const at = this.#at;
     this.#at += count;
     if (this.#at > this.#buffer.length) {
@@ -51,37 +51,37 @@ export class BodyWriter {
   }
 
   u8(value: number): void {
-    const at = this.#room(1);
+    const at = this.#grow(1);
     this.#buffer[at] = value;
   }
 
   u16(value: number): void {
-    const at = this.#room(2);
+    const at = this.#grow(2);
     this.#buffer.writeUInt16LE(value, at);
   }
 
   u32(value: number): void {
-    const at = this.#room(4);
+    const at = this.#grow(4);
     this.#buffer.writeUInt32LE(value, at);
   }
 
   i32(value: number): void {
-    const at = this.#room(4);
+    const at = this.#grow(4);
     this.#buffer.writeInt32LE(value, at);
   }
 
   u64(value: bigint): void {
-    const at = this.#room(8);
+    const at = this.#grow(8);
     this.#buffer.writeBigUInt64LE(value, at);
   }
 
   i64(value: bigint): void {
-    const at = this.#room(8);
+    const at = this.#grow(8);
     this.#buffer.writeBigInt64LE(value, at);
   }
 
   uuid(text: string): void {
-    const at = this.#room(16);
+    const at = this.#grow(16);
     const digits = text.replaceAll("-", "");
     for (const half of [0, 16]) {
       this.#buffer.writeUInt32LE(Number.parseInt(digits.slice(half + 8, half + 16), 16), at + half / 2);
@@ -96,12 +96,12 @@ export class BodyWriter {
   }
 
   latin1(text: string): void {
-    const at = this.#room(text.length);
+    const at = this.#grow(text.length);
     this.#buffer.write(text, at, "latin1");
   }
 }
 
-/** Reads a body from its first byte to its last; every length is checked against what is left. */
+/** Reads a body from its first byte to its last; every length is checked against the remaining bytes. */
 export class BodyReader {
   readonly #buffer: Buffer;
   #at = 0;
@@ -112,7 +112,7 @@ export class BodyReader {
     this.#buffer = buffer;
   }
 
-  /** The message's type hash and, where it carries one, its literal; the payload is read next. */
+  /** Returns the message's type hash and its literal, if it has one; the payload is read next. */
   begin(): { hash: number; literal: Buffer | undefined } {
     const hash = this.u32();
     const metainfo = this.u8();
@@ -130,7 +130,7 @@ export class BodyReader {
     return this.#buffer.length - this.#at;
   }
 
-  /** @throws RangeError where bytes are left over that are not a later release's fields. */
+  /** @throws RangeError for remaining bytes that are not a later release's fields. */
   end(): void {
     if (this.left > 0 && !this.#hasLaterFields) throw new RangeError(`expected the body to end, got ${this.left} more bytes`);
   }
@@ -180,7 +180,7 @@ export class BodyReader {
     return `${first.slice(0, 8)}-${first.slice(8, 12)}-${first.slice(12)}-${second.slice(0, 4)}-${second.slice(4)}`;
   }
 
-  /** A count of items of at least `itemBytes` each: what cannot fit into the rest of the body is refused before anything is allocated. */
+  /** Reads a count of items of at least `itemBytes` each; a count that cannot fit into the rest of the body is refused before any allocation. */
   length(itemBytes: number): number {
     const value =
       this.#width === 0 ? this.u8() : this.#width === 1 ? this.#buffer.readUInt16LE(this.#take(2)) : this.#width === 2 ? this.u32() : Number(this.u64());
@@ -196,16 +196,16 @@ export class BodyReader {
 
 /** Reads and writes the values of one type. */
 export type Codec<T> = {
-  /** The largest length field that `value` needs: it sets the width of all length fields of its message. */
+  /** Returns the largest length field that `value` needs, which determines the width of all length fields of its message. */
   widest(value: T): number;
   write(to: BodyWriter, value: T): void;
-  /** @throws RangeError where the body is shorter than its own lengths say. */
+  /** @throws RangeError where the body is shorter than its lengths require. */
   read(from: BodyReader): T;
 };
 
 const writer = new BodyWriter();
 
-/** Encodes one value as a whole body; with `literal` the type's literal goes along, as clients of the field send it. */
+/** Encodes one value as a whole body; with `literal` it includes the type's literal, as Mooncake's clients send it. */
 export function encodeBody<T>(schema: Codec<T>, hash: number, value: T, literal?: readonly number[]): Buffer {
   writer.begin(hash, schema.widest(value), literal);
   schema.write(writer, value);
@@ -214,7 +214,7 @@ export function encodeBody<T>(schema: Codec<T>, hash: number, value: T, literal?
 
 /**
  * Decodes a whole body.
- * @throws RangeError where its hash is not `hash`, it is cut off, or bytes are left over.
+ * @throws RangeError where its hash is not `hash`, it is truncated, or bytes remain.
  */
 export function decodeBody<T>(schema: Codec<T>, hash: number, body: Buffer): T {
   const from = new BodyReader(body);

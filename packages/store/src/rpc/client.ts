@@ -1,4 +1,4 @@
-// A client of the store's RPC: calls by name over one connection, any number of them under way, each within its time.
+// A client of the store's RPC: calls by name over one connection, many at a time, each with a time limit.
 import { connect, type Socket } from "node:net";
 import { Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import { decodeBody, encodeBody } from "./body.ts";
@@ -8,23 +8,23 @@ import type { Schema } from "./schema.ts";
 
 const CONNECT_MS = 10_000;
 const CALL_MS = 60_000;
-/** How often calls are checked for being late: an answer may be late by this much more. */
+/** The interval of checks for late calls; a timeout may come this much later. */
 const CHECK_MS = 100;
-/** Calls of one connection whose answers are due. */
+/** Bounds the pending calls of one connection. */
 const MAX_WAITING = 65_536;
-/** A longer answer is none of this RPC. */
+/** A longer answer does not belong to this RPC. */
 const MAX_ANSWER_BYTES = 2 ** 30;
 const EMPTY = Buffer.alloc(0);
 
 type Waiting = { readonly name: OperationName; readonly sentMs: number; readonly dueMs: number; resolve(body: Buffer): void; reject(error: Error): void };
 
 export type RpcOptions = {
-  /** The first half of the RPC's scope: "svc", or the word of another maker's master. */
+  /** The first half of the RPC's scope: "svc", or the brand of another master. */
   readonly brand?: string;
-  /** Shown to the master before anything else. */
+  /** The token, presented before any other call. */
   readonly token?: string | undefined;
   readonly connectMs?: number;
-  /** A call that has no answer after this fails. */
+  /** A call without an answer fails after this time. */
   readonly callMs?: number;
 };
 
@@ -37,7 +37,7 @@ export class RpcClient {
   #seq = 0;
   #parts: Buffer[] = [];
   #partBytes = 0;
-  /** Bytes without which the parts hold no whole answer. */
+  /** The parts contain no whole answer before they have this many bytes. */
   #needed = RESPONSE_BYTES;
   #heardMs = 0;
   #checking: NodeJS.Timeout | undefined;
@@ -73,12 +73,12 @@ export class RpcClient {
     return client;
   }
 
-  /** Calls whose answers are due. */
+  /** The number of pending calls. */
   get waiting(): number {
     return this.#waiting.size;
   }
 
-  /** Why it is of no more use. */
+  /** The reason why the connection cannot be used any more. */
   get ended(): Failure | undefined {
     return this.#ended;
   }
@@ -100,8 +100,8 @@ export class RpcClient {
   }
 
   /**
-   * A call whose body is at hand; the result's body as it came.
-   * @throws TIMED_OUT, or SERVER_UNREACHABLE once the connection has ended: then nobody knows whether the call was obeyed.
+   * Makes a call with an encoded body, and returns the result's encoded body.
+   * @throws TIMED_OUT, or SERVER_UNREACHABLE once the connection has ended: the call may or may not have been executed.
    */
   send(name: OperationName, body: Buffer): Promise<Buffer> {
     if (this.#ended !== undefined) return Promise.reject(this.#ended);
@@ -119,7 +119,7 @@ export class RpcClient {
     this.#end(new Failure("SHUTTING_DOWN", "the connection to the store's master was closed on this side"));
   }
 
-  /** As `close`, for a master that does not lead any more: what is under way may be asked of another one. */
+  /** Like `close`, for a master that no longer leads: pending calls fail such that they can be retried at another one. */
   abandon(reason: string): void {
     this.#end(unreachable(reason));
   }
@@ -136,7 +136,7 @@ export class RpcClient {
     this.#heardMs = performance.now();
     this.#parts.push(bytes);
     this.#partBytes += bytes.length;
-    // A long answer comes in many parts: they are joined once, when it is whole.
+    // A long answer arrives in many parts, which are joined once it is complete.
     if (this.#partBytes < this.#needed) return;
     const all = this.#parts.length === 1 ? bytes : Buffer.concat(this.#parts);
     let at = 0;
@@ -177,8 +177,8 @@ export class RpcClient {
       if (each.dueMs > now) continue;
       this.#waiting.delete(seq);
       each.reject(new Failure("TIMED_OUT", `${each.name}: no answer of the store's master within ${this.#callMs} ms`));
-      // Not a word since: whoever is at the other end does not run.
-      if (this.#heardMs < each.sentMs) this.#end(unreachable(`the store's master said nothing for ${this.#callMs} ms`));
+      // The peer is not running, since it has sent no bytes since the call.
+      if (this.#heardMs < each.sentMs) this.#end(unreachable(`the store's master sent nothing for ${this.#callMs} ms`));
     }
   }
 
@@ -195,7 +195,7 @@ export class RpcClient {
 
 const names: Readonly<Record<number, FailureName>> = { [wireError.noKey]: "UNAUTHENTICATED", [wireError.otherTenant]: "ACCESS_DENIED" };
 
-/** An error in the head of an answer. */
+/** Translates an error in the head of an answer. */
 export const refusedCall = (name: OperationName, error: number, message: string): Failure =>
   new Failure(names[error] ?? "INVALID_REQUEST", `${name}: error ${error} of the store's master: ${message}`);
 

@@ -1,4 +1,4 @@
-// The frames of the store's RPC: heads of requests and responses, and how an error reads.
+// The frames of the store's RPC: heads of requests and responses, and the format of errors.
 import { encodeBody, typeHash } from "./body.ts";
 import { bytes } from "./schema.ts";
 
@@ -9,14 +9,14 @@ export const MAGIC = 21;
 export const REQUEST_BYTES = 20;
 export const RESPONSE_BYTES = 16;
 
-/** Errors of the wire itself, in the head of a response; the body says more. */
+/** Errors of the wire itself, in the head of a response; the body has a message. */
 export const wireError = { invalidArguments: 4, notRegistered: 11, noKey: 30, otherTenant: 31 } as const;
 
 const MESSAGE_HASH = typeHash(bytes.literal);
 
 export const errorBody = (message: string): Buffer => encodeBody(bytes, MESSAGE_HASH, message, bytes.literal);
 
-/** The message of an error's body; what cannot be read is shown as it came. */
+/** Returns the message of an error's body; an unreadable body is returned as it is. */
 export function errorMessage(body: Buffer): string {
   const literalEnd = body.indexOf(0, 5);
   return literalEnd < 0 ? body.toString("latin1") : body.subarray(literalEnd + 2).toString("latin1");

@@ -51,11 +51,11 @@ export type Operation<A extends readonly unknown[] = readonly unknown[], R = unk
   readonly result: Schema<R>;
   readonly argsHash: number;
   readonly resultHash: number;
-  /** Which of the arguments names the tenant; -1 for none. */
+  /** The index of the tenant among the arguments; -1 for none. */
   readonly tenantAt: number;
 };
 
-/** A schema of its own, so that it is told apart from other strings of bytes. */
+/** A separate schema object, which distinguishes the tenant from other strings of bytes. */
 const tenant = { ...bytes };
 
 function operation<R, S extends readonly Schema<unknown>[]>(result: Schema<R>, ...args: S): Operation<{ [K in keyof S]: ValueOf<S[K]> }, R> {
@@ -90,7 +90,7 @@ const epoch = u64;
 const empty = bool;
 const ownersTenant = bytes;
 
-/** As clients of releases 0.3.13 and 0.3.14 call them; `ServiceReady` answers the handshake version 2.0.0. */
+/** The calls of Mooncake's releases 0.3.13 and 0.3.14; `ServiceReady` answers the handshake version 2.0.0. */
 export const operations = {
   ServiceReady: operation(expected(bytes)),
   GetFsdir: operation(expected(bytes)),
@@ -148,7 +148,7 @@ export const operations = {
   BatchEvictDiskReplica: operation(vector(done), client, vector(key), tenant, replicaType),
   QuerySegmentStatus: operation(expected(i32), segmentName),
   QuerySegmentStatusById: operation(expected(i32), uuid),
-  // A point-in-time look, and an administrator's: neither takes a lease, but for what a policy names.
+  // Probes and administrators' reads take no leases, except those that a policy names.
   ProbeKey: operation(expected(bool), key, tenant),
   BatchProbeKey: operation(vector(expected(bool)), leasePolicy, vector(key), tenant),
   GetReplicaListForAdmin: operation(expected(replicaList), key, tenant),
@@ -164,11 +164,11 @@ export const operations = {
   DynamicReplicaCopyEnd: operation(done, client, key, tenant, leaseID, epoch),
   DynamicReplicaCopyRevoke: operation(done, client, key, tenant, leaseID, epoch),
 
-  // Our own, beside the field's. Authorize comes first on a connection whose client has a key: a token, and the tenant that it is for.
+  // Our own operations. Authorize comes first on the connection of a client with a key; it presents the token and returns its tenant.
   Authorize: operation(expected(bytes), bytes),
-  // The words that the master answers to.
+  // Returns the brands that the master serves.
   GetBrands: operation(expected(vector(bytes))),
-  // Whether a tenant that a call names is looked at; a master without tenants has all keys in one.
+  // Returns whether the tenant of a call matters; a master without tenants has a single keyspace.
   HasTenants: operation(expected(bool)),
   // ReadObjects grants leases as BatchGetReplicaList does; an object of another fingerprint is not found.
   ReadObjects: operation(vector(expected(replicaList)), vector(key), fingerprint, tenant),
@@ -176,50 +176,51 @@ export const operations = {
   LeaseExtents: operation(expected(extentLease), client, u64, u64, replicateConfig, vector(endpoint), tenant),
   ReturnExtents: operation(done, client, vector(u64), failed),
   CommitPuts: operation(vector(done), client, vector(commit), replicateConfig, fingerprint, replace, tenant),
-  // Copies or moves of one tenant's keys, by the client that moves the bytes: at most 256 in a call.
+  // The client that moves the bytes begins and ends up to 256 copies or moves of one tenant's keys per call.
   BeginCopies: operation(vector(expected(copyBegun)), client, isMove, vector(copyRequest), tenant),
   EndCopies: operation(vector(done), client, isMove, vector(key), failed, tenant),
-  // Those that the master does not know any more count as ended.
+  // Tasks that the master no longer knows count as ended.
   CompleteTasks: operation(done, client, vector(taskOutcome)),
-  // Of an owner of disks whose files are segments of the transfer engine; counts are the most that it takes now.
+  // Calls of an owner of disks whose files are segments of the transfer engine; the counts bound what it accepts now.
   MountDisk: operation(done, client, disk),
   TakeDiskOrders: operation(expected(diskOrders), client, diskID, u32, u32),
   KeepFiles: operation(vector(done), client, diskID, vector(storedFile)),
   DropFiles: operation(done, client, diskID, vector(fileOf), damaged),
   FailOffloads: operation(done, client, diskID, vector(failedOrder)),
-  // Of the writer of these objects: a file for each in the folder that clients share, which it may ask for again; and what became of them.
+  // The writer of these objects requests a file for each in the shared folder, again if the answer was lost, and reports the outcome.
   StartFiles: operation(vector(expected(startedFile)), client, vector(wantedFile), tenant),
   EndFiles: operation(vector(done), client, vector(endedFile), tenant),
   ReportWrongBytes: operation(done, key, replicaID, tenant),
-  // Of a holder, which remembers what lies in its memory: what changed there, at most so many changes, from the start where that is wished.
+  // A holder that remembers the objects in its memory requests changes, up to a count, and from the start if it asks for that.
   TakeChanges: operation(expected(holdingChanges), client, bool, u32),
-  // To a master that may have lost its log: which lineage is remembered, and whether its objects are wanted. `isLast` ends it.
+  // A holder offers to restore a master that may have lost its log: the lineage that it remembers, and then its objects. `isLast` ends it.
   BeginRestore: operation(expected(restoreBegun), client, u64, vector(segment)),
   RestoreObjects: operation(vector(done), client, vector(holding), bool),
-  // A client's name that outlives its restarts, and the number of this start; of two that bear one name the later is meant.
+  // Announces a client's stable id and its epoch; of two clients with one stable id the later start counts.
   Announce: operation(done, client, stableID, epoch),
-  // A client that ends in order, and has unmounted what it had.
+  // A client that ends in order has unmounted its segments.
   Leave: operation(done, client),
   ListMembers: operation(expected(membership)),
-  // Every replica, readable or not; no lease.
+  // Returns every replica, readable or not, without a lease.
   FindRoute: operation(expected(route), key, tenant),
-  // A copy (0) or move (1) for the named client alone, tried once; epoch 0 means whichever start of it is the latest.
+  // Assigns a copy (0) or move (1) to the named client alone, tried once; epoch 0 means its latest start.
   AssignMigration: operation(expected(uuid), stableID, epoch, i32, key, tenant, segmentName, vector(segmentName)),
-  // As QueryTask, of many at once.
+  // Like QueryTask for many tasks at once.
   QueryTasks: operation(vector(expected(taskState)), vector(taskID)),
-  // Of devices of the cold tier. Their owner: gives one up (if `empty`, only where no object lies there), and asks for objects of one tenant or of all.
+  // The owner of cold-tier devices unmounts one (with `empty`, only without objects), and requests objects of one tenant or of all.
   UnmountDisk: operation(done, client, diskID, empty),
   QueueOffloads: operation(expected(queued), client, diskID, ownersTenant, u32),
-  // Which objects of its memory go there unasked: 0 none, 1 those about to be evicted, 2 all once they are stored.
+  // Sets the objects of the owner's memory that are offloaded automatically: 0 none, 1 those about to be evicted, 2 all once they are stored.
   FillDevice: operation(done, client, diskID, ownersTenant, u32),
-  // Their administrator: lists them and what lies there (from a cursor on), gives up files of objects that memory has too, and commands an owner.
+  // The cold tier's administrator lists devices and their files (from a cursor
+  // on), drops files of objects that are also in memory, and commands an owner.
   ListColdDisks: operation(expected(vector(coldDisk))),
   ListFiles: operation(expected(coldFiles), diskID, u32),
   ReleaseFiles: operation(vector(done), diskID, vector(fileOf)),
   CommandClient: operation(expected(uuid), stableID, epoch, bytes),
 } as const;
 
-/** Calls of release 0.3.14 that no master of ours answers: their types are not declared. */
+/** Calls of release 0.3.14 that our masters refuse: their types are not declared. */
 export const weightCalls = [
   ...(["BeginWeightImport", "CommitWeightImport", "AbortWeightImport", "GetWeightRevision", "ListWeightRevisions", "DeleteWeightRevision"] as const),
   ...(["AcquireWeightRevisionLease", "RenewWeightRevisionLease", "ReleaseWeightRevisionLease"] as const),
@@ -230,7 +231,7 @@ export type OperationName = keyof typeof operations;
 export type ArgsOf<N extends OperationName> = (typeof operations)[N] extends Operation<infer A, unknown> ? A : never;
 export type ResultOf<N extends OperationName> = (typeof operations)[N] extends Operation<readonly unknown[], infer R> ? R : never;
 
-/** How a request names its operation: four bytes of a name's MD5. `scope` is the brand's own, such as `svc::WrappedMasterService`. */
+/** Returns an operation's id in requests: four bytes of a name's MD5. `scope` belongs to the brand, such as `svc::WrappedMasterService`. */
 export function functionID(scope: string, name: string): number {
   return createHash("md5").update(`${scope}::${name}`).digest().readUInt32BE(0);
 }

@@ -1,7 +1,7 @@
-// Where this machine's own master and admin server answer, for what runs beside them and is told no address.
+// The addresses of this machine's own master and admin server, for local processes that are given none.
 import { announceServer, type OwnServer, ownServer, withdrawServer } from "@svc/kit/own-server.ts";
 
-/** `rpc`: HOST:PORT of its RPC, as this machine dials it. */
+/** `rpc` is HOST:PORT of its RPC, as this machine dials it. */
 export type OwnMaster = OwnServer & { readonly rpc: string };
 
 export const announceMaster = (home: string, master: OwnMaster): void => announceServer(home, "master", master);

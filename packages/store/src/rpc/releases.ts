@@ -1,9 +1,9 @@
-// Which release of Mooncake's client sends a message, as far as its type hash tells: what a refusal names.
+// Derives the release of Mooncake's client from a message's type hash, so that a refusal can name it.
 
 /** The releases whose calls this master answers. */
 export const SERVED = "0.3.13 and 0.3.14";
 
-/** By the hash of a call's arguments, as captured from each release's own client. Hashes that only releases of `SERVED` send are not here. */
+/** Maps the hash of a call's arguments, recorded from each release's own client. Hashes that only releases of `SERVED` send are not listed. */
 const releases: ReadonlyMap<number, string> = new Map(
   (
     [

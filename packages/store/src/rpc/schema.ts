@@ -1,9 +1,9 @@
-// The types of the store's RPC wire: each schema knows its type literal, and reads and writes the values of its type.
+// The types of the store's RPC: each schema has its type literal, and reads and writes the values of its type.
 import type { BodyReader, BodyWriter, Codec } from "./body.ts";
 
-/** A type of the wire. Literals and layout follow struct_pack, which the field's clients speak. */
+/** A type of the wire. Literals and layout follow struct_pack, which Mooncake's clients use. */
 export type Schema<T> = Codec<T> & {
-  /** The bytes by which a message names this type; their MD5 is the type's hash. */
+  /** The bytes that identify this type in messages; their MD5 is the type's hash. */
   readonly literal: readonly number[];
 };
 
@@ -49,7 +49,7 @@ export const bool = fixed<boolean>(
   (to, value) => to.u8(value ? 1 : 0),
   (from) => from.u8() !== 0,
 );
-/** No value: what an operation without a result answers. */
+/** The type without a value: the answer of an operation without a result. */
 export const nothing = fixed<undefined>(
   0xfa,
   () => undefined,
@@ -67,7 +67,7 @@ export const bytes: Schema<string> = {
   read: (from) => from.latin1(from.length(1)),
 };
 
-/** Two u64, shown as 8-4-4-4-12 hexadecimal digits: the first is the text's first half. */
+/** Two u64 as 8-4-4-4-12 hexadecimal digits: the first u64 is the first half of the text. */
 export const uuid: Schema<string> = {
   literal: [STRUCT, 0x04, 0x04, 0x89, 0x89, END],
   widest: () => 0,
@@ -124,7 +124,7 @@ export function optional<T>(item: Schema<T>): Schema<T | undefined> {
   };
 }
 
-/** What an operation answers: a value, or the store's error code (negative). */
+/** The answer of an operation: a value, or the store's error code (negative). */
 export type Expected<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly code: number };
 
 export function expected<T>(item: Schema<T>): Schema<Expected<T>> {
@@ -142,7 +142,7 @@ export function expected<T>(item: Schema<T>): Schema<Expected<T>> {
 
 type Struct<F> = { readonly [K in keyof F]: ValueOf<F[K]> };
 
-/** @param alignment present for what is copied as it lies in memory: its packing and alignment in bytes. */
+/** @param alignment is given for types that are copied as they lie in memory: their packing and alignment in bytes. */
 export function struct<F extends Record<string, Schema<unknown>>>(fields: F, alignment?: readonly [pack: number, align: number]): Schema<Struct<F>> {
   const entries = Object.entries<Schema<unknown>>(fields);
   const marks = alignment === undefined ? [] : alignment.map((size) => 0x81 + size);
@@ -156,7 +156,7 @@ export function struct<F extends Record<string, Schema<unknown>>>(fields: F, ali
   };
 }
 
-/** One of several shapes, told apart by `type`; its index on the wire is its place in `cases`. */
+/** One of several shapes, distinguished by `type`; its index on the wire is its position in `cases`. */
 export function variant<F extends Record<string, Schema<unknown>>>(cases: F): Schema<{ [K in keyof F]: { readonly type: K } & ValueOf<F[K]> }[keyof F]> {
   type Value = { [K in keyof F]: { readonly type: K } & ValueOf<F[K]> }[keyof F];
   const names = Object.keys(cases);
@@ -178,7 +178,7 @@ export function variant<F extends Record<string, Schema<unknown>>>(cases: F): Sc
   };
 }
 
-/** The arguments of a call: none, the one value itself, or a tuple of several. */
+/** The arguments of a call: none, a single value, or a tuple of several. */
 export function tuple<S extends readonly Schema<unknown>[]>(...items: S): Schema<{ [K in keyof S]: ValueOf<S[K]> }> {
   type Values = { [K in keyof S]: ValueOf<S[K]> };
   const isOne = items.length === 1;

@@ -7,7 +7,7 @@ const DEFAULT = "default";
 
 export type Scope = { readonly domain?: string | undefined; readonly objectSet?: string | undefined };
 
-/** What comes before the key on the wire: "" for the default domain and object set. @throws INVALID_REQUEST for a name that could be taken for another. */
+/** Returns the prefix of keys on the wire: "" for the default domain and object set. @throws INVALID_REQUEST for an ambiguous name. */
 export function scopePrefix({ domain = DEFAULT, objectSet = DEFAULT }: Scope): string {
   for (const [what, name] of [
     ["domain", domain],
@@ -19,19 +19,19 @@ export function scopePrefix({ domain = DEFAULT, objectSet = DEFAULT }: Scope): s
   return [MARK, isDefault(domain) ? DEFAULT : domain, MARK, isDefault(objectSet) ? DEFAULT : objectSet, MARK].join("");
 }
 
-/** The key as the master knows it. @throws INVALID_REQUEST for a key of the default scope that looks like one of another. */
+/** Returns the key as the master knows it. @throws INVALID_REQUEST for a key of the default scope that looks like one of another. */
 export function scopedKey(prefix: string, key: string): string {
   if (prefix === "" && key.startsWith(MARK)) fail("INVALID_REQUEST", "a key must not begin with the character U+001F, which begins the names of a domain");
   return prefix + key;
 }
 
-/** The two names in a prefix; undefined for the default ones. */
+/** Returns the two names in a prefix; undefined for the default ones. */
 export function scopeOf(prefix: string): Scope {
   const [, domain, objectSet] = prefix.split(MARK);
   return { domain, objectSet };
 }
 
-/** The scope's part of a key on the wire, and the key in it. */
+/** Splits a key on the wire into its scope's prefix and the key proper. */
 export function splitScope(wireKey: string): { readonly prefix: string; readonly key: string } {
   if (!wireKey.startsWith(MARK)) return { prefix: "", key: wireKey };
   const end = wireKey.indexOf(MARK, wireKey.indexOf(MARK, 1) + 1);

@@ -1,9 +1,9 @@
-// The structures that the store's RPC carries, as clients of release 0.3.13 spell them.
+// The structures of the store's RPC, as clients of release 0.3.13 encode them.
 import { bool, bytes, expected, i32, i64, nothing, optional, type Schema, struct, u8, u32, u64, uuid, type ValueOf, variant, vector } from "./schema.ts";
 
 export const segment = struct({ id: uuid, name: bytes, base: u64, sizeBytes: u64, endpoint: bytes, protocol: bytes, hostID: bytes });
 
-/** What a writer wishes for its replicas. */
+/** A writer's put policy for its replicas. */
 export const replicateConfig = struct({
   replicas: u64,
   nofReplicas: u64,
@@ -24,7 +24,7 @@ export const replicateConfig = struct({
 export const nofSegment = struct({ id: uuid, name: bytes, base: u64, sizeBytes: u64, endpoint: bytes });
 export const nofOwner = struct({ segment: uuid, client: uuid });
 
-/** Which leases a probe takes: 0 none, 1 those of the last group of `candidates` keys that are all there. It lies on the wire as in memory. */
+/** The leases that a probe takes: 0 none, 1 those of the last complete group of `candidates` keys. On the wire it has its memory layout. */
 export const leasePolicy: Schema<{ readonly kind: number; readonly candidates: bigint }> = {
   literal: [0xfd, ...u8.literal, ...u64.literal, 0x89, 0x89, 0xff],
   widest: () => 0,
@@ -38,7 +38,7 @@ export const leasePolicy: Schema<{ readonly kind: number; readonly candidates: b
 const buffer = struct({ sizeBytes: u64, address: u64, protocol: bytes, endpoint: bytes });
 const memory = struct({ buffer });
 
-/** Where the bytes of a replica are; the order of the cases is their index on the wire. */
+/** The location of a replica's bytes; the order of the cases is their index on the wire. */
 const place = variant({
   memory,
   nof: memory,
@@ -68,7 +68,7 @@ export const taskState = struct({ id: uuid, type: i32, status: i32, createdMs: i
 const extent = struct({ id: u64, ranges: vector(struct({ address: u64, endpoint: bytes, protocol: bytes })) });
 export const extentLease = struct({ extents: vector(extent), leaseMs: u64 });
 export const commit = struct({ extent: u64, key: bytes, checksum: optional(u64) });
-/** What an owner of a disk is to store, or to bring back to memory. Bytes lie at `address` in its own memory, or in its file `file`. */
+/** An object that a disk's owner must store, or promote to memory. The bytes lie at `address` in the owner's memory, or in its file `file`. */
 const ordered = {
   tenant: bytes,
   key: bytes,
@@ -100,7 +100,7 @@ export const storedFile = struct({
   dataType: u8,
   hardPin: bool,
 });
-/** A device of the cold tier as the master knows it; `dropped`: files that no object has any more, and that its owner has not removed yet. */
+/** A device of the cold tier as the master knows it; `dropped` counts files without an object that its owner has not removed yet. */
 export const coldDisk = struct({
   id: uuid,
   clientID: uuid,
@@ -116,23 +116,23 @@ export const coldDisk = struct({
 const coldFile = struct({ tenant: bytes, key: bytes, sizeBytes: u64, file: u64, isHot: bool });
 export const coldFiles = struct({ next: u32, files: vector(coldFile) });
 export const queued = struct({ queued: u32, hasEnded: bool });
-/** A file in the folder that clients share, and its number, which no other has. */
+/** A file in the shared folder, and its unique number. */
 export const startedFile = struct({ path: bytes, file: u64 });
-/** The bytes that a writer has stored under a key: it asks for a file of these and no others. */
+/** The bytes that a writer has stored under a key; the requested file is for exactly these. */
 export const wantedFile = struct({ key: bytes, sizeBytes: u64, checksum: u64 });
 export const endedFile = struct({ key: bytes, file: u64, isWhole: bool });
 export const failedOrder = struct({ tenant: bytes, key: bytes, task: u32 });
 
-/** Why a key is not there, of `missReasons`, and when it went (unix ms; 0 where that is not known). */
+/** The reason why a key does not exist, an index into `missReasons`, and the time of its removal (unix ms; 0 if unknown). */
 export const miss = struct({ reason: i32, atMs: i64 });
 
-/** A client that pings: its name that outlives restarts (its id where it announced none), and which of its starts this one is. */
+/** A live client: its stable id (its client id if it announced none), and the epoch of its start. */
 const member = struct({ clientID: uuid, stableID: bytes, epoch: u64, isHeard: bool, segments: vector(bytes) });
 export const membership = struct({ authority: bytes, members: vector(member) });
 const routeReplica = struct({ segment: bytes, clientID: uuid, status: i32, address: u64, isReadable: bool });
 export const route = struct({ sizeBytes: u64, checksum: optional(u64), isMoving: bool, replicas: vector(routeReplica) });
 
-/** What lies in a holder's memory at `address`, as it was in the master's log at record `asOf`; 0 for a pin that does not end or is none. */
+/** An object in a holder's memory at `address`, as of record `asOf` of the master's log; `softPinUntilMs` is 0 without a soft pin, or for one without end. */
 export const holding = struct({
   address: u64,
   sizeBytes: u64,
@@ -146,7 +146,10 @@ export const holding = struct({
   dataType: u8,
   hardPin: bool,
 });
-/** First `gone`, then `held`. `begins`: all of them are named again; `isWhole`: now all were; `more` waits. */
+/**
+ * `gone` applies before `held`. `begins`: all objects are listed again from the
+ * start; `isWhole`: the list is complete; `more`: further changes are pending.
+ */
 export const holdingChanges = struct({ lineage: u64, begins: bool, isWhole: bool, more: bool, gone: vector(u64), held: vector(holding) });
 export const restoreBegun = struct({ lineage: u64, isWanted: bool });
 

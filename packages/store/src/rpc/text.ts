@@ -1,4 +1,4 @@
-// Texts as the wire and the native core have them: the bytes of UTF-8, one per character.
+// Texts on the wire and in the native core: UTF-8 bytes, one per character.
 
 const ASCII = /^[\0-\x7f]*$/;
 

@@ -1,2 +1,2 @@
-// The release whose wire this is, as masters and clients compare it when they meet.
+// The version of the wire, which masters and clients compare in the handshake.
 export const HANDSHAKE_VERSION = "2.0.0";

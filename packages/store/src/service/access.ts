@@ -1,4 +1,4 @@
-// Keys on the REST service: which paths need none, and what a tenant's key may ask.
+// Access control on the REST service: the paths that need no key, and the requests that a tenant's key may make.
 
 import type { Denials } from "../access/denials.ts";
 import { type AccessKeys, bearerOf } from "../access/keys.ts";
@@ -6,22 +6,22 @@ import type { Request } from "../http/request.ts";
 import { misspeltTenant, searchNames, searchOf } from "../master/query.ts";
 import { Refused } from "./body.ts";
 
-/** What browsers, probes and scrapers ask, who have no key. */
+/** The paths that browsers, probes and scrapers request without a key. */
 const openPaths = ["/", "/health", "/version", "/metrics"];
 const objectPaths = ["/api/put", "/api/get/", "/api/exist/", "/api/remove/", "/api/remove_all"];
 
 export type ServiceAccess = {
   readonly keys: AccessKeys;
   readonly denials: Denials;
-  /** Of all objects that this service puts and gets. */
+  /** The tenant of all objects that this service puts and gets. */
   readonly tenant: string;
 };
 
 /**
- * Every object of this service is its own tenant's, whatever a request says; one that names another must not act on these.
+ * Every object of this service belongs to its own tenant, so a request that names another one must not act on it.
  *
- * @param names of the request's members
- * @param named what those called tenant_id say
+ * @param names the names of the request's parameters
+ * @param named the values of those named tenant_id
  * @throws Refused (400)
  */
 export function checkTenant(own: string, names: readonly string[], named: readonly unknown[]): void {

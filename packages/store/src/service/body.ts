@@ -1,4 +1,4 @@
-// Reads the bodies of the REST service's requests: JSON objects, and the members that several requests share.
+// Reads the bodies of the REST service's requests: JSON objects, and the fields that several requests share.
 import { exactText } from "@svc/contract/exact-text.ts";
 import type { Answer } from "../http/server.ts";
 
@@ -10,7 +10,7 @@ const MAX_NAME_BYTES = 254;
 
 export type Fields = Readonly<Record<string, unknown>>;
 
-/** A request that was refused: what to answer. */
+/** A refused request, with its answer. */
 export class Refused extends Error {
   readonly status: number;
   readonly more: Fields;
@@ -32,13 +32,13 @@ export function readFields(body: Buffer): Fields {
     throw new Refused(400, "Malformed JSON body");
   }
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Refused(400, "Request body must be a JSON object");
-  // It would be stored as another text.
+  // Such text would be stored as a different one.
   for (const [name, each] of Object.entries(value))
     if (typeof each === "string" && !each.isWellFormed()) throw new Refused(400, `Invalid ${name}, must be Unicode text: a surrogate stands alone in it`);
   return value as Fields;
 }
 
-/** A shared memory object's name as the kernel takes it: one leading slash at most, no path. */
+/** Returns a shared memory object's name as the kernel accepts it: with at most one leading slash, and no path. */
 export function sharedName(value: unknown): string | undefined {
   if (typeof value !== "string") return undefined;
   const bare = value.startsWith("/") ? value.slice(1) : value;
@@ -65,7 +65,7 @@ export function graceSeconds({ grace_period_seconds: value = 0 }: Fields, most: 
   throw new Refused(400, `Invalid grace_period_seconds, must be a non-negative integer no greater than ${most}`);
 }
 
-/** Ids as a list or one alone, in either of their two forms, each once. */
+/** Returns the ids of a list or a single id, in either of the two forms, each once. */
 export function segmentIDs({ segment_ids: value }: Fields): string[] {
   const list = typeof value === "string" ? [value] : value;
   if (!Array.isArray(list) || list.length === 0) throw new Refused(400, "Missing segment_ids");
@@ -76,7 +76,7 @@ export function segmentIDs({ segment_ids: value }: Fields): string[] {
   return [...new Set(ids as string[])];
 }
 
-/** As 8-4-4-4-12; also from the field's form, two decimal numbers. */
+/** Returns the form 8-4-4-4-12; also accepts Mooncake's form, two decimal numbers. */
 function idOf(text: string): string | undefined {
   if (/^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i.test(text)) return text.toLowerCase();
   const [, first, second] = /^(\d{1,20})-(\d{1,20})$/.exec(text) ?? [];

@@ -1,4 +1,4 @@
-// The service's name, which outlives its restarts, and the number of this start: both kept in its home.
+// The service's stable id and the epoch of this start, both kept in its home.
 import { randomBytes } from "node:crypto";
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
@@ -7,13 +7,13 @@ import type { Log } from "@svc/kit/log.ts";
 
 export type Identity = { readonly stableID: string; readonly epoch: number };
 
-/** `given`: the setting's; empty takes the name that this home had, or makes one. Each start has a larger epoch than every one before. */
+/** `given` is the setting; if empty, the id in this home is reused or created. Each start has a larger epoch than all before. */
 export function beginIdentity(home: string, given: string, log: Log): Identity {
   const folder = join(home, "store-service");
   const file = join(folder, "identity.json");
   const saved = savedIn(file);
   const stableID = given === "" ? (saved?.stableID ?? `${hostname()}-${randomBytes(4).toString("hex")}`) : given;
-  // Where the home was lost, the time is still above what there was.
+  // The current time exceeds earlier epochs even if the home was lost.
   const identity = { stableID, epoch: Math.max(Date.now(), (saved?.epoch ?? 0) + 1) };
   try {
     mkdirSync(folder, { recursive: true });

@@ -1,4 +1,4 @@
-// Joins the cluster: the store's client at the master that is meant, and the service's own memory.
+// Joins the cluster: opens the store's client at the configured master, and mounts the service's own memory.
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -13,7 +13,7 @@ import { Mounts } from "./mounts.ts";
 import { Objects } from "./objects.ts";
 import type { ServiceSettings } from "./settings.ts";
 
-/** How long one address of this machine's own master is tried before it is looked up again: it may have moved. */
+/** The time for one address of this machine's own master before it is looked up again, since the master may have moved. */
 const OWN_TRY_MS = 3000;
 const LOOK_MS = 200;
 const DEFAULT_BRAND = "svc";
@@ -27,7 +27,7 @@ export type Member = {
   readonly mounts: Mounts;
   readonly objects: Objects;
   readonly disk: LocalDisk;
-  /** "" while the master knows this service. */
+  /** Returns "" while the master knows this service. */
   trouble(): string;
   mountedBytes(): number;
   segmentCount(): number;
@@ -35,7 +35,7 @@ export type Member = {
   close(): Promise<void>;
 };
 
-/** @throws SERVER_UNREACHABLE when no master answers within `max_wait_seconds`, and whatever keeps the engine from starting. */
+/** @throws SERVER_UNREACHABLE when no master answers within `max_wait_seconds`, and the failures of starting the engine. */
 export async function joinCluster(settings: ServiceSettings, token: string | undefined, home: string, log: Log): Promise<Member> {
   let mounts: Mounts | undefined;
   const identity = beginIdentity(home, settings.stable_id, log);
@@ -80,11 +80,11 @@ export async function joinCluster(settings: ServiceSettings, token: string | und
   };
 }
 
-/** Records in a metadata server begin with a brand's word: clients of another one do not find this service there, and their puts to it fail. */
+/** Keys in a metadata server begin with the brand: clients of another brand do not find this service there, and their puts to it fail. */
 async function checkBrands({ session }: StoreClient, { brand, metadata_server: metadata }: ServiceSettings, log: Log): Promise<void> {
   if (metadata === P2P) return;
   const brands = await session.call("GetBrands").catch((error: unknown) => {
-    // A master of an earlier release does not say, nor does one that lets nobody ask.
+    // Masters of an earlier release do not have this call, and some masters do not allow it.
     if (error instanceof Failure && ["INVALID_REQUEST", "ACCESS_DENIED"].includes(error.name)) return undefined;
     throw error;
   });

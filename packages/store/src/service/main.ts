@@ -1,4 +1,4 @@
-// The store's REST service: a process that brings memory to the cluster, mounts more when it is told to, and speaks HTTP for those without a client.
+// The store's REST service: offers memory to the cluster, mounts more on request, and serves objects over HTTP to programs without a client.
 import type { AddressInfo, Socket } from "node:net";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";

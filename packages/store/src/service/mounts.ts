@@ -1,4 +1,4 @@
-// What the REST service mounts and unmounts, and the rules of each: kinds are kept apart, bytes are offered once, nothing is half done.
+// The REST service's mounts and their rules: kinds are kept separate, bytes are offered once, and nothing stays half done.
 import { statSync } from "node:fs";
 import { totalmem } from "node:os";
 import { asFailure } from "@svc/contract/failures.ts";
@@ -6,15 +6,15 @@ import type { Mounted } from "../client/session/segments.ts";
 import type { Session } from "../client/session/session.ts";
 import { type Fields, graceSeconds, MAX_GRACE_SECONDS, offsetOf, positive, Refused, segmentIDs, sharedName, textOf } from "./body.ts";
 
-/** As stores of the field: what is allocated is a multiple of it. */
+/** Allocations are multiples of this, as in Mooncake's store. */
 const ALIGNMENT = 16 * 2 ** 20;
 
 export type Kind = "shm" | "memory" | "own" | "reconfigured";
 export type MountRules = {
   readonly session: Session;
-  /** Of a request that names none. */
+  /** The protocol of a request that names none. */
   readonly protocol: string;
-  /** The most that one registration may have, by protocol. */
+  /** The maximum size of one registration, by protocol. */
   readonly limits: ReadonlyMap<string, number>;
   /** The setting max_mr_size; 0 for none. */
   readonly maxRegistrationBytes: number;
@@ -24,7 +24,7 @@ type Mapped = { readonly object: string; readonly start: number; readonly end: n
 
 export class Mounts {
   readonly #rules: MountRules;
-  /** Ranges of shared memory objects, by segment: no byte may be two objects'. */
+  /** The mapped ranges of shared memory objects by segment: no byte may be mounted twice. */
   readonly #mapped = new Map<string, Mapped>();
   #changing: Promise<unknown> = Promise.resolve();
 
@@ -32,7 +32,7 @@ export class Mounts {
     this.#rules = rules;
   }
 
-  /** The memory that the service brings by itself. */
+  /** Mounts the service's own memory. */
   async mountOwn(sizeBytes: number): Promise<void> {
     if (sizeBytes > 0) await this.#mountNew(sizeBytes, {}, "own");
   }
@@ -52,7 +52,7 @@ export class Mounts {
     return { status: "success", segment_ids: idsOf(await this.#mountNew(sizeBytes, fields, "memory")), allocated_size: sizeBytes };
   }
 
-  /** All ids are looked at before the first is touched. */
+  /** Checks all ids before the first is unmounted. */
   async unmount(fields: Fields, kind: "shm" | "memory"): Promise<object> {
     const ids = segmentIDs(fields);
     const graceMs = graceSeconds(fields, MAX_GRACE_SECONDS) * 1000;
@@ -68,7 +68,7 @@ export class Mounts {
     return { status: "success" };
   }
 
-  /** Decode: the memory of another process is offered, what was offered this way before goes afterwards. Prefill: it goes. */
+  /** With decode, offers another process's memory and then unmounts what was offered this way before. With prefill, unmounts it. */
   async reconfigure(fields: Fields): Promise<object> {
     const { mode } = fields;
     if (mode !== "decode" && mode !== "prefill") throw new Refused(400, "Invalid mode. Use 'decode' or 'prefill'");
@@ -76,7 +76,7 @@ export class Mounts {
     const name = sharedName(typeof path === "string" ? path.replace(/^\/dev\/shm\//, "") : path);
     const sizeBytes = positive(fields["size"]);
     if (mode === "decode" && (name === undefined || sizeBytes === undefined)) throw new Refused(400, "Missing path or size for decode mode");
-    return this.#inTurn(async () => {
+    return this.#inOrder(async () => {
       const before = this.#ofKind("reconfigured");
       if (mode === "prefill") {
         await this.#unmountAll(before, 0);
@@ -111,7 +111,7 @@ export class Mounts {
     for (const [id, other] of this.#mapped)
       if (other.object === range.object && other.start < range.end && range.start < other.end)
         throw new Refused(409, `Bytes ${range.start} to ${range.end} of ${name} are mounted already`, { segment_ids: [id] });
-    // Held from here on, so that of two requests for the same bytes one is refused.
+    // The range is reserved from here on, so that of two requests for the same bytes one is refused.
     const reserved = `reserved ${range.object} ${range.start}`;
     this.#mapped.set(reserved, range);
     try {
@@ -157,16 +157,16 @@ export class Mounts {
     return this.#rules.session.segments.all().flatMap(({ segment, purpose, state }) => (purpose === kind && state.name !== "freeing" ? [segment.id] : []));
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
-    const turn = this.#changing.then(act);
-    this.#changing = turn.catch(() => undefined);
-    return turn;
+  #inOrder<T>(act: () => Promise<T>): Promise<T> {
+    const result = this.#changing.then(act);
+    this.#changing = result.catch(() => undefined);
+    return result;
   }
 }
 
 const idsOf = (mounted: readonly Mounted[]) => mounted.map(({ segment }) => segment.id);
 
-/** Whether the pieces are all of the range, and nothing else. */
+/** Returns true if the pieces cover the range exactly. */
 function isSame(pieces: readonly Mapped[], { object, start, end }: Mapped): boolean {
   return (
     pieces.length > 0 &&

@@ -2,7 +2,7 @@
 import { fail } from "@svc/contract/failures.ts";
 import type { StoreClient } from "../client/store-client.ts";
 
-/** Values on their way in or out at once; more wait. */
+/** Bounds the values that are transferred at once; further requests wait. */
 const MAX_MOVING = 8;
 const MAX_WAITING = 1024;
 
@@ -15,7 +15,7 @@ export class Objects {
     this.#client = client;
   }
 
-  /** A key that is there keeps its value. */
+  /** A put of an existing key keeps its value. */
   async put(key: string, value: Buffer): Promise<void> {
     await this.#moved(() => this.#client.put(key, value));
   }
@@ -45,7 +45,7 @@ export class Objects {
     try {
       return await act();
     } finally {
-      // The next one has our place.
+      // The next waiting request takes over this slot.
       const next = this.#waiting.shift();
       if (next === undefined) this.#moving--;
       else next();

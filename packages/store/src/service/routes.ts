@@ -13,27 +13,27 @@ import { servicePage } from "./page.ts";
 const METRICS_TYPE = "text/plain; version=0.0.4";
 
 export type ServiceParts = {
-  /** Whether its settings give it a disk. */
+  /** True if a disk is configured. */
   readonly hasDisk: boolean;
-  /** Undefined until the service has joined its master. */
+  /** Returns undefined until the service has joined its master. */
   readonly mounts: () => Mounts | undefined;
   readonly objects: () => Objects | undefined;
   readonly disk: () => LocalDisk | undefined;
-  /** "" when it is ready, else why not. */
+  /** Returns "" when the service is ready, else the reason why not. */
   readonly trouble: () => string;
   readonly version: { readonly version: string; readonly display_version: string };
-  /** Of all objects that it puts and gets. */
+  /** The tenant of all objects that it puts and gets. */
   readonly tenant: string;
-  /** Undefined: everybody may ask. */
+  /** If undefined, access control is off. */
   readonly access: ServiceAccess | undefined;
   metrics(): Promise<string>;
 };
 
 type Parts = { readonly tenant: string; readonly mounts: Mounts; readonly objects: Objects; readonly disk: LocalDisk };
 type Route = (request: Request, parts: Parts, rest: string) => Promise<Answer>;
-/** What needs no master: a refusal of what is malformed, or the answer where nothing is to be done. */
+/** Runs before the service has joined: refuses malformed requests, and answers those that need no master. */
 type Early = (request: Request, parts: ServiceParts) => Answer | undefined;
-/** By method and path, each with one sentence for the page of the API. */
+/** The routes by method and path, each with one sentence for the API page. */
 type Routes<T> = Readonly<Record<string, readonly [does: string, route: T]>>;
 
 const withFields =
@@ -41,7 +41,7 @@ const withFields =
   async (request, parts) =>
     jsonAnswer(await act(readFields(request.body), parts));
 
-/** One that ends with a slash has a key behind it. */
+/** A path that ends with a slash is followed by a key. */
 const routes: Routes<Route> = {
   "POST /api/mount_shm": ["Mounts shared memory as a segment", withFields((fields, { mounts }) => mounts.mountShared(fields))],
   "POST /api/unmount_shm": ["Unmounts it", withFields((fields, { mounts }) => mounts.unmount(fields, "shm"))],
@@ -54,7 +54,10 @@ const routes: Routes<Route> = {
       return jsonAnswer({ status: "success" });
     },
   ],
-  "POST /api/reconfigure": ["Brings the mounted memory to another size", withFields((fields, { mounts }) => mounts.reconfigure(fields))],
+  "POST /api/reconfigure": [
+    "Replaces the shared memory that this service offers, or unmounts it",
+    withFields((fields, { mounts }) => mounts.reconfigure(fields)),
+  ],
   "PUT /api/put": ["Stores a value; the body has key and value", put],
   "GET /api/get/": ["The value of the key behind the slash", get],
   "GET /api/exist/": ["Whether the key behind the slash exists", async (_request, { objects }, key) => jsonAnswer({ exists: await objects.exists(key) })],
@@ -65,7 +68,7 @@ const routes: Routes<Route> = {
   ],
 };
 
-/** Its body may be empty. */
+/** The request's body may be empty. */
 const diskGraceSeconds = ({ body }: Request) => graceSeconds(body.length === 0 ? {} : readFields(body), MAX_LOCAL_DISK_GRACE_SECONDS);
 
 const readsFields: Early = ({ body }) => void readFields(body);
@@ -113,7 +116,7 @@ function health({ trouble }: ServiceParts): Answer {
 
 const paths = [...Object.keys(routes), ...Object.keys(always)].map((name) => name.slice(name.indexOf(" ") + 1));
 
-/** As a label of a metric: never a key. */
+/** Returns the path as a label of a metric, without the key. */
 export function knownPath(target: string): string {
   const path = pathOf(target);
   return paths.find((known) => (known.endsWith("/") && known !== "/" ? path.startsWith(known) : path === known)) ?? "other";

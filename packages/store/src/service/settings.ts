@@ -1,4 +1,4 @@
-// The settings of the store's REST service: the field's configuration file by its own names, and the flags and variables beside it.
+// The settings of the store's REST service: Mooncake's configuration file with its own names, flags, and environment variables.
 import { readFileSync } from "node:fs";
 import { totalmem } from "node:os";
 import { fail } from "@svc/contract/failures.ts";
@@ -9,15 +9,15 @@ import { bucketURL } from "../client/cold/commands.ts";
 
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
-/** Without a configuration file: what a machine of any size has to spare; pages are taken when objects come. */
+/** The default size is this fraction of the machine's memory, within bounds; pages are allocated only when objects arrive. */
 const AUTO_SHARE = 16;
 const AUTO_LEAST = 64 * MIB;
 const AUTO_MOST = GIB;
-/** As stores of the field: they allocate multiples of it, and refuse less. */
+/** The granularity and minimum of a segment, as in Mooncake's store. */
 const SEGMENT_LEAST = 16 * MIB;
 const UNITS: Readonly<Record<string, number>> = { "": 1, b: 1, kb: 1024, mb: MIB, gb: GIB, tb: 1024 * GIB, kib: 1024, mib: MIB, gib: GIB, tib: 1024 * GIB };
 
-/** Bytes as the field writes them: 1073741824, "4 GB", "512mb" (powers of 1024). */
+/** Parses bytes as Mooncake writes them: 1073741824, "4 GB", "512mb" (powers of 1024). */
 function bytesOf(given: string | number, context: z.RefinementCtx): number {
   const [, count, unit = ""] = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)?\s*$/i.exec(String(given)) ?? [];
   const bytes = count === undefined ? Number.NaN : Math.floor(Number(count) * (UNITS[unit.toLowerCase()] ?? Number.NaN));
@@ -26,8 +26,8 @@ function bytesOf(given: string | number, context: z.RefinementCtx): number {
 }
 const autoBytes = () => Math.min(AUTO_MOST, Math.max(AUTO_LEAST, Math.floor(totalmem() / AUTO_SHARE / MIB) * MIB));
 const size = z.union([z.string(), z.number()]).transform((given, context) => (given === "auto" ? autoBytes() : bytesOf(given, context)));
-/** A plain number counts bytes: one that was meant in GB shows here, not as objects that find no room. */
-const roomySize = (leastBytes: number) =>
+/** A plain number counts bytes: a value that was meant in GB fails here, instead of as objects without capacity. */
+const sizeFrom = (leastBytes: number) =>
   size.refine((bytes) => !(bytes > 0 && bytes < leastBytes), {
     message: `expected 0 for none, or at least ${leastBytes / MIB} MiB; a number without a unit counts bytes: "16 GB", "512mb"`,
   });
@@ -57,16 +57,16 @@ export const serviceSettings = z.object({
       metadata_server: z.string().min(1, "expected P2PHANDSHAKE or a metadata service"),
       master_server_address: z.string(),
       cluster_id: z.string().min(1, "expected the name of the masters' cluster"),
-      global_segment_size: roomySize(SEGMENT_LEAST),
+      global_segment_size: sizeFrom(SEGMENT_LEAST),
       local_buffer_size: size,
       protocol: z.string().min(1, "expected tcp, rdma or shm"),
       device_name: z.string(),
       enable_ssd_offload: z.boolean(),
       ssd_offload_path: z.string(),
-      ssd_offload_size: roomySize(MIB),
+      ssd_offload_size: sizeFrom(MIB),
       ssd_offload_sync: z.boolean(),
       nof_path: z.string().regex(/^(\/[^\0]{0,1024})?$/, "expected an absolute path, or nothing"),
-      nof_size: roomySize(MIB),
+      nof_size: sizeFrom(MIB),
       tenant_id: z.string(),
       stable_id: z.string().max(256),
       cold_tier_folders: z.array(z.string().startsWith("/", "expected an absolute path")).max(64),
@@ -96,8 +96,8 @@ export const serviceSettings = z.object({
 
 export type ServiceSettings = z.output<typeof serviceSettings>["store_service"];
 
-/** The field's names; -D NAME=VALUE spells each of them too. */
-const fieldNames = [
+/** Mooncake's names; -D NAME=VALUE accepts each of them as well. */
+const mooncakeNames = [
   "local_hostname",
   "metadata_server",
   "master_server_address",
@@ -125,11 +125,11 @@ export const serviceFlags: Readonly<Record<string, string>> = {
   brand: "store_service.brand",
   "log-level": "store_service.log_level",
   "max-wait-time": "store_service.max_wait_seconds",
-  ...Object.fromEntries(fieldNames.map((name) => [name, `store_service.${name}`])),
+  ...Object.fromEntries(mooncakeNames.map((name) => [name, `store_service.${name}`])),
 };
 
-/** What a file of the field means by leaving a name out; an empty required one is refused by name. */
-const fieldDefaults = {
+/** The defaults of a Mooncake file for names that it leaves out; an empty required one is refused by name. */
+const mooncakeDefaults = {
   local_hostname: "",
   metadata_server: "",
   master_server_address: "",
@@ -140,8 +140,8 @@ const fieldDefaults = {
   tenant_id: "default",
 };
 
-/** The field's JSON file; names that this service does not know are given to `onUnknown`. */
-export function readFieldFile(path: string, onUnknown: (names: readonly string[]) => void): Sections {
+/** Reads Mooncake's JSON file; unknown names are passed to `onUnknown`. */
+export function readMooncakeFile(path: string, onUnknown: (names: readonly string[]) => void): Sections {
   let given: unknown;
   try {
     given = JSON.parse(readFileSync(path, "utf8"));
@@ -151,19 +151,19 @@ export function readFieldFile(path: string, onUnknown: (names: readonly string[]
   }
   if (typeof given !== "object" || given === null || Array.isArray(given))
     return fail("SETTING_INVALID", `${path}: expected a JSON object, got ${JSON.stringify(given)?.slice(0, 40)}`);
-  const known: readonly string[] = fieldNames;
+  const known: readonly string[] = mooncakeNames;
   const unknown = Object.keys(given).filter((name) => !known.includes(name));
   if (unknown.length > 0) onUnknown(unknown);
   const entries = Object.entries(given as Record<string, string | number | boolean | null>);
   return {
     store_service: {
-      ...fieldDefaults,
+      ...mooncakeDefaults,
       ...Object.fromEntries(entries.flatMap(([name, value]) => (known.includes(name) && value !== null ? [[name, value]] : []))),
     },
   };
 }
 
-/** `-D NAME=VALUE` and `-DNAME=VALUE` as flags. */
+/** Translates `-D NAME=VALUE` and `-DNAME=VALUE` to flags. */
 export function withOverrides(argv: readonly string[]): string[] {
   const words: string[] = [];
   for (let at = 0; at < argv.length; at++) {
@@ -179,7 +179,7 @@ export function withOverrides(argv: readonly string[]): string[] {
   return words;
 }
 
-const FIELD_VARIABLES: Readonly<Record<string, string>> = {
+const MOONCAKE_VARIABLES: Readonly<Record<string, string>> = {
   MASTER: "MASTER_SERVER_ADDRESS",
   CLUSTER_ID: "CLUSTER_ID",
   TE_META_DATA_SERVER: "METADATA_SERVER",
@@ -193,13 +193,13 @@ const FIELD_VARIABLES: Readonly<Record<string, string>> = {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The field's variables carry the brand's word, as MYBRAND_MASTER does; ours win over them. */
-export function withFieldVariables(env: Environment, argv: readonly string[]): Environment {
+/** Mooncake's variables begin with the brand, for example MYBRAND_MASTER; ours take precedence over them. */
+export function withMooncakeVariables(env: Environment, argv: readonly string[]): Environment {
   const at = argv.findIndex((word) => word === "--brand" || word.startsWith("--brand="));
   const brand = at < 0 ? env["SVC_STORE_SERVICE_BRAND"] : (argv[at]?.split("=")[1] ?? argv[at + 1]);
   if (brand === undefined || brand === "") return env;
   const prefix = `${brand.toUpperCase()}_`;
-  const found = Object.entries(FIELD_VARIABLES).flatMap(([theirs, ours]) => {
+  const found = Object.entries(MOONCAKE_VARIABLES).flatMap(([theirs, ours]) => {
     const value = env[`${prefix}${theirs}`];
     return value === undefined ? [] : [[`SVC_STORE_SERVICE_${ours}`, value] as const];
   });
@@ -207,16 +207,16 @@ export function withFieldVariables(env: Environment, argv: readonly string[]): E
 }
 
 const about =
-  "brings this machine's memory to the cache store, and mounts, puts and gets over HTTP. --config is the field's JSON file. Without store_service.access_file everybody who reaches it may do everything.";
+  "offers this machine's memory to the cache store, and mounts, puts and gets over HTTP. --config is Mooncake's JSON file. Without store_service.access_file everyone who reaches it may do everything.";
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. `onUnknown`: names of the field's file that change nothing. */
+/** @throws SETTING_INVALID. `svc up` parses flags with it, too, before it starts anything. `onUnknown` gets the unknown names of Mooncake's file. */
 export const load = (argv: readonly string[], onUnknown: (names: readonly string[]) => void = () => undefined) =>
   loadConfig({
     server: "store service",
     schema: serviceSettings,
     flagNames: serviceFlags,
     argv: withOverrides(argv),
-    env: withFieldVariables(process.env, argv),
+    env: withMooncakeVariables(process.env, argv),
     about,
-    ownFile: (path) => readFieldFile(path, onUnknown),
+    ownFile: (path) => readMooncakeFile(path, onUnknown),
   });

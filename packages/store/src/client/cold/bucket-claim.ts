@@ -1,23 +1,23 @@
-// Whose a device on an S3-compatible server is: each start of an owner writes its own name there, and the one with the highest epoch has it.
+// Ownership of a device on an S3-compatible server: each start of an owner writes a claim, and the claim with the highest epoch wins.
 import { createHash, randomUUID } from "node:crypto";
 import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { type Names, ownerName, ownerOf } from "./bucket-names.ts";
 import type { Label } from "./device-place.ts";
 
-//  Nothing is locked there, so an owner's name is renewed while it lives, and a name that was not for ALIVE_MS is nobody's. A later start of
-//  the same owner need not wait. All times are the server's own. Who finds a higher epoch than its own has lost the device for good; what it
-//  still had under way harms nothing, since every name that it writes has its epoch.
+// The bucket has no locks, so a live owner renews its claim, and a claim that was not renewed for ALIVE_MS is void. A
+// later start of the same owner need not wait. All times are the server's. An owner that finds a higher epoch than its
+// own has lost the device for good; its pending writes do no harm, since every name that it writes includes its epoch.
 
 const ALIVE_MS = 30_000;
-/** Past this, what was seen last says nothing: it is looked at before anything is written. */
+/** An older look at the claims is not trusted: they are listed again before anything is written. */
 const FRESH_MS = 15_000;
 const MAX_LABEL_BYTES = 64 * 1024;
 
 type DeviceRecord = { readonly deviceID: string; readonly tenant: string; readonly diskID: string };
 type Known = { readonly name: string; readonly epoch: number; readonly stable: string; readonly modifiedAtMs: number };
 
-/** @throws STORE_CONFLICT where another device has the prefix, or a later start of its owner. */
+/** @throws STORE_CONFLICT where another device uses the prefix, or a later start of this owner has claimed it. */
 export async function checkBucket(objects: Objects, names: Names, label: Label): Promise<DeviceRecord | undefined> {
   const record = await readJSON<DeviceRecord>(objects, names.device);
   if (record !== undefined && (record.deviceID !== label.deviceID || record.tenant !== label.tenant)) {
@@ -47,7 +47,7 @@ export class BucketClaim {
     this.diskID = diskID;
   }
 
-  /** @throws STORE_CONFLICT where another owner serves the device, or a later start of this one; OBJECTS_UNAVAILABLE. */
+  /** @throws STORE_CONFLICT where another owner or a later start of this one serves the device; OBJECTS_UNAVAILABLE. */
   static async take(objects: Objects, names: Names, label: Label): Promise<BucketClaim> {
     const record = await checkBucket(objects, names, label);
     const own = `${names.owners}${ownerName(label.epoch, stableOf(label))}`;
@@ -67,13 +67,13 @@ export class BucketClaim {
     return new BucketClaim(objects, names, label, diskID);
   }
 
-  /** Before something is written. @throws STORE_CONFLICT where a later start has the device by now. */
+  /** Must succeed before anything is written. @throws STORE_CONFLICT where a later start has claimed the device. */
   async confirm(): Promise<void> {
     if (this.#lost !== undefined) throw this.#lost;
     if (performance.now() - this.#seenMs > FRESH_MS) await this.look();
   }
 
-  /** Asks the server now. @throws STORE_CONFLICT as `confirm`; OBJECTS_UNAVAILABLE. */
+  /** Lists the claims now. @throws STORE_CONFLICT as `confirm`; OBJECTS_UNAVAILABLE. */
   async look(): Promise<void> {
     const asked = performance.now();
     for (const each of await owners(this.#objects, this.#names)) {
@@ -84,13 +84,13 @@ export class BucketClaim {
     this.#seenMs = asked;
   }
 
-  /** Renews this start's name, well within ALIVE_MS of the last time. @throws as `look`. */
+  /** Renews this claim, well within ALIVE_MS of the last time. @throws as `look`. */
   beat(): Promise<void> {
     if (!this.#isReleased) this.#beating = this.#renew();
     return this.#beating;
   }
 
-  /** Another owner may have it at once. */
+  /** Deletes the claim, so that another owner can take the device at once. */
   async release(): Promise<void> {
     this.#isReleased = true;
     await this.#beating.catch(() => undefined);
@@ -137,6 +137,6 @@ async function readJSON<T>(objects: Objects, key: string): Promise<T | undefined
   try {
     return JSON.parse(bytes.toString("utf8")) as T;
   } catch {
-    return fail("STORE_CONFLICT", `${objects.url}/${key} is damaged: nobody can say whose device is there`);
+    return fail("STORE_CONFLICT", `${objects.url}/${key} is damaged: the owner of the device there cannot be determined`);
   }
 }

@@ -1,4 +1,4 @@
-// Objects as files of a bucket, each whole or not there: the file store of a device of kind s3.
+// Stores objects as files of a bucket, each complete or absent: the file store of a device of kind s3.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { About, FileStore, Found } from "../disk/file-store.ts";
 import { troubleOf } from "../disk/object-files.ts";
@@ -10,18 +10,18 @@ import { asTrouble, trouble } from "./bucket-trouble.ts";
 import { uploadFile } from "./bucket-upload.ts";
 import { Slots } from "./slots.ts";
 
-//  write: a copy here, checked ──> [its name under pending] ──> parts ──> its end ──> [pending goes] ──> the file is there
-//  What is not proven to be what its object had stays under pending until its master vouches for it: a start that finds it there sets it aside.
+//  write: local copy, verified ──> [pending name] ──> parts ──> end ──> [pending name deleted] ──> the file exists
+// A file whose bytes are not proven to be its object's keeps its pending name until the master accepts it; a start that finds one quarantines it.
 
-/** Numbers reserved at a time: those left over at a crash are lost. */
+/** The file numbers that are reserved at a time; unused ones are lost in a crash. */
 const RESERVED = 4096;
 const MAX_FILE = 2 ** 28 - 1;
-/** Each has a part in memory. */
+/** Each upload holds one part in memory. */
 const UPLOADS = 4;
 const FETCHES = 4;
 const MAX_WAITING = 1024;
 const MAX_REMEMBERED = 100_000;
-/** Between two renewals of the owner's name there; sooner while the server does not answer, so that its return is noticed. */
+/** The interval of renewing the claim; shorter while the server does not answer, so that its return is noticed early. */
 const BEAT_MS = 10_000;
 const AGAIN_MS = 1000;
 const CLOSE_MS = 5000;
@@ -34,7 +34,7 @@ export class BucketFiles implements FileStore {
   readonly #uploads = new Slots(UPLOADS, MAX_WAITING);
   readonly #fetches = new Slots(FETCHES, MAX_WAITING);
   readonly #fetching = new Map<number, Promise<void>>();
-  /** Names that nothing has any more and that could not be deleted yet. */
+  /** Names that are no longer used and could not be deleted yet. */
   readonly #doomed = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -114,8 +114,8 @@ export class BucketFiles implements FileStore {
     if (entry !== undefined) await this.#delete(file, entry);
   }
 
-  /** Set aside, under its own name. */
-  async setAside(file: number): Promise<void> {
+  /** Moves a file to the quarantine, under its own name. */
+  async quarantine(file: number): Promise<void> {
     const { objects, names, spool } = this.#parts;
     const entry = this.#entries.get(file);
     if (entry === undefined) return;
@@ -126,7 +126,7 @@ export class BucketFiles implements FileStore {
       await this.#watched(() => moveObject(objects, `${names.objects}${name}`, `${names.quarantine.final}${name}`));
   }
 
-  /** Of the bucket's own bytes, whatever copy is here. */
+  /** Verifies the bytes in the bucket rather than a local copy. */
   async verify(file: number): Promise<void> {
     await this.#parts.spool.drop(file);
     await this.bring(file);
@@ -148,7 +148,7 @@ export class BucketFiles implements FileStore {
     return found;
   }
 
-  /** Once a copy of it is in the folder that readers are served from; whether its bytes are right, they see themselves. */
+  /** Resolves once a local copy exists in the folder that serves readers; the readers verify its checksum. */
   async bring(file: number): Promise<void> {
     if (await this.#parts.spool.has(file)) return;
     const going =
@@ -171,7 +171,7 @@ export class BucketFiles implements FileStore {
     return this.#waiting === 0 && this.silence === "" ? 0 : performance.now() - this.#sinceMs;
   }
 
-  /** Whether the server answers, and the device is still this start's. @throws OBJECTS_UNAVAILABLE, STORE_CONFLICT. */
+  /** Checks that the server answers and that this start still owns the device. @throws OBJECTS_UNAVAILABLE, STORE_CONFLICT. */
   async look(): Promise<void> {
     await this.#watched(() => this.#parts.claim.look());
   }
@@ -199,15 +199,15 @@ export class BucketFiles implements FileStore {
     const entry = this.#entries.get(file);
     if (entry === undefined) throw trouble("ENOENT", `${this.folder}: file ${file} is not there`);
     await fetchFile(this.#parts, file, entry);
-    // It was removed meanwhile.
+    // The file may have been removed while it was fetched.
     if (!this.#entries.has(file)) await this.#parts.spool.drop(file);
   }
 
-  /** Its end first: what is left without it is no file. */
+  /** Deletes the end first: without it, the remaining parts are not a file. */
   async #delete(file: number, entry: Entry): Promise<void> {
     const { names } = this.#parts;
     const all = namesOfFile(file, entry).map((name) => `${names.objects}${name}`);
-    // Of one that was written in an earlier life nothing is pending.
+    // A file from an earlier start has no pending name any more.
     if (entry.epoch === this.#parts.claim.epoch) all.push(`${names.pending}${fileName(file, entry.epoch)}`);
     for (const name of all) this.#doomed.add(name);
     await this.#sweep(all);

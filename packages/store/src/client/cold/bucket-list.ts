@@ -1,4 +1,4 @@
-// What a bucket has of a device when its owner starts: whole files, what is set aside first, and the next number.
+// Lists a device's bucket when its owner starts: complete files, what has to be quarantined first, and the next number.
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { fileOf, type Names, nextOf } from "./bucket-names.ts";
 import { type Entry, moveObject } from "./bucket-objects.ts";
@@ -7,7 +7,7 @@ export type Listed = { readonly entries: Map<number, Entry>; readonly next: numb
 
 type Seen = { readonly file: number; readonly epoch: number; endBytes: number | undefined; readonly parts: Set<number>; readonly names: string[] };
 
-/** Files that were half written, or that nobody vouched for, are set aside. */
+/** Quarantines files that are incomplete or were never accepted by the master. */
 export async function listBucket(objects: Objects, names: Names): Promise<Listed> {
   const seen = new Map<string, Seen>();
   for await (const { key, sizeBytes } of objects.list(names.objects)) {
@@ -22,20 +22,20 @@ export async function listBucket(objects: Objects, names: Names): Promise<Listed
     if (part === 0) each.endBytes = sizeBytes;
     else each.parts.add(part);
   }
-  const setAside = async (id: string) => {
+  const quarantine = async (id: string) => {
     for (const name of seen.get(id)?.names ?? []) await moveObject(objects, `${names.objects}${name}`, `${names.quarantine.pending}${name}`);
     seen.delete(id);
   };
   for await (const { key } of objects.list(names.pending)) {
-    await setAside(key.slice(names.pending.length));
+    await quarantine(key.slice(names.pending.length));
     await objects.delete(key);
   }
   const entries = new Map<number, Entry>();
   let next = 1;
   for (const [id, { file, epoch, endBytes, parts }] of [...seen].sort(([, one], [, other]) => other.epoch - one.epoch)) {
     next = Math.max(next, file + 1);
-    // Of two with one number the earlier start's came too late.
-    if (endBytes === undefined || entries.has(file)) await setAside(id);
+    // If two files have the same number, the earlier start wrote its file after it had lost the device.
+    if (endBytes === undefined || entries.has(file)) await quarantine(id);
     else entries.set(file, { epoch, endBytes, parts: parts.size === 0 ? 0 : Math.max(...parts) });
   }
   const reservations: string[] = [];

@@ -1,4 +1,4 @@
-// A file of a bucket as the objects that it is made of.
+// Maps a file of a bucket to the objects that it consists of.
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import type { LocalMemory } from "../memory.ts";
 import type { BucketClaim } from "./bucket-claim.ts";
@@ -14,16 +14,16 @@ export type BucketParts = {
   readonly memory: LocalMemory;
 };
 
-/** `endBytes`: of the object that has the file's end; `parts`: how many precede it. */
+/** `endBytes` is the size of the object with the file's end; `parts` is the number of objects before it. */
 export type Entry = { readonly epoch: number; readonly endBytes: number; readonly parts: number };
 
-/** Its end first. */
+/** Lists the end first, so that a deletion begins with it. */
 export const namesOfFile = (file: number, { epoch, parts }: Entry): string[] => [
   fileName(file, epoch),
   ...Array.from({ length: parts }, (_, at) => `${fileName(file, epoch)}.${at + 1}`),
 ];
 
-/** Under its new name before it goes from the old one; one that is not there is as good as moved. */
+/** Copies the object to its new name before the old one is deleted; an object that does not exist counts as moved. */
 export async function moveObject(objects: Objects, from: string, to: string): Promise<void> {
   const bytes = await objects.get(from, PART_BYTES + MOST_BEHIND);
   if (bytes === undefined) return;

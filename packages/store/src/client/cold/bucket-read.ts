@@ -1,4 +1,4 @@
-// Reading a file of a bucket: all of it into the folder that readers are served from, or what its end says of it.
+// Reads a file of a bucket: all of it into the folder that serves readers, or only the description in its end.
 import type { Found } from "../disk/file-store.ts";
 import { checksumOf } from "../put.ts";
 import { fileName, PART_BYTES } from "./bucket-names.ts";
@@ -6,10 +6,10 @@ import type { BucketParts, Entry } from "./bucket-objects.ts";
 import { foundIn, MOST_BEHIND, TRAILER_BYTES, trailerOf } from "./bucket-tail.ts";
 import { trouble } from "./bucket-trouble.ts";
 
-/** The end of a file that is read first: nearly always all that it says of itself. */
+/** The number of last bytes that are read first; nearly always they contain the whole description. */
 const FIRST_END_BYTES = 2048;
 
-/** Whether its bytes are right, whoever reads them sees. @throws what `troubleOf` names. */
+/** Does not verify the bytes: the readers compare the checksum. @throws the errors that `troubleOf` names. */
 export async function fetchFile({ objects, names, spool }: BucketParts, file: number, entry: Entry): Promise<void> {
   const name = `${names.objects}${fileName(file, entry.epoch)}`;
   const get = async (key: string, sizeBytes: number, code: string) => {
@@ -24,7 +24,7 @@ export async function fetchFile({ objects, names, spool }: BucketParts, file: nu
   });
 }
 
-/** @throws what `troubleOf` names; damaged where the end is not what was written. */
+/** @throws the errors that `troubleOf` names; damaged where the end differs from what was written. */
 export async function readAbout({ objects, names, memory }: BucketParts, file: number, entry: Entry): Promise<Found> {
   const key = `${names.objects}${fileName(file, entry.epoch)}`;
   const damaged = () => trouble("EBADMSG", `${objects.url}/${key} is damaged`);

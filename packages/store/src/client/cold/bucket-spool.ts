@@ -1,4 +1,4 @@
-// Copies of a bucket's files in a folder of this host: written there on their way to the bucket, and brought back from it to be read.
+// Local copies of a bucket's files in a folder of this host: written there before an upload, and fetched again for readers.
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { About } from "../disk/file-store.ts";
@@ -11,7 +11,7 @@ export class BucketSpool {
   readonly folder: string;
   readonly #files: ObjectFiles;
   readonly #mostBytes: number;
-  /** Copies that may go, in the order in which they came. */
+  /** Copies that may be dropped, oldest first. */
   readonly #copies = new Map<number, number>();
   #bytes = 0;
   #coming = 0;
@@ -22,7 +22,10 @@ export class BucketSpool {
     this.#mostBytes = mostBytes;
   }
 
-  /** Empty at first: what an earlier process left is in the bucket, or was never acknowledged. @throws SETTING_INVALID where another process uses the folder. */
+  /**
+   * Opens the folder empty: files of an earlier process are in the bucket, or were never acknowledged.
+   * @throws SETTING_INVALID where another process uses the folder.
+   */
   static async open(folder: string, mostBytes: number): Promise<BucketSpool> {
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const files = ObjectFiles.open(folder);
@@ -42,14 +45,14 @@ export class BucketSpool {
     return join(this.folder, nameOf(file));
   }
 
-  /** As `ObjectFiles.write`; it stays until `keep` or `drop` is called for it. */
+  /** Writes like `ObjectFiles.write`; the copy stays until `keep` or `drop` is called for it. */
   async write(file: number, words: BigUint64Array, about: About, expected: bigint | undefined): Promise<bigint> {
     const checksum = await this.#files.write(file, words, about, expected);
     await this.#files.settle(file);
     return checksum;
   }
 
-  /** Filled by `fill`, and there once that has ended well. */
+  /** Creates a copy with the bytes that `fill` writes; it becomes visible once `fill` has succeeded. */
   async bring(file: number, fill: (write: (bytes: Buffer) => Promise<void>) => Promise<void>): Promise<void> {
     const path = join(this.folder, COMING, `${nameOf(file)}.${this.#coming++}`);
     const to = await open(path, "wx", 0o600);
@@ -67,7 +70,7 @@ export class BucketSpool {
     await this.keep(file);
   }
 
-  /** It may go when others need its room. */
+  /** Lets the copy be dropped when others need its space. */
   async keep(file: number): Promise<void> {
     const found = await stat(this.pathOf(file)).catch(() => undefined);
     if (found === undefined) return;
@@ -76,7 +79,7 @@ export class BucketSpool {
     this.#bytes += found.size;
     for (const other of [...this.#copies.keys()]) {
       if (this.#bytes <= this.#mostBytes) return;
-      // The one that came last is what is being read.
+      // The newest copy is the one being read.
       if (other !== file) await this.drop(other);
     }
   }
@@ -90,12 +93,12 @@ export class BucketSpool {
     await rm(this.pathOf(file), { force: true });
   }
 
-  /** All that may go. */
+  /** Drops every copy that may be dropped. */
   async dropAll(): Promise<void> {
     for (const file of [...this.#copies.keys()]) await this.drop(file);
   }
 
-  /** @throws what `troubleOf` names; damaged where the copy's bytes are not those that were stored. */
+  /** @throws the errors that `troubleOf` names; damaged where the copy's bytes are not those that were stored. */
   verify(file: number): Promise<void> {
     return this.#files.verify(file);
   }

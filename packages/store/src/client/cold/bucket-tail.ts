@@ -1,4 +1,4 @@
-// What the end of a file says of it, read without its bytes: the same form that files of a folder have (native/src/object_files.h).
+// Parses the end of a file without reading its bytes; files in a folder have the same format (native/src/object_files.h).
 import type { About, Found } from "../disk/file-store.ts";
 
 //  file: bytes | about | trailer
@@ -6,12 +6,12 @@ import type { About, Found } from "../disk/file-store.ts";
 export const TRAILER_BYTES = 40;
 const MAGIC = "svcfile1";
 const MOST_ABOUT = 2 ** 20;
-/** The largest end of a file: its last part of bytes, and what it says. */
+/** The largest end of a file: its description and its trailer. */
 export const MOST_BEHIND = MOST_ABOUT + TRAILER_BYTES;
 
 type Trailer = { readonly sizeBytes: number; readonly checksum: bigint; readonly aboutBytes: number; readonly ownChecksum: bigint };
 
-/** Of a buffer's last bytes; undefined where they are no trailer of a file of that size. */
+/** Parses a buffer's last bytes; returns undefined where they are not the trailer of a file of that size. */
 export function trailerOf(end: Buffer, fileBytes: number): Trailer | undefined {
   if (end.length < TRAILER_BYTES) return undefined;
   const from = end.length - TRAILER_BYTES;
@@ -22,7 +22,7 @@ export function trailerOf(end: Buffer, fileBytes: number): Trailer | undefined {
   return { sizeBytes, checksum: end.readBigUInt64LE(from + 16), aboutBytes, ownChecksum: end.readBigUInt64LE(from + 32) };
 }
 
-/** `end`: the file's last bytes, all that follow the object's; undefined where they are damaged. */
+/** `end` holds all bytes that follow the object's; returns undefined where they are damaged. */
 export function foundIn(file: number, end: Buffer, trailer: Trailer, checksumOf: (bytes: Buffer) => bigint): Found | undefined {
   const behind = end.subarray(end.length - TRAILER_BYTES - trailer.aboutBytes);
   if (checksumOf(behind.subarray(0, behind.length - 8)) !== trailer.ownChecksum) return undefined;

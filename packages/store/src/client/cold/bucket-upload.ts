@@ -1,4 +1,4 @@
-// Sending a file from the folder of copies to its bucket: its parts, then its end, by which it is there.
+// Uploads a file from the local copy to its bucket: its parts, then its end, which makes it exist.
 import { open } from "node:fs/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { fileName, PART_BYTES } from "./bucket-names.ts";
@@ -6,7 +6,10 @@ import type { BucketParts, Entry } from "./bucket-objects.ts";
 
 type Sent = { readonly file: number; readonly sizeBytes: number; readonly isProven: boolean };
 
-/** `undo`: removes what may be there of it after a failure. @throws STORE_CONFLICT where a later start has the device; OBJECTS_UNAVAILABLE, DISK_FULL. */
+/**
+ * `undo` removes what may exist of the file after a failure.
+ * @throws STORE_CONFLICT where a later start owns the device; OBJECTS_UNAVAILABLE, DISK_FULL.
+ */
 export async function uploadFile(
   { objects, names, claim, spool }: BucketParts,
   { file, sizeBytes, isProven }: Sent,
@@ -28,7 +31,7 @@ export async function uploadFile(
     if (parts > 0 && isProven) await objects.delete(`${names.pending}${name}`);
     return entry;
   } catch (error) {
-    // Whether the server has it after all is not known.
+    // The server may have stored the end although the request failed.
     await undo(entry);
     throw error;
   } finally {

@@ -1,4 +1,4 @@
-// One device of the cold tier while its owner serves it: a disk that is filled and emptied as its administrator says.
+// One device of the cold tier while its owner serves it: a disk that is filled and emptied on its administrator's commands.
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import type { OwnDisk } from "../disk/own-disk.ts";
@@ -30,7 +30,7 @@ export class ColdDevice {
     this.#open = open;
   }
 
-  /** @throws what `DevicePlace.open` does. */
+  /** @throws the failures of `DevicePlace.open`. */
   static async open(spec: DeviceSpec, place: DevicePlace, parts: DeviceParts, options: PlaceOptions): Promise<ColdDevice> {
     const label = { ...parts.owner, deviceID: spec.id, tenant: spec.tenant };
     return new ColdDevice(spec, place, parts, await place.open(label, parts, options), options);
@@ -48,7 +48,7 @@ export class ColdDevice {
     return { ...isAt, capacityBytes: limit, usedBytes, reservedBytes, files, isAnnounced: known, isMounted, trouble };
   }
 
-  /** As `report`, once where it lies was asked. @throws what keeps it from that. */
+  /** Reports like `report`, after checking that the device can be reached. @throws the reason why it cannot. */
   async probe(): Promise<DeviceReport> {
     await this.#open.probe();
     return this.report();
@@ -59,22 +59,22 @@ export class ColdDevice {
     await this.#open.schedule(isSchedulable);
   }
 
-  /** Once the master sends readers here, and knows of every object. */
+  /** Resolves once the master sends readers here and knows every object. */
   async whenServed(): Promise<void> {
-    await this.#until(() => this.report().isMounted && this.report().isAnnounced, "the master to know the device and all that lies there");
+    await this.#until(() => this.report().isMounted && this.report().isAnnounced, "the master to know the device and all its objects");
   }
 
-  /** Once no file is left that the master gave up. */
+  /** Resolves once every file that the master dropped is deleted. */
   async collect(): Promise<void> {
     await this.whenServed();
     const endMs = performance.now() + WAIT_MS;
-    // The answer that is on its way may be from before.
+    // Two empty rounds are required: the answer to the first may have been sent before the call.
     for (let quiet = 0; quiet < 2; ) {
-      quiet = (await this.#turned(endMs)).drops === 0 ? quiet + 1 : 0;
+      quiet = (await this.#nextRound(endMs)).drops === 0 ? quiet + 1 : 0;
     }
   }
 
-  /** Asks for as many objects of its owner's memory, and waits until they are stored. */
+  /** Asks for up to `most` objects of the owner's memory, and waits until they are stored. */
   async offload(most: number): Promise<ColdAnswers["offload"]> {
     await this.whenServed();
     const { session } = this.#parts;
@@ -96,14 +96,14 @@ export class ColdDevice {
     }
     if (queued > 0) {
       for (let quiet = 0; quiet < 2; ) {
-        const isIdle = (await this.#turned(endMs)).offloads === 0 && this.#disk.progress.writing === 0;
+        const isIdle = (await this.#nextRound(endMs)).offloads === 0 && this.#disk.progress.writing === 0;
         quiet = isIdle ? quiet + 1 : 0;
       }
     }
     return { stored: this.#disk.progress.stored - before, hasEnded };
   }
 
-  /** For good. @throws STORE_CONFLICT where an object lies here. */
+  /** Ends the device for good. @throws STORE_CONFLICT where it still has objects. */
   async giveUp(): Promise<void> {
     await this.collect();
     await this.#disk.giveUp();
@@ -115,12 +115,12 @@ export class ColdDevice {
     await this.#disk.close();
   }
 
-  async #turned(endMs: number): Promise<{ offloads: number; drops: number }> {
+  async #nextRound(endMs: number): Promise<{ offloads: number; drops: number }> {
     const leftMs = endMs - performance.now();
     const late = sleep(Math.max(1, leftMs), undefined, { ref: false }).then(() =>
       fail("TIMED_OUT", `device ${this.spec.id} was still busy after ${WAIT_MS / 1000} s: try again`),
     );
-    return Promise.race([this.#disk.turned(), late]);
+    return Promise.race([this.#disk.nextRound(), late]);
   }
 
   async #until(isTrue: () => boolean, what: string): Promise<void> {

@@ -1,4 +1,4 @@
-// The devices of the cold tier that this client owns: kept in a file, served again after a restart, and commanded through the master.
+// The client's own devices of the cold tier: kept in a file, served again after a restart, and commanded through the master.
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -10,7 +10,7 @@ import { DeviceBucket, type S3Access } from "./device-bucket.ts";
 import { DeviceFolder, rootOf } from "./device-folder.ts";
 import type { DevicePlace, PlaceOptions } from "./device-place.ts";
 
-/** The first label of a device; those below are other disks of the client. */
+/** The first label of a device; lower labels are other disks of the client. */
 const FIRST_LABEL = 0x8000;
 const MAX_DEVICES = 256;
 const MAX_WAITING = 64;
@@ -18,12 +18,15 @@ const RETRY_MS = 5000;
 const CLOSE_MS = 2000;
 
 export type ColdTierOptions = {
-  /** Where the list of devices is kept. */
+  /** The file with the list of devices. */
   readonly file: string;
-  /** Folders below which devices may lie; none: anywhere. */
+  /** Folders below which devices may lie; any folder if empty. */
   readonly allowed: readonly string[];
   readonly s3: S3Access;
-  /** What goes to devices unasked: nothing, objects about to be evicted from this client's memory, or all once they are stored there. */
+  /**
+   * The objects that are written to devices without a command: none, those about
+   * to be evicted from this client's memory, or all once they are stored there.
+   */
   readonly offloads: "asked" | "evicted" | "stored";
 };
 
@@ -33,10 +36,10 @@ export class ColdDevices {
   readonly #options: ColdTierOptions;
   readonly #parts: Omit<DeviceParts, "label">;
   readonly #open = new Map<string, ColdDevice>();
-  /** Those of an earlier start that cannot be served now, and why. */
+  /** Devices of an earlier start that cannot be served now, and the reason. */
   readonly #waiting = new Map<string, Saved & { why: string }>();
   #timer: NodeJS.Timeout | undefined;
-  /** Those about one device come one after the other; a device that does not answer holds up no other. */
+  /** Serializes the commands for one device; a device that does not answer delays no other. */
   readonly #lock = openKeyedLock("device", MAX_WAITING);
   readonly #busy = new Set<Promise<unknown>>();
   readonly #retrying = new Set<string>();
@@ -48,7 +51,7 @@ export class ColdDevices {
     this.#parts = parts;
   }
 
-  /** Serves again what an earlier start served; what cannot be is tried again now and then. */
+  /** Serves again the devices of an earlier start; those that fail are retried periodically. */
   static async open(options: ColdTierOptions, parts: Omit<DeviceParts, "label">): Promise<ColdDevices> {
     const devices = new ColdDevices(options, parts);
     for (const saved of await readList(options.file)) devices.#waiting.set(keyOf(saved.spec), { ...saved, why: "" });
@@ -57,13 +60,13 @@ export class ColdDevices {
     return devices;
   }
 
-  /** The answer to a command, as JSON. */
+  /** Carries out a command and returns the answer as JSON. */
   async obey(text: string): Promise<string> {
     let answer: ColdAnswer;
     try {
       const parsed = coldCommand.safeParse(JSON.parse(text));
       if (!parsed.success) fail("INVALID_REQUEST", `a command of the cold tier: ${parsed.error.issues[0]?.message}`);
-      answer = { ok: true, value: await this.#inTurn(parsed.data.device, () => this.#do(parsed.data as ColdCommand)) };
+      answer = { ok: true, value: await this.#locked(parsed.data.device, () => this.#do(parsed.data as ColdCommand)) };
     } catch (error) {
       const { name, message } = asFailure(error);
       answer = { ok: false, failure: name, message };
@@ -121,7 +124,7 @@ export class ColdDevices {
     return device.report();
   }
 
-  /** What a registration would find. */
+  /** Reports what a registration would find. */
   async #looked(spec: DeviceSpec): Promise<DeviceReport> {
     const place = await this.#placeOf(spec);
     const { files, usedBytes } = await place.look({ ...this.#parts.owner, deviceID: spec.id, tenant: spec.tenant });
@@ -138,7 +141,7 @@ export class ColdDevices {
       await this.#save();
       return { isGone: true };
     }
-    // Nobody serves it, so nobody could say whether what lies there lies elsewhere too.
+    // A device that is not served cannot be drained, so its files may be the only replicas of their objects.
     const { files } = await (await this.#placeOf(spec)).contents();
     if (files > 0) fail("STORE_CONFLICT", `${files} files of objects are on device ${spec.id}, which is not being served: register it, then drain it`);
     if (this.#waiting.delete(keyOf(spec))) await this.#save();
@@ -180,7 +183,7 @@ export class ColdDevices {
     for (const [key, { spec }] of this.#waiting) {
       if (this.#retrying.has(key)) continue;
       this.#retrying.add(key);
-      this.#inTurn(spec, () => this.#retry(spec))
+      this.#locked(spec, () => this.#retry(spec))
         .catch(() => undefined)
         .finally(() => this.#retrying.delete(key));
     }
@@ -199,7 +202,7 @@ export class ColdDevices {
     }
   }
 
-  /** What the next start serves again. */
+  /** Saves the list that the next start serves again. */
   async #save(): Promise<void> {
     const { file } = this.#options;
     const open = [...this.#open.values()].map(({ spec, scans, isSchedulable }): Saved => ({ spec, scans, isSchedulable }));
@@ -212,7 +215,7 @@ export class ColdDevices {
     await saving;
   }
 
-  async #inTurn<T>(spec: DeviceSpec, act: () => Promise<T>): Promise<T> {
+  async #locked<T>(spec: DeviceSpec, act: () => Promise<T>): Promise<T> {
     const work = this.#lock.run(keyOf(spec), act);
     this.#busy.add(work);
     try {
@@ -230,7 +233,7 @@ async function readList(file: string): Promise<Saved[]> {
   try {
     return (JSON.parse(text) as Saved[]).map(({ spec, scans, isSchedulable }) => ({ spec: deviceSpec.parse(spec), scans, isSchedulable }));
   } catch (error) {
-    return fail("SETTING_INVALID", `the list of this service's cold-tier devices, ${file}, is damaged: set it aside, and register the devices again`, {
+    return fail("SETTING_INVALID", `the list of this service's cold-tier devices, ${file}, is damaged: move it away, and register the devices again`, {
       cause: error,
     });
   }

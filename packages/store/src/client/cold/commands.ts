@@ -1,10 +1,10 @@
-// What an administrator of the cold tier asks of the client that owns a device, and what it answers: JSON in both directions.
+// The commands that the cold tier's administrator sends to the client that owns a device, and their answers: JSON in both directions.
 import { z } from "zod";
 
 const MAX_NAME = 256;
 const MAX_PATH = 4096;
 const MAX_URL = 512;
-/** s3://BUCKET or s3://BUCKET/PREFIX, in the one spelling that a device's definition is compared by. */
+/** s3://BUCKET or s3://BUCKET/PREFIX, in the one spelling by which definitions of devices are compared. */
 export const bucketURL = /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*$/;
 
 export const deviceTarget = z.discriminatedUnion("type", [
@@ -13,7 +13,7 @@ export const deviceTarget = z.discriminatedUnion("type", [
   z.strictObject({ type: z.literal("s3"), url: z.string().max(MAX_URL).regex(bucketURL) }),
 ]);
 
-/** A device as its owner knows it; `tenant`: whose objects it takes, "" for those of all. */
+/** A device as its owner knows it. `tenant` is the tenant whose objects it takes; "" takes those of all. */
 export const deviceSpec = z.strictObject({
   tenant: z.string().max(MAX_NAME),
   id: z
@@ -22,7 +22,7 @@ export const deviceSpec = z.strictObject({
     .max(MAX_NAME)
     .refine((id) => id !== "." && id !== "..", "cannot be . or .."),
   target: deviceTarget,
-  /** What objects may take; null is nine tenths of the file system, or no limit in a bucket. */
+  /** The capacity for objects; null is nine tenths of the file system, or no limit in a bucket. */
   capacityBytes: z.number().int().min(1).nullable(),
 });
 
@@ -42,7 +42,7 @@ export type DeviceTarget = z.output<typeof deviceTarget>;
 export type DeviceSpec = z.output<typeof deviceSpec>;
 export type ColdCommand = z.output<typeof coldCommand>;
 
-/** `diskID`: the master's name for it. `capacityBytes`: null for no limit. `isAnnounced`: the master knows of every object there. */
+/** `diskID` is the master's id of the device. `capacityBytes` is null for no limit. `isAnnounced`: the master knows every object there. */
 export type DeviceReport = {
   readonly diskID: string;
   readonly rootDir: string;

@@ -1,4 +1,4 @@
-// A device on an S3-compatible server: where its target puts it, who may have it there, and what was set aside.
+// A device on an S3-compatible server: its location there, its ownership, and its quarantine.
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
@@ -16,18 +16,18 @@ import { encoded } from "./device-folder.ts";
 import type { DevicePlace, Label, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 import { openFileSource } from "./file-source.ts";
 
-/** How a client reaches the buckets of its devices; the request that creates a device says nothing of it. */
+/** The access of a client to the buckets of its devices; the request that creates a device does not contain it. */
 export type S3Access = {
-  /** http://HOST:PORT or https://HOST:PORT; "" is S3 itself, in the region. */
+  /** http://HOST:PORT or https://HOST:PORT; "" is AWS S3 in the region. */
   readonly endpoint: string;
   readonly region: string;
   readonly pathStyle: boolean;
-  /** "": from the environment. */
+  /** The path of the credentials file; "" reads them from the environment. */
   readonly credentialsFile: string;
   readonly env: NodeJS.ProcessEnv;
-  /** s3://BUCKET/PREFIX below which devices may lie; none: wherever the credentials allow. */
+  /** s3://BUCKET/PREFIX below which devices may lie; if empty, wherever the credentials allow. */
   readonly allowed: readonly string[];
-  /** For copies of what is read and written, of each device. */
+  /** Contains each device's local copies of what is written and read. */
   readonly cacheFolder: string;
   readonly cacheBytes: number;
 };
@@ -36,9 +36,9 @@ const CREDENTIALS_SETTING = "store_service.cold_tier_s3_credentials_file";
 const CONCURRENCY = 16;
 const BOUNDS: S3Bounds = { silenceMs: 5000, callMs: 10_000, attempts: 3 };
 const PAGE = 64;
-/** Of set-aside files that are counted. */
+/** Bounds the quarantined files that are counted. */
 const MAX_COUNTED = 100_000;
-/** For objects of a device whose definition has no size: a bucket has none. */
+/** The capacity of a device whose definition has none, since a bucket has no size. */
 const UNLIMITED = 2 ** 52;
 const PROBE_MS = 10_000;
 
@@ -48,7 +48,7 @@ export class DeviceBucket implements DevicePlace {
   readonly #access: S3Access;
   readonly #names: Names;
 
-  /** @throws INVALID_REQUEST for a bucket outside what is allowed. */
+  /** @throws INVALID_REQUEST for a bucket outside the allowed prefixes. */
   constructor(target: Extract<DeviceTarget, { type: "s3" }>, spec: DeviceSpec, access: S3Access) {
     const { allowed } = access;
     if (allowed.length > 0 && !allowed.some((each) => target.url === each || target.url.startsWith(`${each}/`)))
@@ -87,9 +87,9 @@ export class DeviceBucket implements DevicePlace {
     const source = await openFileSource(folder, async (file) => (files as BucketFiles).bring(file));
     const store = new BucketFiles({ objects, names: this.#names, claim, spool, memory: parts.memory });
     files = store;
-    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => store.setAside(file) };
+    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => store.quarantine(file) };
     const capacityBytes = this.#spec.capacityBytes ?? UNLIMITED;
-    // From here on the files' end is the disk's, which ends objects, copies and claim.
+    // From here on the disk owns the file store, whose close ends the connections, the local copies and the claim.
     undo.move();
     const disk = await OwnDisk.open({ ...parts, folder, capacityBytes, cold, files: { store, id: claim.diskID } }).catch((error) => {
       source.close();

@@ -1,4 +1,4 @@
-// The folder of a device: where its target puts it, whose it is, and where files are set aside that no object claims.
+// A device in a folder: its location, its ownership, and the quarantine for files that no object refers to.
 import { mkdir, readdir, readFile, rename, stat, statfs, writeFile } from "node:fs/promises";
 import { join, resolve, sep } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
@@ -7,22 +7,22 @@ import { OwnDisk } from "../disk/own-disk.ts";
 import type { ColdAnswers, DeviceSpec, DeviceTarget, QuarantinedFile } from "./commands.ts";
 import type { DevicePlace, Label, Looked, OpenPlace, PlaceOptions, PlaceParts } from "./device-place.ts";
 
-//  ROOT/ENCODED_ID/NNNNNNNN                              an object
-//  ROOT/ENCODED_ID/device.json                           whose it is
-//  ROOT/ENCODED_ID/__orphan_quarantine__/                files that no object claims, and damaged ones
-//  ROOT/__pending__/ENCODED_ID/__orphan_quarantine__/    files that were half written when their owner ended
+// ROOT/ENCODED_ID/NNNNNNNN                              an object
+// ROOT/ENCODED_ID/device.json                           the label of its owner
+// ROOT/ENCODED_ID/__orphan_quarantine__/                files that no object refers to, and damaged ones
+// ROOT/__pending__/ENCODED_ID/__orphan_quarantine__/    files that were incomplete when their owner ended
 const QUARANTINE = "__orphan_quarantine__";
 const PENDING = "__pending__";
 const LABEL = "device.json";
 const PAGE = 64;
 
-/** Letters, digits, dots and dashes stay; any other byte is ~HH. */
+/** Keeps letters, digits, dots and dashes, and writes any other byte as ~HH. */
 export const encoded = (name: string): string =>
   [...Buffer.from(name)]
     .map((byte) => (/[A-Za-z0-9.-]/.test(String.fromCharCode(byte)) ? String.fromCharCode(byte) : `~${byte.toString(16).toUpperCase().padStart(2, "0")}`))
     .join("");
 
-/** @throws INVALID_REQUEST for a folder outside `allowed` (none: anywhere), and for a file system that is not mounted here. */
+/** @throws INVALID_REQUEST for a folder outside `allowed` (any folder if empty), and for a file system that is not mounted here. */
 export async function rootOf(target: Exclude<DeviceTarget, { type: "s3" }>, allowed: readonly string[]): Promise<string> {
   const root = target.type === "directory" ? resolve(target.path) : await mountOf(target.uuid);
   const isAllowed = allowed.length === 0 || allowed.some((each) => root === resolve(each) || root.startsWith(resolve(each) + sep));
@@ -64,8 +64,8 @@ export class DeviceFolder implements DevicePlace {
     await this.checkRoot();
     await this.make().catch((error: Error) => fail("INVALID_REQUEST", `the device's folder cannot be created: ${error.message}`, { cause: error }));
     await this.check(label);
-    await this.setHalfWrittenAside();
-    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => this.setAside(file) };
+    await this.quarantineIncomplete();
+    const cold: ColdParts = { ...options, announces: scans, quarantine: (file) => this.quarantine(file) };
     const disk = await OwnDisk.open({ ...parts, folder: this.path, capacityBytes: this.#spec.capacityBytes ?? 0, cold });
     try {
       await this.claim(label);
@@ -80,7 +80,7 @@ export class DeviceFolder implements DevicePlace {
     return join(this.root, this.#name);
   }
 
-  /** @throws STORE_CONFLICT where another device has the folder, or a later start of its owner. */
+  /** @throws STORE_CONFLICT where the folder belongs to another device, or to a later start of this owner. */
   async check({ deviceID, tenant, epoch }: Label): Promise<void> {
     const kept = await this.#label();
     if (kept === undefined) return;
@@ -89,7 +89,7 @@ export class DeviceFolder implements DevicePlace {
     if (kept.epoch > epoch) fail("STORE_CONFLICT", `stale epoch ${epoch}: ${this.path} is served by ${kept.stableID} since epoch ${kept.epoch}`);
   }
 
-  /** Marks it as that owner's; what was half written goes aside. Once nobody else can use the folder. */
+  /** Writes this owner's label. The caller has made sure that no other process uses the folder. */
   async claim(label: Label): Promise<void> {
     await this.check(label);
     const path = join(this.path, LABEL);
@@ -97,7 +97,7 @@ export class DeviceFolder implements DevicePlace {
     await rename(`${path}.new`, path);
   }
 
-  /** @throws INVALID_REQUEST where the root is not there: what should be mounted there may not be, and its place must not fill up instead. */
+  /** @throws INVALID_REQUEST where the root does not exist: a missing mount must not fill the parent file system instead. */
   async checkRoot(): Promise<void> {
     const found = await stat(this.root).catch((error: Error) =>
       fail("INVALID_REQUEST", `expected a folder on the host of the device's owner, got ${this.root}: ${error.message}; make or mount it first`, {
@@ -111,8 +111,8 @@ export class DeviceFolder implements DevicePlace {
     await mkdir(this.path, { recursive: true, mode: 0o700 });
   }
 
-  /** Before the folder is opened: what was half written is removed by that. */
-  async setHalfWrittenAside(): Promise<void> {
+  /** Must run before the folder is opened, which deletes incomplete files. */
+  async quarantineIncomplete(): Promise<void> {
     const pending = join(this.path, "pending");
     for (const name of await namesIn(pending)) {
       await mkdir(this.#areas.pending, { recursive: true, mode: 0o700 });
@@ -120,13 +120,13 @@ export class DeviceFolder implements DevicePlace {
     }
   }
 
-  async setAside(file: number): Promise<void> {
+  async quarantine(file: number): Promise<void> {
     const name = file.toString(16).padStart(8, "0");
     await mkdir(this.#areas.final, { recursive: true, mode: 0o700 });
     await rename(join(this.path, name), join(this.#areas.final, name));
   }
 
-  /** A page of what was set aside, and how much it is in all. */
+  /** Returns a page of the quarantine, and its total size. */
   async quarantined(from: number): Promise<ColdAnswers["quarantine"]> {
     const all: QuarantinedFile[] = [];
     let totalBytes = 0;
@@ -143,7 +143,7 @@ export class DeviceFolder implements DevicePlace {
     return { rootDir: this.root, count, totalBytes, files: all };
   }
 
-  /** Files of objects that lie there, whoever serves them. */
+  /** Counts the objects' files in the folder, independent of the process that serves them. */
   async contents(): Promise<Looked> {
     let [files, usedBytes] = [0, 0];
     for (const name of await namesIn(this.path)) {
@@ -154,7 +154,7 @@ export class DeviceFolder implements DevicePlace {
     return { files, usedBytes };
   }
 
-  /** What objects may take where its definition says nothing: nine tenths of the file system. */
+  /** Returns the default capacity for objects: nine tenths of the file system. */
   async capacityBytes(): Promise<number> {
     const { blocks, bsize } = await statfs(this.root).catch((error: Error) => fail("INVALID_REQUEST", `${this.root}: ${error.message}`, { cause: error }));
     return Math.floor(blocks * bsize * DEFAULT_SHARE);

@@ -1,35 +1,35 @@
-// Where a device of the cold tier has its files, whatever its kind: looked at, opened by its owner, and its quarantine reported.
+// The location of a device's files, independent of its kind: inspected, opened by its owner, and its quarantine reported.
 import type { ColdParts, DiskParts } from "../disk/disk-parts.ts";
 import type { OwnDisk } from "../disk/own-disk.ts";
 import type { ColdAnswers } from "./commands.ts";
 
-/** Which start of whom serves which device. */
+/** The device, its owner and the owner's start that serves it. */
 export type Label = { readonly deviceID: string; readonly tenant: string; readonly stableID: string; readonly epoch: number };
 
 export type PlaceParts = Omit<DiskParts, "folder" | "capacityBytes" | "cold" | "files">;
-/** `scans`: the master is told what lies there already. */
+/** With `scans`, the files that exist already are announced to the master. */
 export type PlaceOptions = Omit<ColdParts, "quarantine" | "announces"> & { readonly scans: boolean };
 
 export type Looked = { readonly files: number; readonly usedBytes: number };
 
 export interface DevicePlace {
-  /** For people. */
+  /** The location as shown to people. */
   readonly root: string;
-  /** What it could serve. @throws INVALID_REQUEST where it cannot be used, STORE_CONFLICT where it is another's. */
+  /** Reports what the device could serve. @throws INVALID_REQUEST where it cannot be used, STORE_CONFLICT where it has another owner. */
   look(label: Label): Promise<Looked>;
-  /** What objects may take there where the device's definition says nothing; null: as much as is paid for. */
+  /** Returns the default capacity for objects; null means unlimited. */
   capacityBytes(): Promise<number | null>;
   /** @throws as `look`; SETTING_INVALID where another process of this host uses it. */
   open(label: Label, parts: PlaceParts, options: PlaceOptions): Promise<OpenPlace>;
-  /** Files of objects that lie there, whoever serves them. */
+  /** Counts the objects' files there, independent of the process that serves them. */
   contents(): Promise<Looked>;
-  /** A page of what was set aside, and how much it is in all. */
+  /** Returns a page of the quarantine, and its total size. */
   quarantined(from: number): Promise<ColdAnswers["quarantine"]>;
 }
 
 export type OpenPlace = {
   readonly disk: OwnDisk;
-  /** Whether it can be reached now. @throws what keeps it from that. */
+  /** Checks that the location can be reached now. @throws the reason why it cannot. */
   probe(): Promise<void>;
   schedule(isSchedulable: boolean): Promise<void>;
   close(): Promise<void>;

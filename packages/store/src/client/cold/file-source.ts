@@ -1,4 +1,4 @@
-// A folder whose files come when they are read: the transfer engine asks here for those that are not there yet.
+// A folder whose files are fetched on demand: the transfer engine requests missing files through a socket in the folder.
 import { closeSync, openSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { join } from "node:path";
 const NAME = "source";
 const REQUEST_BYTES = 8;
 const MAX_CONNECTIONS = 64;
-/** Within what the engine waits. */
+/** Stays below the time that the engine waits. */
 const ANSWER_MS = 9000;
 
 export type FileSource = { close(): void };
@@ -32,7 +32,7 @@ export async function openFileSource(folder: string, bring: (file: number) => Pr
     });
   });
   server.maxConnections = MAX_CONNECTIONS;
-  // The folder's own path may be longer than a socket's address can be.
+  // A path through the descriptor is short, whereas the folder's own path may exceed the length of a socket address.
   const descriptor = openSync(folder, "r");
   await new Promise<void>((resolve, reject) => server.once("error", reject).listen(`/proc/self/fd/${descriptor}/${NAME}`, resolve)).catch((error) => {
     closeSync(descriptor);
@@ -41,7 +41,7 @@ export async function openFileSource(folder: string, bring: (file: number) => Pr
   server.unref();
   return {
     close() {
-      // Its end removes the socket by the descriptor's path.
+      // Node unlinks the socket by that path when the server has closed, so the descriptor stays open until then.
       server.close(() => closeSync(descriptor));
       for (const socket of sockets) socket.destroy();
     },

@@ -1,4 +1,4 @@
-// So many at once; the others wait their turn, up to a bound.
+// A semaphore: a bounded number of calls run at once, and the others wait in order, up to a second bound.
 import { fail } from "@svc/contract/failures.ts";
 
 export class Slots {
@@ -12,11 +12,11 @@ export class Slots {
     this.#mostWaiting = mostWaiting;
   }
 
-  /** @throws TOO_MANY_REQUESTS where too many wait. */
+  /** @throws TOO_MANY_REQUESTS where too many calls wait. */
   async run<T>(act: () => Promise<T>): Promise<T> {
     if (this.#taken < this.#most) this.#taken++;
     else if (this.#waiting.length >= this.#mostWaiting) fail("TOO_MANY_REQUESTS", `${this.#mostWaiting} others wait already; try again later`);
-    // The slot of the one that ends is this one's.
+    // The call that ends passes its slot to this one.
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));
     try {
       return await act();

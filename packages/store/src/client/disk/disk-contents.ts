@@ -1,4 +1,4 @@
-// Which files a disk has and how many bytes they take, in the order in which they came: the oldest goes first.
+// The files of a disk and their total size, oldest first, since the oldest files are evicted first.
 import type { FileStore } from "./file-store.ts";
 import { OVERHEAD_BYTES } from "./object-files.ts";
 
@@ -8,7 +8,7 @@ export class DiskContents {
   readonly #sizes = new Map<number, number>();
   usedBytes = 0;
 
-  /** What is damaged is removed, or whatever `discard` does with it. */
+  /** Removes damaged files, or passes them to `discard`. */
   static async read(files: FileStore, discard = (file: number) => files.remove(file)): Promise<DiskContents> {
     const contents = new DiskContents();
     const numbers = await files.list();
@@ -48,7 +48,7 @@ export class DiskContents {
     return [...this.#sizes.keys()];
   }
 
-  /** The oldest files whose bytes are enough, `most` of them at the most. */
+  /** Returns the oldest files that together have at least `bytes`, up to `most` files. */
   oldest(bytes: number, most: number): number[] {
     const chosen: number[] = [];
     let left = bytes;

@@ -1,4 +1,4 @@
-// What a disk of a client's is opened with, what it says of itself, and what it tells.
+// The options, the state and the events of a client's disk.
 import type { Failure } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { LocalMemory } from "../memory.ts";
@@ -6,12 +6,12 @@ import type { Runner } from "../runner.ts";
 import type { Session } from "../session/session.ts";
 import type { FileStore } from "./file-store.ts";
 
-/** Of a file system, where nothing says what objects may take there. */
+/** The default capacity as a share of the file system. */
 export const DEFAULT_SHARE = 0.9;
 
 export type DiskEvent =
   | { readonly type: "disk-mounted"; readonly folder: string; readonly files: number }
-  /** It takes no objects for a while; what lies there is read on. */
+  /** The disk accepts no objects for a while; its files remain readable. */
   | { readonly type: "disk-paused"; readonly folder: string; readonly failure: Failure }
   | { readonly type: "disk-away"; readonly folder: string; readonly failure: Failure };
 
@@ -21,25 +21,25 @@ export type DiskParts = {
   readonly runner: Runner;
   readonly memory: LocalMemory;
   readonly folder: string;
-  /** Where its files are and the master's name for it, where that is not the folder, from which they are then only read. */
+  /** The store of the files and the master's id of the disk, for files that lie elsewhere; the folder is then only read from. */
   readonly files?: { readonly store: FileStore; readonly id: string };
-  /** What objects may take; 0 is nine tenths of the file system. */
+  /** The capacity for objects; 0 is nine tenths of the file system. */
   readonly capacityBytes: number;
-  /** Among the disks of this client. */
+  /** Distinguishes the disks of this client. */
   readonly label?: number;
   readonly syncs?: boolean;
-  /** A device of the cold tier: filled when that is asked for, emptied when that is asked for, and never in doubt of what it has. */
+  /** Marks a device of the cold tier: it is filled and emptied on command only, and never evicts by itself. */
   readonly cold?: ColdParts;
   onEvent?(event: DiskEvent): void;
 };
 
 export type ColdParts = {
-  /** Sets a file aside that no object claims, or whose bytes are wrong. */
+  /** Quarantines a file that no object refers to, or whose bytes are damaged. */
   quarantine(file: number): Promise<void>;
-  /** Whether the master is told what lies there already. */
+  /** True if files that exist already are announced to the master. */
   readonly announces: boolean;
   isSchedulable: boolean;
-  /** What goes there unasked, of which tenant ("" for all). */
+  /** The objects that are written there without a command, and their tenant ("" for all). */
   readonly fills?: { readonly what: "evicted" | "stored"; readonly tenant: string };
 };
 

@@ -1,4 +1,4 @@
-// What an owner does with its files: stores what it was given, says what it keeps, makes room, and removes what is wanted no more.
+// The owner's work on its files: stores ordered objects, announces files, evicts, and removes dropped files.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
 import type { FailedOrder, FileOf, Order } from "../../rpc/shapes.ts";
 import { refusal } from "../session/refusal.ts";
@@ -14,21 +14,21 @@ export type WriterParts = {
   readonly files: FileStore;
   readonly contents: DiskContents;
   readonly capacityBytes: number;
-  /** Of a device of the cold tier, which never makes room by itself: where a file goes that no object claims, or whose bytes are wrong. */
+  /** Set for a device of the cold tier, which never evicts by itself: receives files that no object refers to, or whose bytes are damaged. */
   readonly quarantine?: ((file: number) => Promise<void>) | undefined;
 };
 
-/** Objects on their way to the disk at once. */
+/** Bounds the objects that are being written at once. */
 const MAX_WRITING = 64;
-/** So many are reported to the master, and as many asked for, by two calls: while they go, the others are written. */
-const TOLD_AT_ONCE = 16;
+/** The number of results per report to the master, while the remaining objects are being written. */
+const REPORTED_AT_ONCE = 16;
 const BATCH = 256;
 const READ_AT_ONCE = 16;
 const MAX_EVICTED = 64;
-/** After a write that failed, nothing is stored for this long; twice as long if it fails again. */
+/** The pause after a failed write; each further failure doubles it. */
 const FIRST_PAUSE_MS = 1000;
 const MAX_PAUSE_MS = 30_000;
-/** Between two tries to announce every file. */
+/** The interval between two attempts to announce every file. */
 const ANNOUNCE_AGAIN_MS = 1000;
 
 export class DiskWriter {
@@ -36,7 +36,7 @@ export class DiskWriter {
   readonly #kept: Written[] = [];
   readonly #failed: FailedOrder[] = [];
   #writing = 0;
-  /** Of objects on their way. */
+  /** The bytes of objects that are being written. */
   reservedBytes = 0;
   stored = 0;
   isAnnounced = false;
@@ -52,29 +52,29 @@ export class DiskWriter {
     this.#parts = parts;
   }
 
-  /** Objects that it takes now. */
+  /** The number of objects that are being written or not reported yet. */
   get writing(): number {
     return this.#writing + this.#kept.length + this.#failed.length;
   }
 
-  get room(): number {
+  get free(): number {
     return this.pause === undefined ? MAX_WRITING - this.#writing : 0;
   }
 
-  /** Why it takes none for a while. */
+  /** The reason why the disk accepts nothing for a while. */
   get pause(): Failure | undefined {
     if (this.#pause !== undefined && performance.now() > this.#pausedUntilMs) this.#pause = undefined;
     return this.#pause;
   }
 
-  /** Once enough was stored, or failed, to tell the master of; all of what was under way, where that is less. */
+  /** Resolves once enough writes have ended for a report to the master, or all of them if there are fewer. */
   whenFree(): Promise<void> {
     return this.#isFree ? Promise.resolve() : this.#free.promise;
   }
 
   get #isFree(): boolean {
     const ended = this.#kept.length + this.#failed.length;
-    return ended >= TOLD_AT_ONCE || (ended > 0 && this.#writing === 0);
+    return ended >= REPORTED_AT_ONCE || (ended > 0 && this.#writing === 0);
   }
 
   store(order: Order): void {
@@ -90,8 +90,8 @@ export class DiskWriter {
     });
   }
 
-  /** Tells the master what was stored since, and what was not. */
-  async tell(): Promise<void> {
+  /** Reports to the master which objects were stored and which failed. */
+  async report(): Promise<void> {
     const { session, diskID } = this.#parts;
     while (this.#kept.length > 0) {
       const batch = this.#kept.slice(0, BATCH);
@@ -99,24 +99,24 @@ export class DiskWriter {
       this.#kept.splice(0, batch.length, ...waiting);
       this.stored += batch.length - unwanted.length - waiting.length;
       for (const each of batch) if (!each.isProven && !unwanted.includes(each) && !waiting.includes(each)) this.#settle(Number(each.file));
-      // Nobody else knows of a file whose object is another by now.
+      // The object has been replaced, and only this client knows of the file.
       this.removeAll(unwanted.map(({ file }) => Number(file)));
-      if (waiting.length > 0) throw refusal(code, "saying what a disk has");
+      if (waiting.length > 0) throw refusal(code, "reporting the files of a disk");
     }
     while (this.#failed.length > 0) {
       const batch = this.#failed.slice(0, BATCH);
       const outcome = await session.calls.call("FailOffloads", session.clientID, diskID, batch);
-      if (!outcome.ok) throw refusal(outcome.code, "saying what could not be stored on a disk");
+      if (!outcome.ok) throw refusal(outcome.code, "reporting what could not be stored on a disk");
       this.#failed.splice(0, batch.length);
     }
   }
 
   #settle(file: number): void {
-    // One that cannot be settled now is not there after the next start.
+    // If settling fails, the file is absent after the next start.
     this.#parts.files.settle(file).catch(() => undefined);
   }
 
-  /** Every file there is, to a master that may not know of it; what it does not want goes. */
+  /** Announces every file to a master that may not know it; files that the master refuses are removed. */
   announceAll(): void {
     const files = this.#parts.contents.files();
     const before = this.#announcing ?? Promise.resolve();
@@ -130,7 +130,7 @@ export class DiskWriter {
       });
   }
 
-  /** The last announcement did not reach its end. */
+  /** True when the last announcement failed and has to be retried. */
   get isAnnounceDue(): boolean {
     return performance.now() >= this.#announceAgainMs;
   }
@@ -144,12 +144,12 @@ export class DiskWriter {
     for (const file of files) {
       if (!this.#parts.contents.has(file)) continue;
       this.#parts.contents.delete(file);
-      // One that cannot be removed now is announced, refused and removed at the next start.
+      // If removing fails, the file is announced, refused and removed at the next start.
       this.#parts.files.remove(file).catch(() => undefined);
     }
   }
 
-  /** Files that are no object's, or not what was stored. */
+  /** Discards files that belong to no object, or whose bytes differ from what was stored. */
   #disown(files: readonly number[]): void {
     const { quarantine, contents } = this.#parts;
     if (quarantine === undefined) this.removeAll(files);
@@ -157,12 +157,12 @@ export class DiskWriter {
       for (const file of files) {
         if (!contents.has(file)) continue;
         contents.delete(file);
-        // One that cannot be set aside now is found, and refused, at the next start.
+        // If quarantining fails, the file is announced and refused at the next start.
         quarantine(file).catch(() => undefined);
       }
   }
 
-  /** A reader says that its bytes are wrong: they are read, and the file goes where they are. */
+  /** A reader reported wrong bytes: the file is verified, and dropped if they are damaged. */
   check({ tenant, key, file }: FileOf): void {
     const { files, session, diskID } = this.#parts;
     void files
@@ -183,7 +183,7 @@ export class DiskWriter {
     const release = session.segments.hold(order.address, sizeBytes);
     try {
       if (release === undefined) throw new Failure("STORE_CONFLICT", `the memory of key ${key} is no longer mounted`);
-      await this.#makeRoom(sizeBytes + OVERHEAD_BYTES);
+      await this.#makeSpace(sizeBytes + OVERHEAD_BYTES);
       const file = await files.number();
       const about = { tenant, key, fingerprint, group, dataType, hardPin };
       const checksum = await files.write(file, BigUint64Array.of(order.address, 0n, order.sizeBytes), about, order.checksum);
@@ -192,7 +192,7 @@ export class DiskWriter {
       this.#kept.push({ ...about, sizeBytes: order.sizeBytes, file: BigInt(file), task, checksum, isProven: order.checksum !== undefined });
     } catch (error) {
       this.#failed.push({ tenant, key, task });
-      // What was to be stored is not there any more: nothing is wrong with the disk.
+      // The object in memory was replaced meanwhile, which is not the disk's fault.
       if (!(error instanceof Failure) && troubleOf(error) !== "other") this.#pauseFor(error);
     } finally {
       release?.();
@@ -201,7 +201,7 @@ export class DiskWriter {
 
   #pauseFor(error: unknown): void {
     const trouble = troubleOf(error);
-    // Those that were under way fail together.
+    // All writes that were running fail together; only the first one extends the pause.
     if (this.pause !== undefined) return;
     this.#pausedUntilMs = performance.now() + this.#pauseMs;
     const seconds = this.#pauseMs / 1000;
@@ -216,7 +216,7 @@ export class DiskWriter {
         : new Failure("INTERNAL", `${folder}: ${asFailure(error).message}; nothing is stored there for ${seconds} s`);
   }
 
-  async #makeRoom(bytes: number): Promise<void> {
+  async #makeSpace(bytes: number): Promise<void> {
     const { contents, capacityBytes } = this.#parts;
     if (bytes > capacityBytes) throw new Failure("CAPACITY_EXHAUSTED", `an object of ${bytes} bytes is larger than the disk, which may hold ${capacityBytes}`);
     if (this.#parts.quarantine !== undefined) {
@@ -232,14 +232,14 @@ export class DiskWriter {
     }
   }
 
-  /** The master names them no more before they go. */
+  /** Evicts files. The master drops their replicas before they are deleted. */
   async #evict(bytes: number): Promise<void> {
     const { contents, files, session, diskID } = this.#parts;
     const chosen = contents.oldest(bytes, MAX_EVICTED);
     const found = await this.#abouts(chosen);
     const gone = found.map(({ tenant, key, file }) => ({ tenant, key, file: BigInt(file) }));
     const outcome = await session.calls.call("DropFiles", session.clientID, diskID, gone, false);
-    if (!outcome.ok) throw refusal(outcome.code, "making room on a disk");
+    if (!outcome.ok) throw refusal(outcome.code, "evicting files of a disk");
     for (const file of chosen) {
       contents.delete(file);
       await files.remove(file);
@@ -249,9 +249,9 @@ export class DiskWriter {
   async #announce(numbers: readonly number[]): Promise<void> {
     const { contents } = this.#parts;
     for (let at = 0; at < numbers.length; at += BATCH) {
-      // What was stored since the master was told is told by its order.
-      const told = new Set(this.#kept.map(({ file }) => Number(file)));
-      const found = await this.#abouts(numbers.slice(at, at + BATCH).filter((file) => contents.has(file) && !told.has(file)));
+      // Files whose result was not reported yet are excluded, since that report names their order.
+      const reported = new Set(this.#kept.map(({ file }) => Number(file)));
+      const found = await this.#abouts(numbers.slice(at, at + BATCH).filter((file) => contents.has(file) && !reported.has(file)));
       if (found.length === 0) continue;
       const batch = found.map(({ sizeBytes, file, ...about }) => ({ ...about, sizeBytes: BigInt(sizeBytes), file: BigInt(file), task: 0 }));
       const { unwanted, waiting } = await keepFiles(this.#parts.session, this.#parts.diskID, batch);
@@ -261,7 +261,7 @@ export class DiskWriter {
     this.isAnnounced = true;
   }
 
-  /** Of those that can be read; the others go. */
+  /** Returns the descriptions of the files that can be read; damaged files are discarded. */
   async #abouts(numbers: readonly number[]): Promise<Found[]> {
     const found: Found[] = [];
     for (let at = 0; at < numbers.length; at += READ_AT_ONCE) {

@@ -1,6 +1,6 @@
-// What a disk of a client's needs of the place where its files are: a folder of this host, or a bucket.
+// The storage of a client's disk: a folder of this host, or a bucket.
 
-/** What a file says of its object, so that a master that knows nothing of it can be told. Texts have one byte per character. */
+/** The description of an object in its file, from which a master that does not know the object can restore it. Texts have one byte per character. */
 export type About = {
   readonly tenant: string;
   readonly key: string;
@@ -12,29 +12,29 @@ export type About = {
 
 export type Found = About & { readonly file: number; readonly sizeBytes: number; readonly checksum: bigint };
 
-/** Failures of its methods are what `troubleOf` names. */
+/** The methods fail with errors that `troubleOf` knows. */
 export interface FileStore {
-  /** Where it is, for people. */
+  /** The location as shown to people. */
   readonly folder: string;
-  /** For how long something waits for it, or failed, and nothing came back meanwhile. */
+  /** The time since an operation started to wait or last failed without any answer from the storage; 0 while it answers. */
   readonly silentMs: number;
-  /** Why that is, where it is known. */
+  /** The reason for the silence, where it is known. */
   readonly silence: string;
-  /** The numbers of all files; what was left half written is none of them. Before anything is written. */
+  /** Returns the numbers of all complete files. It must be called before anything is written. */
   list(): Promise<number[]>;
-  /** About how many bytes a listed file takes, where that is known without looking at it. */
+  /** Returns the approximate size of a listed file, where it is known without reading the file. */
   sizeOf?(file: number): number | undefined;
-  /** A number that no file had. @throws CAPACITY_EXHAUSTED when all were given. */
+  /** Returns a number that no file ever had. @throws CAPACITY_EXHAUSTED when all numbers are used. */
   number(): Promise<number>;
-  /** See `ObjectFiles.write`: the file is there, for good, once this returns. */
+  /** Writes like `ObjectFiles.write`: the file exists for good once this resolves. */
   write(file: number, words: BigUint64Array, about: About, expected: bigint | undefined): Promise<bigint>;
-  /** Its master says that it has what its object had. */
+  /** Marks the file as accepted by the master. */
   settle(file: number): Promise<void>;
-  /** One that is not there is as good as removed. */
+  /** A file that does not exist counts as removed. */
   remove(file: number): Promise<void>;
   verify(file: number): Promise<void>;
   about(file: number): Promise<Found>;
-  /** Bytes of its file system: all, and free ones. */
+  /** Returns the total and the free bytes of its file system. */
   space(): Promise<[number, number]>;
   close(): void | Promise<void>;
 }

@@ -1,11 +1,11 @@
-// Telling the master which files a disk has, and what its answers mean for them.
+// Announces a disk's files to the master, and interprets its answers.
 import { codes } from "../../rpc/codes.ts";
 import type { StoredFile } from "../../rpc/shapes.ts";
 import type { Session } from "../session/session.ts";
 
 /**
- * What a master that leads and has read its log says of a file that no object has. After any other refusal (a standby's, a full log's,
- * of a disk that is not mounted there) the file stays, and the master is asked again.
+ * The answers by which a leading master that has read its log refuses a file that no object has. After any other refusal (of a standby, with a full
+ * log, for a disk that is not mounted) the file stays, and the master is asked again.
  */
 const UNWANTED: readonly number[] = [
   codes.INVALID_PARAMS,
@@ -17,16 +17,16 @@ const UNWANTED: readonly number[] = [
   codes.TENANT_NOT_REGISTERED,
 ];
 
-/** The task of a file whose order came from another master than the one that is told: nobody but its order's checksum says what is in it. */
+/** The task number for a file that another master ordered: only the checksum in that order identifies its content. */
 export const UNKNOWN_TASK = 0xffff_ffff;
 
-/** `isProven`: it has the checksum that its order named. */
+/** `isProven`: its bytes have the checksum that its order named. */
 export type Written = StoredFile & { readonly isProven: boolean };
 
 export type Kept<File extends StoredFile> = {
-  /** That no object has. */
+  /** Files that belong to no object. */
   readonly unwanted: readonly File[];
-  /** Of which the master said nothing that counts; `code` is the first such answer. */
+  /** Files without a decisive answer; `code` is the first such answer. */
   readonly waiting: readonly File[];
   readonly code: number;
 };
@@ -52,15 +52,15 @@ export async function keepFiles<File extends StoredFile>({ calls, clientID }: Me
 }
 
 /**
- * The same of files that were written since. A master that did not order them (the one that did is dead, and its log may be) is told of those
- * whose content is proven once more: it takes one whose object it has, or surely never had.
+ * Announces files that were written on an order. A master that did not give the order (the one that did may be dead, its log lost) is asked once more
+ * about files with proven content: it accepts a file whose object has the same bytes or certainly never existed.
  */
 export async function keepWritten(member: Member, diskID: string, batch: readonly Written[]): Promise<Kept<Written>> {
   const first = await keepFiles(member, diskID, batch);
   const again = first.unwanted.filter(({ isProven }) => isProven);
   if (again.length === 0) return first;
-  const told = again.map((file) => ({ ...file, task: UNKNOWN_TASK }));
-  const second = await keepFiles(member, diskID, told);
+  const retried = again.map((file) => ({ ...file, task: UNKNOWN_TASK }));
+  const second = await keepFiles(member, diskID, retried);
   return {
     unwanted: [...first.unwanted.filter(({ isProven }) => !isProven), ...second.unwanted],
     waiting: [...first.waiting, ...second.waiting],

@@ -1,4 +1,4 @@
-// Objects as files of a folder, each whole or not there, with what it is and a checksum: the one place that knows how they are written.
+// Objects as files of a folder, each complete or absent, with a description and a checksum: the only code that knows their format.
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -6,12 +6,12 @@ import { toWire } from "../../rpc/text.ts";
 import { nativeClient } from "../native.ts";
 import type { About, FileStore, Found } from "./file-store.ts";
 
-/** Numbers reserved at a time: those left over at a crash are lost. */
+/** The file numbers that are reserved at a time; unused ones are lost in a crash. */
 const RESERVED = 4096;
-/** The last number that an offset in the folder's segment can name. */
+/** The last number that an offset in the folder's segment can encode. */
 const MAX_FILE = 2 ** 28 - 1;
 const THREADS = 4;
-/** Bytes that a file has beside its object's, about. */
+/** The approximate size of a file in addition to its object's bytes. */
 export const OVERHEAD_BYTES = 512;
 
 interface NativeFiles {
@@ -34,7 +34,10 @@ function addon(): Addon {
   ) as Addon;
 }
 
-/** Failures of the disk: `full` is the one that room cures, `damaged` that the file's bytes are not what was stored, `other` that memory had other bytes. */
+/**
+ * Failures of the disk. `full` ends once space is freed, `damaged` means that the file
+ * differs from what was stored, `other` that memory had other bytes than expected.
+ */
 export type DiskTrouble = "full" | "damaged" | "gone" | "other" | "failed";
 export const troubleOf = (error: unknown): DiskTrouble =>
   (({ ENOSPC: "full", EBADMSG: "damaged", ENOENT: "gone", ECANCELED: "other" }) as const)[(error as { code?: string }).code ?? ""] ?? "failed";
@@ -54,7 +57,7 @@ export class ObjectFiles implements FileStore {
     this.#native = native;
   }
 
-  /** @param syncs a file counts once it is on the device. @throws SETTING_INVALID where the folder cannot be used, or another process uses it. */
+  /** @param syncs a file counts only once it is synced to the device. @throws SETTING_INVALID where the folder cannot be used, or another process uses it. */
   static open(folder: string, syncs = false): ObjectFiles {
     try {
       return new ObjectFiles(folder, new (addon().NativeFiles)(toWire(folder), THREADS, syncs));
@@ -64,14 +67,14 @@ export class ObjectFiles implements FileStore {
     }
   }
 
-  /** The numbers of all files; what was left half written is gone. Before anything is written. */
+  /** Returns the numbers of all files, after removing incomplete ones. It must be called before anything is written. */
   async list(): Promise<number[]> {
     const [next = 1, ...files] = await this.#watched(() => this.#native.list());
     this.#next = this.#reserved = next;
     return files;
   }
 
-  /** A number that no file had. @throws CAPACITY_EXHAUSTED when all were given. */
+  /** Returns a number that no file ever had. @throws CAPACITY_EXHAUSTED when all numbers are used. */
   async number(): Promise<number> {
     if (this.#next >= MAX_FILE) fail("CAPACITY_EXHAUSTED", `${this.folder}: all ${MAX_FILE} file numbers are used up; start with an empty folder`);
     while (this.#next >= this.#reserved) {
@@ -86,24 +89,25 @@ export class ObjectFiles implements FileStore {
   }
 
   /**
-   * The checksum of the ranges' bytes: words are local address, 0 and length of each, and must stay until it is done. There is no file where
-   * it is not the `expected` one; without one the file does not outlive this process before it is settled, since its bytes may be any.
+   * Writes the bytes of the ranges and returns their checksum. `words` has local address, 0 and length of each range;
+   * the memory must stay until this resolves. No file is created if the checksum is not the `expected` one. Without
+   * an expected checksum the file does not outlive this process before it is settled, since its bytes may be any.
    */
   write(file: number, words: BigUint64Array, about: About, expected: bigint | undefined): Promise<bigint> {
     return this.#watched(() => this.#native.write(file, words, Buffer.from(JSON.stringify(about), "latin1"), expected));
   }
 
-  /** Its master says that it has what its object had. */
+  /** Marks the file as accepted by the master. */
   settle(file: number): Promise<void> {
     return this.#watched(() => this.#native.settle(file));
   }
 
-  /** One that is not there is as good as removed. */
+  /** A file that does not exist counts as removed. */
   remove(file: number): Promise<void> {
     return this.#watched(() => this.#native.remove(file));
   }
 
-  /** @throws what `troubleOf` names; damaged where its bytes are not those that were stored. */
+  /** @throws the errors that `troubleOf` names; damaged where its bytes are not those that were stored. */
   verify(file: number): Promise<void> {
     return this.#watched(() => this.#native.verify(file));
   }
@@ -113,12 +117,12 @@ export class ObjectFiles implements FileStore {
     return { ...(JSON.parse(text.toString("latin1")) as About), file, sizeBytes, checksum };
   }
 
-  /** Bytes of its file system: all, and free ones. */
+  /** Returns the total and the free bytes of its file system. */
   space(): Promise<[number, number]> {
     return this.#watched(() => this.#native.space());
   }
 
-  /** For how long something waits for the disk, and nothing came back meanwhile. */
+  /** Returns how long operations have waited without any answer from the disk. */
   get silentMs(): number {
     return this.#waiting === 0 ? 0 : performance.now() - this.#sinceMs;
   }

@@ -1,4 +1,4 @@
-// A disk of this client's as a tier below memory: mounted at the master, its orders carried out, and withdrawn when it stops answering.
+// A disk of this client as a tier below memory: mounted at the master, filled on its orders, and unmounted when it stops answering.
 import { randomUUID } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,12 +19,12 @@ import { promote } from "./promote.ts";
 
 const IDLE_MS = 100;
 const RETRY_MS = 1000;
-/** A disk that says nothing this long is withdrawn: readers are sent elsewhere. */
+/** A disk that does not answer for this long is unmounted, so that readers use other replicas. */
 const SILENT_MS = 10_000;
 const MAX_OTHERS = 64;
 const LOST: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT"];
 const STOP_MS = 15_000;
-/** What asking again does not change before the master is another one. */
+/** The delay after a refusal that only another master would answer differently. */
 const REFUSED_MS = 10_000;
 
 export class OwnDisk {
@@ -38,11 +38,11 @@ export class OwnDisk {
   readonly segmentName: string;
   #state: "away" | "mounted" | "stopped" = "away";
   #isEnabled = true;
-  /** The master may think that an answer arrived which did not. */
+  /** The master may assume that this client received an answer which was lost. */
   #isUnsure = false;
   #trouble = "";
   #mustAnnounce = false;
-  #turned = Promise.withResolvers<{ readonly offloads: number; readonly drops: number }>();
+  #roundEnded = Promise.withResolvers<{ readonly offloads: number; readonly drops: number }>();
   #stopping = new AbortController();
   #loop: Promise<void> = Promise.resolve();
 
@@ -64,7 +64,10 @@ export class OwnDisk {
     });
   }
 
-  /** Makes the folder (not those above it), and reads what it has; the master is told in the background. @throws SETTING_INVALID where the folder cannot be used. */
+  /**
+   * Creates the folder (not its parents) and reads its contents; the master is notified in the background.
+   * @throws SETTING_INVALID where the folder cannot be used.
+   */
   static async open(parts: DiskParts): Promise<OwnDisk> {
     const { folder, label = 0 } = parts;
     const files = parts.files?.store ?? ObjectFiles.open(folder, parts.syncs);
@@ -90,28 +93,28 @@ export class OwnDisk {
     return { files: count, usedBytes, capacityBytes: this.#capacityBytes, isMounted, trouble: this.#trouble, reservedBytes, isAnnounced };
   }
 
-  /** Objects that it stored, and objects on their way. */
+  /** Returns the number of stored objects and of those being written. */
   get progress(): { readonly stored: number; readonly writing: number } {
     return { stored: this.#writer.stored, writing: this.#writer.writing };
   }
 
-  /** How many orders of each kind came the next time the master was asked. */
-  turned(): Promise<{ readonly offloads: number; readonly drops: number }> {
-    return this.#turned.promise;
+  /** Resolves with the number of orders of each kind in the master's next answer. */
+  nextRound(): Promise<{ readonly offloads: number; readonly drops: number }> {
+    return this.#roundEnded.promise;
   }
 
-  /** Whether it takes objects from now on; the master knows when this resolves. */
+  /** Sets whether the device accepts objects; the master knows when this resolves. */
   async setSchedulable(cold: ColdParts, isSchedulable: boolean): Promise<void> {
     cold.isSchedulable = isSchedulable;
     if (this.#state === "mounted") await this.#declare();
   }
 
-  /** Whether the master knows of every file. */
+  /** Resolves with whether the master knows every file. */
   whenAnnounced(): Promise<boolean> {
     return this.#writer.whenAnnounced();
   }
 
-  /** Ends it where no object lies there any more. @throws STORE_CONFLICT where one does. */
+  /** Ends the disk if it has no objects any more. @throws STORE_CONFLICT where it has one. */
   async giveUp(): Promise<void> {
     const { session, folder, engine } = this.#parts;
     const outcome = await session.calls.callUntil(STOP_MS, "UnmountDisk", session.clientID, this.id, true);
@@ -124,18 +127,18 @@ export class OwnDisk {
     await this.#files.close();
   }
 
-  /** The master names this client as owner of no file any more, and nothing is stored here from now on. What is read already goes on. */
+  /** Unmounts the disk: the master sends no more readers or objects here. Reads that have started continue. */
   async stop(): Promise<void> {
     this.#state = "stopped";
     this.#stopping.abort();
-    // What is under way may mount it once more.
+    // A running round of the loop might mount the disk again.
     await this.#loop;
     const { session } = this.#parts;
     const outcome = await session.calls.callUntil(STOP_MS, "UnmountDisk", session.clientID, this.id, false);
     if (!outcome.ok) throw refusal(outcome.code, `withdrawing the disk at ${this.#parts.folder}`);
   }
 
-  /** As stop, but a master that does not answer finds out by itself. Waits for no disk. */
+  /** Stops like `stop`, but a master that does not answer finds out by itself. Waits for no disk. */
   async close(): Promise<void> {
     const wasMounted = this.#state === "mounted";
     this.#state = "stopped";
@@ -151,20 +154,20 @@ export class OwnDisk {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       let delayMs = IDLE_MS;
-      // What a failed turn could not say is said after its delay.
+      // New results do not cut the delay after a failed round short: they are reported once it has passed.
       let wakes = false;
       try {
         if (this.#files.silentMs > SILENT_MS) await this.#leave(`${this.#files.silence}, for ${SILENT_MS / 1000} s`);
         else if (this.#state === "away") delayMs = await this.#mount();
         else {
-          if (await this.#turn()) delayMs = 0;
+          if (await this.#round()) delayMs = 0;
           wakes = this.#state === "mounted";
         }
       } catch (error) {
         if (signal.aborted) return;
         const failure = asFailure(error);
         if (this.#state === "mounted") {
-          // Who answers next may be a master that lost its log.
+          // The next master to answer may have lost its log.
           if (LOST.includes(failure.name)) this.#mustAnnounce ||= this.#parts.cold?.announces ?? true;
           if (failure.details["storeCode"] === codes.SEGMENT_NOT_FOUND) this.#state = "away";
         }
@@ -177,7 +180,7 @@ export class OwnDisk {
   }
 
   async #mount(): Promise<number> {
-    // While something waits for the disk, it would be withdrawn at once again.
+    // A disk that does not answer would be unmounted again at once.
     if (this.#files.silentMs > RETRY_MS) return RETRY_MS;
     const code = await this.#declare();
     if (code === codes.UNABLE_OFFLOAD) {
@@ -190,7 +193,7 @@ export class OwnDisk {
     this.#state = "mounted";
     this.#trouble = "";
     this.#parts.onEvent?.({ type: "disk-mounted", folder: this.#parts.folder, files: this.#contents.count });
-    // Files that are to be removed are not announced first: a device of the cold tier would set them aside as nobody's.
+    // The announcement waits for the first round: files that are to be dropped would be refused, and a device of the cold tier would quarantine them.
     this.#mustAnnounce = this.#parts.cold?.announces ?? true;
     return 0;
   }
@@ -208,12 +211,12 @@ export class OwnDisk {
     const mounted = await session.calls.call("MountDisk", session.clientID, disk);
     const fills = this.#parts.cold?.fills;
     if (!mounted.ok || fills === undefined) return mounted.ok ? codes.OK : mounted.code;
-    const told = await session.calls.call("FillDevice", session.clientID, this.id, fills.tenant, fills.what === "evicted" ? 1 : 2);
-    return told.ok ? codes.OK : told.code;
+    const filled = await session.calls.call("FillDevice", session.clientID, this.id, fills.tenant, fills.what === "evicted" ? 1 : 2);
+    return filled.ok ? codes.OK : filled.code;
   }
 
-  /** Whether there is more to do at once. */
-  async #turn(): Promise<boolean> {
+  /** Runs one round with the master. Returns true if there is more to do at once. */
+  async #round(): Promise<boolean> {
     const { session } = this.#parts;
     const pause = this.#writer.pause;
     if ((pause === undefined) !== this.#isEnabled) {
@@ -224,9 +227,9 @@ export class OwnDisk {
     }
     if (this.#isUnsure) await this.#declare();
     this.#isUnsure = true;
-    await this.#writer.tell();
-    const room = this.#parts.cold?.isSchedulable === false ? 0 : this.#writer.room;
-    const outcome = await session.calls.call("TakeDiskOrders", session.clientID, this.id, room, MAX_OTHERS);
+    await this.#writer.report();
+    const free = this.#parts.cold?.isSchedulable === false ? 0 : this.#writer.free;
+    const outcome = await session.calls.call("TakeDiskOrders", session.clientID, this.id, free, MAX_OTHERS);
     if (!outcome.ok) {
       if (outcome.code !== codes.SEGMENT_NOT_FOUND) throw refusal(outcome.code, "asking for objects to store");
       this.#state = "away";
@@ -239,15 +242,15 @@ export class OwnDisk {
       this.#mustAnnounce = false;
       this.#writer.announceAll();
     }
-    this.#turned.resolve({ offloads: offload.length, drops: drop.length });
-    this.#turned = Promise.withResolvers();
+    this.#roundEnded.resolve({ offloads: offload.length, drops: drop.length });
+    this.#roundEnded = Promise.withResolvers();
     return isMore;
   }
 
   #obey({ offload, promote: wanted, drop, check }: DiskOrders): boolean {
     for (const order of offload) this.#writer.store(order);
     this.#writer.removeAll(drop.map(Number));
-    for (const doubt of check) this.#writer.check(doubt);
+    for (const reported of check) this.#writer.check(reported);
     for (const order of wanted) {
       promote({ ...this.#parts, segmentName: this.segmentName }, order).catch((error) => this.#note(asFailure(error)));
     }
@@ -273,7 +276,7 @@ export class OwnDisk {
   }
 }
 
-/** The folder's own id: its files belong to it, whichever process serves them. */
+/** Returns the folder's own id: its files belong to that id, whichever process serves them. */
 async function idOf(folder: string): Promise<string> {
   const path = join(folder, "id");
   const known = (await readFile(path, "utf8").catch(() => "")).trim();

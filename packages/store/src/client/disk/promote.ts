@@ -1,4 +1,4 @@
-// Bringing an object from this client's disk back to memory, wherever the master gives it room.
+// Promotes an object from this client's disk to memory, at the location that the master allocates.
 import { Failure } from "@svc/contract/failures.ts";
 import type { Order } from "../../rpc/shapes.ts";
 import { type Flow, move } from "../flow.ts";
@@ -14,7 +14,7 @@ const MOVE_MS = 30_000;
 const BYTES_PER_MS = 10_000;
 const TELL_MS = 15_000;
 
-/** One that has no room, or is in memory by now, stays where it is. */
+/** Does nothing if memory is full or the object is in memory already. */
 export async function promote({ session, runner, memory, segmentName }: PromoteParts, order: Order): Promise<void> {
   const { key, tenant, sizeBytes } = order;
   const started = await session.calls.call("PromotionAllocStart", session.clientID, key, tenant, sizeBytes, []);
@@ -31,7 +31,7 @@ export async function promote({ session, runner, memory, segmentName }: PromoteP
     isWhole = true;
   } finally {
     lent.end(false);
-    // What is not said in the end, the master's own time limit ends.
+    // If the outcome does not reach the master, its own time limit ends the promotion.
     await session.calls.callUntil(TELL_MS, isWhole ? "NotifyPromotionSuccess" : "NotifyPromotionFailure", session.clientID, key, tenant).catch(() => undefined);
   }
 }

@@ -1,4 +1,4 @@
-// Where the master is, as a setting has it.
+// Parses the master's address in a setting.
 import { fail } from "@svc/contract/failures.ts";
 
 export type MasterAddress = { readonly host: string; readonly port: number };

@@ -1,4 +1,4 @@
-// Connections to the master: opened when they are needed, opened again after they broke, every call within its time.
+// Connections to the master: opened on demand and reopened after they broke; every call has a time limit.
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure } from "@svc/contract/failures.ts";
 import { RpcClient } from "../../rpc/client.ts";
@@ -8,9 +8,9 @@ import type { Discovery } from "./discovery.ts";
 
 const FIRST_RETRY_MS = 20;
 const MAX_RETRY_MS = 500;
-/** Where another master may take the lead: it answers a moment after it has it, which nobody is told. */
+/** The longest retry delay in a cluster of masters, whose new leader answers shortly after it took over, without notice. */
 const MAX_SEEK_MS = 25;
-/** What a repeat may cure: nobody there, no answer in time, a master that reads its log. */
+/** Failures that a retry may resolve: an unreachable master, no answer in time, a master that reads its log. */
 const PASSING = ["SERVER_UNREACHABLE", "TIMED_OUT"];
 
 export type ConnectionsOptions = {
@@ -19,7 +19,7 @@ export type ConnectionsOptions = {
   readonly count: number;
   readonly callMs: number;
   readonly token?: string | undefined;
-  /** Runs on each new connection before anything else; where it throws, the connection is not used. */
+  /** Runs on each new connection before any call; if it throws, the connection is not used. */
   readonly greet?: (rpc: RpcClient) => Promise<void>;
 };
 
@@ -29,7 +29,7 @@ export class Connections {
   readonly #options: ConnectionsOptions;
   readonly #slots: Slot[];
   #closed: Failure | undefined;
-  /** Aborted when another master leads: it ends every wait for the next try. */
+  /** Aborted when another master takes over, to end all retry delays. */
   #moved = new AbortController();
 
   constructor(options: ConnectionsOptions) {
@@ -37,7 +37,7 @@ export class Connections {
     this.#slots = Array.from({ length: options.count }, () => ({ rpc: undefined, opening: undefined }));
   }
 
-  /** The open connection with the fewest calls under way; undefined when none is open. For callers who would rather not wait. */
+  /** Returns the open connection with the fewest running calls, or undefined when none is open; for callers that prefer not to wait. */
   open(): RpcClient | undefined {
     let best: RpcClient | undefined;
     for (const { rpc } of this.#slots) {
@@ -49,18 +49,18 @@ export class Connections {
   }
 
   /**
-   * Once. An answer of the master, its errors included, is what it gives.
-   * @throws SERVER_UNREACHABLE, TIMED_OUT: the call may have been obeyed all the same.
+   * Makes the call once and returns the master's answer, errors included.
+   * @throws SERVER_UNREACHABLE, TIMED_OUT: the call may have been executed all the same.
    */
   async call<N extends OperationName>(name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
     const rpc = await this.connection();
     const result = await rpc.call(name, ...args);
-    // Whoever answers there does not lead: the next call asks again who does.
+    // The master at that address does not lead, so the next call looks the leader up again.
     if (this.#options.master.isMoving && doesNotLead(result)) rpc.abandon("the store's master there does not lead");
     return result;
   }
 
-  /** As `call`, again and again within `boundMs` while the master does not answer or reads its log: for what may be done twice. */
+  /** Repeats `call` within `boundMs` while the master does not answer or reads its log; for calls that may be executed twice. */
   async callUntil<N extends OperationName>(boundMs: number, name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
     const endMs = performance.now() + boundMs;
     const mostMs = this.#options.master.isMoving ? MAX_SEEK_MS : MAX_RETRY_MS;
@@ -75,12 +75,12 @@ export class Connections {
       }
       const isPassing = failure === undefined || (failure instanceof Failure && PASSING.includes(failure.name));
       if (!isPassing || this.#closed !== undefined || performance.now() + delayMs > endMs) throw failure ?? this.#closed;
-      // Who leads now is asked at once.
+      // A change of the leader ends the delay at once.
       await sleep(delayMs, undefined, { signal: this.#moved.signal }).catch(() => undefined);
     }
   }
 
-  /** An open connection: one more while there are fewer than `count` and all have calls under way. */
+  /** Returns an open connection. Opens another one while there are fewer than `count` and all of them are busy. */
   async connection(): Promise<RpcClient> {
     if (this.#closed !== undefined) throw this.#closed;
     const best = this.open();
@@ -88,21 +88,21 @@ export class Connections {
     const free = this.#slots.find(({ rpc, opening }) => opening === undefined && (rpc === undefined || rpc.ended !== undefined));
     if (free !== undefined) {
       const opening = this.#connect(free);
-      // Those that are open go on meanwhile.
+      // Open connections serve the calls meanwhile.
       if (best === undefined) return opening;
       opening.catch(() => undefined);
     }
     return best ?? Promise.any(this.#slots.flatMap(({ opening }) => opening ?? [])).catch((error: AggregateError) => Promise.reject(error.errors[0]));
   }
 
-  /** Another master leads: what is under way fails with SERVER_UNREACHABLE, and is asked of that one. */
+  /** Called when another master leads: running calls fail with SERVER_UNREACHABLE, and retries go to the new leader. */
   drop(): void {
     this.#moved.abort();
     this.#moved = new AbortController();
     for (const { rpc } of this.#slots) rpc?.abandon("another master leads");
   }
 
-  /** Ends what is under way: it fails with SHUTTING_DOWN. */
+  /** Ends running calls with SHUTTING_DOWN. */
   close(): void {
     this.#closed ??= new Failure("SHUTTING_DOWN", "the store's client is closed");
     for (const { rpc } of this.#slots) rpc?.close();
@@ -137,5 +137,5 @@ function isRecovering(result: unknown): boolean {
   return ok === false && unavailable.includes(code);
 }
 
-/** Also of a batch, whose items all say so. */
+/** Also accepts the answer to a batch, whose items then all have that code. */
 export const doesNotLead = (result: unknown): boolean => isRecovering(Array.isArray(result) ? result[0] : result);

@@ -1,4 +1,4 @@
-// Where the master is: one address, or whoever leads a cluster of masters, followed in etcd.
+// Finds the master: a fixed address, or the leader of a cluster of masters, followed in etcd.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
@@ -6,16 +6,16 @@ import { clusterPrefix, knownFrom, leadershipKey, viewKey } from "../../ha/leade
 import { type MasterAddress, masterAddress } from "./address.ts";
 
 const SCHEME = "etcd://";
-/** Until etcd has said for the first time who leads. */
+/** The time limit for etcd's first answer about the leader. */
 const FIRST_MS = 5_000;
 export const DEFAULT_CLUSTER = "svc_cluster";
 
 export interface Discovery {
-  /** Those that may lead, the most likely one first: for callers that cannot wait. */
+  /** Returns the masters that may lead, the most likely one first; for callers that cannot wait. */
   candidates(): readonly MasterAddress[];
-  /** @throws SERVER_UNREACHABLE where nobody leads, or etcd does not say who. */
+  /** @throws SERVER_UNREACHABLE where no master leads, or etcd does not answer. */
   find(): Promise<MasterAddress>;
-  /** Whether another one may lead later. */
+  /** True if another master may lead later. */
   readonly isMoving: boolean;
   onMove(listener: () => void): void;
   close(): Promise<void>;
@@ -32,7 +32,7 @@ export function openDiscovery(text: string, { brand, clusterID = DEFAULT_CLUSTER
   return followed(etcdMembers(text), brand, clusterID);
 }
 
-/** The addresses of `etcd://HOST:PORT[;HOST:PORT...]`. */
+/** Returns the addresses in `etcd://HOST:PORT[;HOST:PORT...]`. */
 export function etcdMembers(text: string): string[] {
   const members = text
     .slice(SCHEME.length)
@@ -101,12 +101,12 @@ function followed(endpoints: readonly string[], brand: string, clusterID: string
   };
 }
 
-/** RPC addresses of the standbys that may take over. */
+/** Returns the RPC addresses of the standbys that may take over. */
 function known(entry: KeyValue | undefined): string[] {
   try {
     return knownFrom(entry)?.leadership.inSync.map(({ rpc }) => rpc) ?? [];
   } catch {
-    // Another maker's cluster has no record that we can read; its leader's address is enough.
+    // A cluster of another implementation has no record that we can read; its leader's address is enough.
     return [];
   }
 }

@@ -1,10 +1,10 @@
-// The first words on each connection to a master.
+// The handshake on each connection to a master.
 import { fail } from "@svc/contract/failures.ts";
 import type { RpcClient } from "../../rpc/client.ts";
 import { HANDSHAKE_VERSION } from "../../rpc/version.ts";
 import { refusal } from "./refusal.ts";
 
-/** A master of another version is none of ours. @throws HOST_UNSUITABLE. */
+/** Refuses a master of another version. @throws HOST_UNSUITABLE. */
 export async function greet(rpc: RpcClient): Promise<void> {
   const version = await rpc.call("ServiceReady");
   if (!version.ok) throw refusal(version.code, "asking the master for its version");

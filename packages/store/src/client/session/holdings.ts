@@ -1,5 +1,5 @@
-// What lies in this client's memory, as the master says it: remembered within a bound, and brought back to a master that lost its log.
-import { setImmediate as nextTurn, setTimeout as sleep } from "node:timers/promises";
+// Remembers the objects in this client's memory as the master reports them, within a bound, and restores them to a master that lost its log.
+import { setImmediate as nextTick, setTimeout as sleep } from "node:timers/promises";
 import { Failure } from "@svc/contract/failures.ts";
 import { decodeBody, encodeBody } from "../../rpc/body.ts";
 import type { RpcClient } from "../../rpc/client.ts";
@@ -8,20 +8,20 @@ import { nativeClient } from "../native.ts";
 import { refusal } from "./refusal.ts";
 import type { Segments } from "./segments.ts";
 
-//   the master's changes ──> remembered, under the master's lineage
-//   another lineage answers ──> bytes verified, objects brought back in the order of their addresses ──> its changes, from the start
+//  the master's changes ──> remembered, under the master's lineage
+//  another lineage answers ──> bytes verified, objects restored in the order of their addresses ──> its changes, from the start
 
-/** Changes are asked for as often; at a distance while there are more of them. */
+/** The interval of requests for changes, and the shorter one while more are pending. */
 const FOLLOW_MS = 250;
 const FOLLOW_ON_MS = 20;
-/** Changes that one call takes. */
+/** The number of changes per call. */
 const MAX_CHANGES = 1000;
-/** What is verified before others get a turn. */
+/** The bytes that are verified before other work may run. */
 const SLICE_BYTES = 16 << 20;
 const MAX_BATCH = 500;
-/** About what an entry takes beside its own characters. */
+/** The approximate size of an entry in addition to its own characters. */
 const ENTRY_BYTES = 100;
-/** What a master of the field, or of an earlier release, says of calls that it does not know; and one to a tenant's key. */
+/** The failures of masters without these calls (Mooncake, earlier releases), and of masters that restrict them for a tenant's key. */
 const UNKNOWN: readonly string[] = ["INVALID_REQUEST", "ACCESS_DENIED"];
 
 export type HoldingsOptions = { readonly clientID: string; readonly segments: Segments; readonly maxBytes: number };
@@ -29,7 +29,7 @@ export type HoldingsOptions = { readonly clientID: string; readonly segments: Se
 export class Holdings {
   readonly #options: HoldingsOptions;
   #lineage = 0n;
-  /** Encoded, by address; `#earlier` is what a look from the start has not named again yet. */
+  /** Encoded objects by address. While the changes are read from the start, `#earlier` has those that were not reported again yet. */
   #entries = new Map<number, string>();
   #earlier = new Map<number, string>();
   #bytes = 0;
@@ -61,11 +61,11 @@ export class Holdings {
     }
   }
 
-  /** Takes what changed: whether there is more, or the master is one that lost what it knew. */
+  /** Takes pending changes. Returns whether there are more, or whether the master has lost its log. */
   async #follow(rpc: RpcClient): Promise<"idle" | "more" | "lost"> {
     if (this.#isOff || this.#isBusy || this.#options.segments.known().length === 0) return "idle";
     const fromStart = this.#fromStart;
-    // An answer that does not arrive took its changes along.
+    // A lost answer loses its changes, so the next request starts over unless this one succeeds.
     this.#fromStart = true;
     const answer = await rpc.call("TakeChanges", this.#options.clientID, fromStart, MAX_CHANGES).catch((error) => this.#giveUp(error));
     if (answer === undefined || !answer.ok || this.#isBusy) return "idle";
@@ -83,8 +83,8 @@ export class Holdings {
     return more ? "more" : "idle";
   }
 
-  /** Mounts what this client has at a master that lost its log, and tells it what lies there; does nothing at one that did not. */
-  async bringBack(rpc: RpcClient): Promise<number> {
+  /** Mounts this client's segments at a master that lost its log and restores their objects; does nothing at any other master. */
+  async restoreTo(rpc: RpcClient): Promise<number> {
     const { clientID, segments } = this.#options;
     const mounted = segments.known();
     if (this.#isOff || this.#lineage === 0n || mounted.length === 0) return 0;
@@ -92,7 +92,7 @@ export class Holdings {
     try {
       const begun = await rpc.call("BeginRestore", clientID, this.#lineage, mounted).catch((error) => this.#giveUp(error));
       if (begun === undefined) return 0;
-      if (!begun.ok) throw refusal(begun.code, "bringing back what lies in this client's memory");
+      if (!begun.ok) throw refusal(begun.code, "restoring this client's objects");
       const restored = begun.value.isWanted ? await this.#restore(rpc) : 0;
       this.#lineage = begun.value.lineage;
       this.#fromStart = true;
@@ -120,13 +120,13 @@ export class Holdings {
       bytes += Number(entry.sizeBytes);
       if (batch.length < MAX_BATCH && bytes < SLICE_BYTES) continue;
       await send(false);
-      await nextTurn();
+      await nextTick();
     }
     await send(true);
     return restored;
   }
 
-  /** Whether its bytes still are what was stored: since we were told, others may have been written over them. */
+  /** Reports whether the bytes are still those that were stored: they may have been overwritten since the master's last report. */
   #isWhole({ address, sizeBytes, checksum }: Holding): boolean {
     const release = this.#options.segments.hold(address, Number(sizeBytes));
     if (release === undefined) return false;

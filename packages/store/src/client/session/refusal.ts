@@ -1,4 +1,4 @@
-// What the master's error codes are as failures: each keeps its number.
+// Translates the master's error codes to failures, which keep the number.
 import { Failure, type FailureName } from "@svc/contract/failures.ts";
 import { codeName, codes } from "../../rpc/codes.ts";
 
@@ -24,7 +24,7 @@ const names: Readonly<Record<number, FailureName>> = {
   [codes.TENANT_NOT_REGISTERED]: "ACCESS_DENIED",
 };
 
-/** What is the matter, and what to do. */
+/** The cause of each refusal, and what to do. */
 const sentences: Readonly<Record<number, string>> = {
   [codes.SEGMENT_NOT_FOUND]: "no segment of that name or id is mounted; svc store segments lists them",
   [codes.SEGMENT_ALREADY_EXISTS]: "memory at that place, or a segment of that id, is mounted already",
@@ -49,7 +49,7 @@ const sentences: Readonly<Record<number, string>> = {
   [codes.TENANT_NOT_REGISTERED]: "the master knows no such tenant",
 };
 
-/** `details.storeCode` is the number. `what` begins the sentence: the operation, and what it was for. */
+/** `details.storeCode` is the number. `what` begins the sentence: the operation and its object. */
 export function refusal(code: number, what: string): Failure {
   return new Failure(names[code] ?? "STORE_REFUSED", `${what}: ${sentences[code] ?? "the store's master refused it"} (${codeName(code)}, ${code})`, {
     details: { storeCode: code },

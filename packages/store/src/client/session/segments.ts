@@ -1,4 +1,4 @@
-// The memory that this client offers: registered with the engine, mounted at the master, and freed once nobody can touch it.
+// The memory that this client offers: registered with the engine, mounted at the master, and freed once no peer can access it.
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -8,52 +8,52 @@ import type { Segment } from "../../rpc/shapes.ts";
 import { NOF_BLOCK, type NofFile } from "../nof-file.ts";
 import { type Bytes, FreshMemory } from "./fresh-memory.ts";
 
-//   mounting ──taken──> mounted ──unmount with grace──> leaving ──its time──> freeing ──no transfer touches it──> (gone)
+//   mounting ──taken──> mounted ──unmount with grace──> leaving ──deadline──> freeing ──no transfer touches it──> (gone)
 //       \──refused──────────\──────────unmount at once─────────────────────────>/
 
 export type SegmentState =
   | { readonly name: "mounting" }
   | { readonly name: "mounted" }
   | { readonly name: "leaving"; readonly atMs: number }
-  /** The master knows it no more. */
+  /** The master has unmounted the segment. */
   | { readonly name: "freeing" };
 
-/** What one call mounted: one segment, or several where the protocol bounds a registration. */
+/** The memory of one mount: one segment, or several where the protocol limits the size of a registration. */
 type Region = { readonly memory: Bytes; parts: number };
 
 export type Mounted = {
   readonly segment: Segment;
-  /** Both undefined for a NOF segment, whose bytes lie in a file. */
+  /** Both are undefined for a NOF segment, whose bytes lie in a file. */
   readonly memory: Bytes | undefined;
   readonly region: Region | undefined;
-  /** The label of what the engine serves, of a NOF segment. */
+  /** The label of a NOF segment's file in the engine. */
   readonly label?: string;
-  /** What the mount was for, in the caller's words; an unmount may ask for it. */
+  /** The purpose of the mount in the caller's words, which an unmount may check. */
   readonly purpose: string;
   state: SegmentState;
   timer?: NodeJS.Timeout;
-  /** Of this process, who read it without the engine. */
-  readonly held: Set<Promise<void>>;
+  /** Pending reads of this process that bypass the engine. */
+  readonly reads: Set<Promise<void>>;
 };
 
 export type MountOptions = {
-  /** How peers reach it; one that the engine has installed. */
+  /** The transport by which peers reach it; the engine must have it installed. */
   readonly protocol?: string;
-  /** A device or place near it, for the engine. */
+  /** A device or NUMA location near the memory, for the engine. */
   readonly location?: string;
-  /** The most that one registration may have; none by default. */
+  /** The maximum size of one registration; unlimited by default. */
   readonly maxRegistrationBytes?: number;
   readonly purpose?: string;
 };
 
 const FIRST_RETRY_MS = 20;
 const MAX_RETRY_MS = 1000;
-/** Segments of one client. */
+/** Bounds the segments of one client. */
 const MAX_SEGMENTS = 4096;
 
 export type SegmentsOptions = { readonly engine: TransferEngine; readonly hostID: string; readonly name?: string };
 
-/** The table of segments and their memory; it does not speak to the master. */
+/** The table of segments and their memory; it does not call the master. */
 export class Segments {
   readonly #engine: TransferEngine;
   readonly #hostID: string;
@@ -77,49 +77,49 @@ export class Segments {
     return this.#all.get(id);
   }
 
-  /** Zeroed memory of this process, registered. */
+  /** Allocates and registers zeroed memory of this process. */
   async allocate(sizeBytes: number, options: MountOptions): Promise<Mounted[]> {
     return this.#register(() => this.#fresh.allocate(sizeBytes), sizeBytes, options);
   }
 
-  /** A shared memory object that another process made, registered. */
+  /** Maps and registers a shared memory object that another process created. */
   async map(name: string, offset: number, sizeBytes: number, options: MountOptions): Promise<Mounted[]> {
     return this.#register(() => this.#fresh.map(name, offset, sizeBytes), sizeBytes, options);
   }
 
-  /** A file or device as a NOF segment; it stays the caller's, and open. */
+  /** Serves a file or device as a NOF segment; the caller keeps it open and closes it. */
   async serve(file: NofFile): Promise<Mounted> {
     if (this.#isClosed) fail("SHUTTING_DOWN", "the store's client is closed");
     if (this.#engine.getTransport("nvmeof") === undefined) await this.#engine.installTransport("nvmeof");
     const endpoint = await this.#engine.serveFile(file.label, file.path);
     const { id, segmentName: name, label } = file;
     const segment = { id, name, base: BigInt(NOF_BLOCK), sizeBytes: BigInt(file.sizeBytes), endpoint, protocol: "nvmeof", hostID: this.#hostID };
-    const mounted: Mounted = { segment, memory: undefined, region: undefined, label, purpose: "nof", state: { name: "mounting" }, held: new Set() };
+    const mounted: Mounted = { segment, memory: undefined, region: undefined, label, purpose: "nof", state: { name: "mounting" }, reads: new Set() };
     this.#all.set(id, mounted);
     return mounted;
   }
 
-  /** All that the master should know of, as it is told after a restart. */
+  /** Returns the segments that the master should know, for mounting them again after its restart. */
   known(): Segment[] {
     return this.all().flatMap(({ segment, state }) => (state.name === "mounted" || state.name === "leaving" ? [segment] : []));
   }
 
-  /** Keeps the memory of a range until the answer is called; undefined where it is none that is mounted. */
+  /** Keeps the memory of a range until the returned function is called; undefined if the range is not mounted. */
   hold(address: bigint, sizeBytes: number): (() => void) | undefined {
-    for (const { segment, state, held, region } of this.#all.values()) {
+    for (const { segment, state, reads, region } of this.#all.values()) {
       if (region === undefined || address < segment.base || address + BigInt(sizeBytes) > segment.base + segment.sizeBytes || state.name === "freeing")
         continue;
       const { promise, resolve } = Promise.withResolvers<void>();
-      held.add(promise);
+      reads.add(promise);
       return () => {
-        held.delete(promise);
+        reads.delete(promise);
         resolve();
       };
     }
     return undefined;
   }
 
-  /** From here on no peer reaches it; the memory goes once no transfer touches it. */
+  /** Ends access by peers at once; the memory is freed when no transfer uses it. */
   free(mounted: Mounted): Promise<void> {
     clearTimeout(mounted.timer);
     mounted.state = { name: "freeing" };
@@ -128,7 +128,7 @@ export class Segments {
     return freed;
   }
 
-  /** Waits for what is being freed. What a transfer still touches after `boundMs` is kept until this process ends. */
+  /** Waits for memory that is being freed. Memory that a transfer still uses after `boundMs` is kept until this process ends. */
   async close(boundMs: number): Promise<void> {
     this.#isClosed = true;
     for (const mounted of this.all()) if (mounted.state.name !== "freeing") void this.free(mounted);
@@ -150,7 +150,7 @@ export class Segments {
     try {
       for (const piece of pieces) registered.push(await this.#engine.registerLocalMemory(piece, { location: location === "" ? "*" : location }));
     } catch (error) {
-      // No peer was told of any of them.
+      // No peer knows these addresses yet.
       for (const base of registered) await this.#unregister(base);
       this.#fresh.free(memory);
       throw error;
@@ -166,30 +166,30 @@ export class Segments {
         protocol,
         hostID: this.#hostID,
       };
-      const mounted: Mounted = { segment, memory: piece, region, purpose, state: { name: "mounting" }, held: new Set() };
+      const mounted: Mounted = { segment, memory: piece, region, purpose, state: { name: "mounting" }, reads: new Set() };
       this.#all.set(segment.id, mounted);
       return mounted;
     });
   }
 
   async #free(mounted: Mounted): Promise<void> {
-    const { segment, region, held, label } = mounted;
+    const { segment, region, reads, label } = mounted;
     if (label !== undefined) this.#engine.stopFolder(label);
     else await this.#unregister(segment.base);
-    await Promise.all(held);
+    await Promise.all(reads);
     this.#all.delete(segment.id);
     if (region === undefined) return;
     region.parts--;
     if (region.parts === 0) this.#fresh.free(region.memory);
   }
 
-  /** Returns once no transfer touches it; while one may, it is closed to new ones. */
+  /** Resolves when no transfer uses the memory; new transfers are refused meanwhile. */
   async #unregister(base: bigint): Promise<void> {
     for (let delayMs = FIRST_RETRY_MS; ; delayMs = Math.min(MAX_RETRY_MS, delayMs * 2)) {
       try {
         return await this.#engine.unregisterLocalMemory(base);
       } catch (error) {
-        // Gone from the engine is what was wanted; a record that could not be published names what peers are refused.
+        // The engine no longer has the range, which is all that matters: peers that use an outdated metadata record are refused.
         if (!this.#engine.checkOverlap(base, 1)) return;
         if (!(error instanceof Failure)) throw error;
         await sleep(delayMs, undefined, { ref: false });

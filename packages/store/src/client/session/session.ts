@@ -19,13 +19,13 @@ import { runTasks, type TaskExecutor } from "./task-loop.ts";
 
 const NEEDS_REMOUNT = 2;
 const PING_MS = 1000;
-/** While it looks for the master that leads. */
+/** The ping interval while the leading master is being looked for. */
 const SEEK_MS = 50;
 const CALL_MS = 5000;
 const JOIN_MS = 10_000;
-/** What may be repeated is, while the master does not answer, for as many times of one call. */
+/** The time limit of repeated calls, as a multiple of one call's. */
 const REPEATED_CALLS = 3;
-/** What waiting for the master does not change. */
+/** Failures that waiting for the master does not resolve. */
 const LASTING = ["HOST_UNSUITABLE", "UNAUTHENTICATED", "ACCESS_DENIED"];
 const CLOSE_CALL_MS = 2000;
 const CLOSE_MEMORY_MS = 5000;
@@ -37,16 +37,16 @@ export class Session {
   readonly discovery: Discovery;
   readonly #options: SessionOptions;
   readonly #calls: Connections;
-  /** Pings and mounts wait behind no batch of keys. */
+  /** A connection of its own, so that pings and mounts never wait behind a batch of keys. */
   readonly #membership: Connections;
   readonly #holdings: Holdings;
   readonly #repeatMs: number;
   readonly #stop = new AbortController();
-  /** Changes of what is mounted come one after the other. */
-  #turn: Promise<unknown> = Promise.resolve();
+  /** Serializes the changes of what is mounted. */
+  #last: Promise<unknown> = Promise.resolve();
   #loops: Promise<unknown>[] = [];
   #state: "joining" | "joined" | "away" | "closed" = "joining";
-  /** The master may have taken a mount for all that we have. */
+  /** The master may know only some of this client's segments. */
   #mustRemount = false;
   #nudge = new AbortController();
 
@@ -64,7 +64,7 @@ export class Session {
     this.discovery.onMove(() => this.#onMove());
   }
 
-  /** @throws SERVER_UNREACHABLE when no master answers within `joinMs`, HOST_UNSUITABLE when it speaks another version, UNAUTHENTICATED without a key that it knows. */
+  /** @throws SERVER_UNREACHABLE when no master answers within `joinMs`, HOST_UNSUITABLE for one of another version, UNAUTHENTICATED without a valid key. */
   static async open(options: SessionOptions): Promise<Session> {
     const session = new Session(options);
     const endMs = performance.now() + (options.joinMs ?? JOIN_MS);
@@ -78,12 +78,12 @@ export class Session {
     return session;
   }
 
-  /** Whether the master knows this client now. */
+  /** True while the master knows this client. */
   get isJoined(): boolean {
     return this.#state === "joined";
   }
 
-  /** Connections for calls about keys. */
+  /** The connections for calls about keys. */
   get calls(): Connections {
     return this.#calls;
   }
@@ -93,28 +93,28 @@ export class Session {
     return this.#calls.call(name, ...args);
   }
 
-  /** Memory of this process for the cluster's objects. */
+  /** Mounts memory of this process for the cluster's objects. */
   mountNew(sizeBytes: number, options: MountOptions = {}): Promise<Mounted[]> {
-    return this.#inTurn(async () => this.#mount(await this.segments.allocate(sizeBytes, options)));
+    return this.#inOrder(async () => this.#mount(await this.segments.allocate(sizeBytes, options)));
   }
 
-  /** A shared memory object of this host, from `offset` on. */
+  /** Mounts a shared memory object of this host, from `offset` on. */
   mountShared(name: string, offset: number, sizeBytes: number, options: MountOptions = {}): Promise<Mounted[]> {
-    return this.#inTurn(async () => this.#mount(await this.segments.map(name, offset, sizeBytes, options)));
+    return this.#inOrder(async () => this.#mount(await this.segments.map(name, offset, sizeBytes, options)));
   }
 
-  /** A NOF segment; one that another process had is ours once the master hears that one no more. @throws as other mounts. */
+  /** Mounts a NOF segment; one of another process is taken over once that process's lease has expired. @throws as other mounts. */
   async mountFile(file: NofFile): Promise<Mounted> {
-    return mountWhenFree(async () => (await this.#inTurn(async () => this.#mount([await this.segments.serve(file)])))[0] as Mounted);
+    return mountWhenFree(async () => (await this.#inOrder(async () => this.#mount([await this.segments.serve(file)])))[0] as Mounted);
   }
 
   /**
-   * With a grace period the segment takes no new objects and stays readable until its end; without one its objects are gone at once.
-   * The memory is freed once no transfer touches it; with `graceMs` 0, before this returns unless a transfer does.
+   * Unmounts a segment. With a grace period it accepts no new objects and stays readable until the period ends; without one its objects are gone at
+   * once. The memory is freed once no transfer uses it; with `graceMs` 0 before this resolves, unless a transfer still runs.
    * @throws STORE_KEY_NOT_FOUND for an id that is not mounted, SERVER_UNREACHABLE: then it stays mounted.
    */
   async unmount(id: string, graceMs = 0): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#inOrder(async () => {
       const mounted = this.segments.get(id) ?? fail("STORE_KEY_NOT_FOUND", `segment ${id} is not mounted here`);
       if (mounted.state.name === "freeing") return;
       if (graceMs > 0) await this.#leave(mounted, Math.min(graceMs, MAX_GRACE_MS));
@@ -122,17 +122,17 @@ export class Session {
     });
   }
 
-  /** Unmounts all, waits for transfers within a bound, and says no more. */
+  /** Unmounts everything, waits for transfers within a bound, and ends all calls. */
   async close(): Promise<void> {
     if (this.#state === "closed") return;
     const wasJoined = this.isJoined;
     this.#state = "closed";
     this.#stop.abort();
     const endMs = performance.now() + CLOSE_CALL_MS;
-    await Promise.race([this.#turn, sleep(CLOSE_CALL_MS, undefined, { ref: false })]);
-    // A master that does not answer misses our pings soon enough.
+    await Promise.race([this.#last, sleep(CLOSE_CALL_MS, undefined, { ref: false })]);
+    // A master that does not answer notices the missing pings soon enough.
     const bounded = (asked: Promise<unknown>) => Promise.race([asked.catch(() => undefined), sleep(endMs - performance.now(), undefined, { ref: false })]);
-    // A NOF segment outlives this process: whoever opens its file next has its objects.
+    // A NOF segment outlives this process: the next process to open its file has its objects.
     for (const { segment, region } of this.segments.all())
       if (performance.now() < endMs && region !== undefined) await bounded(this.#membership.call("UnmountSegment", segment.id, this.clientID));
     if (wasJoined) await bounded(this.#membership.call("Leave", this.clientID));
@@ -155,7 +155,7 @@ export class Session {
         if (!outcome.ok) throw refusal(outcome.code, `mounting ${mounted.segment.sizeBytes} bytes by ${mounted.segment.protocol}`);
         mounted.state = { name: "mounted" };
       }
-      // A master that had lost us took the new ones for all that we have; where this fails, the next ping does it.
+      // A master that had lost this client took the new segments for all of its memory; if this remount fails, the next ping repeats it.
       await this.#membership
         .connection()
         .then((rpc) => this.#remount(rpc))
@@ -178,9 +178,9 @@ export class Session {
     mounted.timer = setTimeout(() => this.#expire(mounted), graceMs).unref();
   }
 
-  /** Its grace period is over: the master ends it by its own clock, and we say so as well. */
+  /** The grace period is over. The master ends it by its own clock; this client unmounts as well. */
   #expire(mounted: Mounted): void {
-    this.#inTurn(async () => {
+    this.#inOrder(async () => {
       if (mounted.state.name === "leaving" && !this.#stop.signal.aborted) await this.#unmountNow(mounted);
     }).catch(() => {
       if (this.#stop.signal.aborted) return;
@@ -196,14 +196,14 @@ export class Session {
     await Promise.race([freed, sleep(CLOSE_MEMORY_MS, undefined, { ref: false })]);
   }
 
-  /** Whether the master knows us now; with `mustJoin`, it throws why not. */
+  /** Returns whether the master knows this client now; with `mustJoin`, throws the reason if it does not. */
   async #ping(mustJoin: boolean): Promise<boolean> {
     try {
       const rpc = await this.#membership.connection();
       const pong = await rpc.call("Ping", this.clientID);
       if (!pong.ok) throw refusal(pong.code, "pinging the master");
       const isNew = pong.value.status === NEEDS_REMOUNT || this.#mustRemount;
-      const isListed = isNew && (await this.#inTurn(() => this.#remount(rpc)));
+      const isListed = isNew && (await this.#inOrder(() => this.#remount(rpc)));
       if (this.#state === "closed") return false;
       const again = this.#state !== "joining";
       const changed = isListed || this.#state !== "joined";
@@ -221,11 +221,11 @@ export class Session {
     }
   }
 
-  /** All that we have, with the ids, bases and sizes that a master that comes back knows it by. False where its full disk takes no name of a client without memory, which reads all the same. */
+  /** Mounts all segments again under their former ids, bases and sizes. Returns false if the master's full disk refuses a stable id without memory. */
   async #remount(rpc: RpcClient): Promise<boolean> {
-    // Where this fails half-way, the next ping goes on with it.
+    // If this fails half-way, the next ping continues.
     this.#mustRemount = true;
-    const objects = await this.#holdings.bringBack(rpc);
+    const objects = await this.#holdings.restoreTo(rpc);
     if (objects > 0) this.#options.onEvent?.({ type: "restored", objects });
     const mounted = this.segments.known();
     const outcome = await rpc.call("ReMountSegment", mounted, this.clientID);
@@ -234,7 +234,7 @@ export class Session {
     await this.#announce(rpc);
     for (const { segment, state } of this.segments.all()) {
       if (state.name !== "leaving") continue;
-      // A master that forgot the deadline gets what is left of it.
+      // A master that forgot the deadline gets the rest of the grace period.
       const leftMs = Math.max(1, state.atMs - Date.now());
       await rpc.call("GracefulUnmountSegment", segment.id, this.clientID, BigInt(leftMs));
     }
@@ -242,7 +242,7 @@ export class Session {
     return true;
   }
 
-  /** A master of the field knows no names, and a key of one tenant may not give one: both see a client without. */
+  /** A Mooncake master knows no stable ids, and a tenant's key may not announce one: both treat the client as unnamed. */
   async #announce(rpc: RpcClient): Promise<void> {
     const { identity } = this.#options;
     if (identity === undefined) return;
@@ -253,11 +253,11 @@ export class Session {
     if (outcome?.ok === false) this.#options.onEvent?.({ type: "unnamed" });
   }
 
-  /** Another master leads: it is told at once what this client has. */
+  /** Another master leads, so it learns at once what this client has mounted. */
   #onMove(): void {
     this.#calls.drop();
     this.#membership.drop();
-    // What only the former leader was told of, this one is told again.
+    // This repeats for the new leader what only the former one knew.
     this.#mustRemount = true;
     this.#nudge.abort();
   }
@@ -289,10 +289,10 @@ export class Session {
     return runTasks({ ...shared, ...(obey === undefined ? {} : { obey }) });
   }
 
-  #inTurn<T>(act: () => Promise<T>): Promise<T> {
+  #inOrder<T>(act: () => Promise<T>): Promise<T> {
     if (this.#stop.signal.aborted) return Promise.reject(new Failure("SHUTTING_DOWN", "the store's client is closed"));
-    const turn = this.#turn.then(act);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
+    const result = this.#last.then(act);
+    this.#last = result.catch(() => undefined);
+    return result;
   }
 }

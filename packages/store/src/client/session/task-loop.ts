@@ -1,4 +1,4 @@
-// Fetches the copies and moves that the master assigns to this client, has them carried out many at a time, and reports how each ended.
+// Fetches the copies and moves that the master assigns to this client, has them executed in batches, and reports their results.
 import { setTimeout as sleep } from "node:timers/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
@@ -6,11 +6,11 @@ import type { ValueOf } from "../../rpc/schema.ts";
 import type { taskAssignment } from "../../rpc/shapes.ts";
 import type { Connections } from "./connections.ts";
 
-/** Tasks of one fetch: they are begun, carried out and ended together. */
+/** The tasks of one fetch, which are started, executed and ended together. */
 const MAX_FETCHED = 128;
-/** While the bytes of one lot move, the next is fetched; a holder that stands still holds up its own lot. */
-const MAX_LOTS = 4;
-/** The master gives a task up after its processing_task_timeout; ours ends no later. */
+/** Bounds the batches in progress: the next one is fetched while others transfer, and a slow holder delays only its own batch. */
+const MAX_BATCHES = 4;
+/** The time limit of a task: the default processing_task_timeout, after which the master gives it up. */
 const TASK_MS = 300_000;
 const REPORT_MS = 30_000;
 const CLOSE_MS = 2000;
@@ -25,10 +25,10 @@ const payload = z.union([
     .transform(({ target, ...rest }) => ({ ...rest, targets: [target] })),
 ]);
 
-/** For an owner of devices of the cold tier: what it is to do, and the answer, are texts of one byte per character. */
+/** The task type of a command for an owner of cold-tier devices; command and answer are texts of one byte per character. */
 const COMMAND = 2;
 const MAX_COMMANDS = 64;
-/** An administrator waits for each, so that they are fetched more often than pings go out. */
+/** The polling interval of clients that obey commands: shorter than that of pings, since an administrator waits for each command. */
 const COMMAND_MS = 200;
 const MAX_ANSWER = 32 * 1024;
 
@@ -42,7 +42,7 @@ export type Task = {
   readonly targets: readonly string[];
 };
 
-/** Why each could not be done, undefined where it was; stops when the signal is aborted. Throws for none. */
+/** Returns the error of each task, or undefined for one that succeeded; stops when the signal is aborted. It never throws for a single task. */
 export type TaskExecutor = (tasks: readonly Task[], signal: AbortSignal) => Promise<readonly (Error | undefined)[]>;
 
 export type TaskLoop = {
@@ -57,10 +57,10 @@ export type TaskLoop = {
 
 type Assignment = ValueOf<typeof taskAssignment>;
 
-/** Resolves once the signal was aborted and what ran has ended. */
+/** Resolves once the signal is aborted and all running tasks have ended. */
 export async function runTasks({ clientID, connections, execute, obey, everyMs, signal }: TaskLoop): Promise<void> {
   const running = new Set<Promise<void>>();
-  /** A device that stands still holds up no copy. */
+  /** Commands run separately, so that a slow device delays no copy. */
   const commands = new Set<Promise<void>>();
 
   async function answer({ id, payload: text }: Assignment): Promise<void> {
@@ -87,7 +87,7 @@ export async function runTasks({ clientID, connections, execute, obey, everyMs, 
     const failures = await execute(tasks, AbortSignal.any([signal, AbortSignal.timeout(TASK_MS)]));
     const failureOf = new Map<Task | Error, Error | undefined>(tasks.map((task, at) => [task, failures[at]]));
     const outcomes = read.map((task, at) => outcomeOf((assignments[at] as Assignment).id, task instanceof Error ? task : failureOf.get(task)));
-    // What is not reported in the end, the master's own time limit ends.
+    // If the report does not arrive, the master's own time limit ends the task.
     await connections.callUntil(REPORT_MS, "CompleteTasks", clientID, outcomes).catch(() => undefined);
   }
 
@@ -98,18 +98,18 @@ export async function runTasks({ clientID, connections, execute, obey, everyMs, 
     const copies = assignments.filter(({ type }) => type !== COMMAND);
     for (const assignment of assignments) if (assignment.type === COMMAND) begin(assignment);
     if (copies.length > 0) {
-      const lot: Promise<void> = run(copies).finally(() => running.delete(lot));
-      running.add(lot);
+      const batch: Promise<void> = run(copies).finally(() => running.delete(batch));
+      running.add(batch);
     }
-    // Where as many came as were asked for there are more.
+    // A full fetch means that more tasks are pending.
     if (assignments.length < MAX_FETCHED) await sleep(waitMs, undefined, { signal, ref: false }).catch(() => undefined);
-    while (!signal.aborted && running.size >= MAX_LOTS) await Promise.race(running);
+    while (!signal.aborted && running.size >= MAX_BATCHES) await Promise.race(running);
   }
   await Promise.all(running);
   await Promise.race([Promise.all(commands), sleep(CLOSE_MS, undefined, { ref: false })]);
 }
 
-/** An error for a payload that no client of this release can read. */
+/** Returns an error for a payload that no client of this release can read. */
 function taskOf({ id, type, payload: text }: Assignment): Task | Error {
   try {
     const { tenant_id: tenant, key, source, targets } = payload.parse(JSON.parse(text));
@@ -124,5 +124,5 @@ function outcomeOf(id: string, failure: Error | undefined): { id: string; status
   return { id, status: FAILED, message: latin1((failure.message || String(failure)).slice(0, MAX_MESSAGE)) };
 }
 
-/** The wire's texts have one byte per character. */
+/** Texts on the wire have one byte per character. */
 const latin1 = (text: string) => Buffer.from(text).toString("latin1");

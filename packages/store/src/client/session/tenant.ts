@@ -1,13 +1,13 @@
-// The tenant whose keys a client's are: a master without tenants would ignore it.
+// Checks the client's tenant, since a master without tenants would silently ignore it.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Connections } from "./connections.ts";
 import { refusal } from "./refusal.ts";
 
-/** @throws SETTING_INVALID where the master has one keyspace for all: what is done to this tenant's keys would be done to everybody's. */
+/** @throws SETTING_INVALID where the master has a single keyspace: operations on this tenant's keys would affect everyone's. */
 export async function checkTenant(calls: Pick<Connections, "call">, tenant: string): Promise<void> {
   if (tenant === "" || tenant === "default") return;
   const answer = await calls.call("HasTenants").catch((error) => {
-    // A master from before this was asked.
+    // An earlier release of the master does not have this call.
     if (error instanceof Failure && error.name === "INVALID_REQUEST") return undefined;
     throw error;
   });

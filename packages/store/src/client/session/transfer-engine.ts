@@ -1,22 +1,22 @@
-// The transfer engine of a store's client: its name in the cluster, and the transports of the protocol that was chosen.
+// Opens the transfer engine of a store client: its name in the cluster, and the transports of the chosen protocol.
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { TransferEngine } from "@svc/transfer/engine.ts";
 import type { Proto } from "@svc/transfer/engine-segments.ts";
 
 const HANDSHAKE = "P2PHANDSHAKE";
-/** With a metadata service the name must be unique: the host, and a port that is free. */
+/** With a metadata service the name must be unique: the host and a free port. */
 const FIRST_PORT = 17_001;
 const PORTS = 3000;
 const MAX_TRIES = 32;
 
 export type EngineSetup = {
-  /** This host as peers reach it, or HOST:PORT. */
+  /** The address of this host as peers reach it, or HOST:PORT. */
   readonly localHostname: string;
   /** P2PHANDSHAKE, http://host:port/path, [etcd://]host:port or redis://host:port. */
   readonly metadata: string;
-  /** tcp, rdma or shm: what peers on other hosts are reached by. On one host memory is shared in any case. */
+  /** The transport to peers on other hosts: tcp, rdma or shm. On one host memory is shared in any case. */
   readonly protocol: string;
-  /** Network devices for rdma, joined by commas; empty lets the engine choose. */
+  /** Network devices for rdma, joined by commas; if empty, the engine chooses. */
   readonly deviceName?: string;
   /** The first part of keys in the metadata service. */
   readonly brand?: string;
@@ -25,7 +25,7 @@ export type EngineSetup = {
 
 const transports: Readonly<Record<string, readonly Proto[]>> = { tcp: ["tcp", "shm"], rdma: ["rdma", "shm"], shm: ["shm", "tcp"] };
 
-/** @throws INVALID_REQUEST for an unknown protocol, TRANSPORT_UNAVAILABLE for one that this host cannot have, METADATA_UNAVAILABLE. */
+/** @throws INVALID_REQUEST for an unknown protocol, TRANSPORT_UNAVAILABLE for one that this host lacks, METADATA_UNAVAILABLE. */
 export async function openEngine(setup: EngineSetup): Promise<TransferEngine> {
   const wanted =
     transports[setup.protocol] ??

@@ -1,4 +1,5 @@
-// The shortest ways of one small object, holding the thread: nothing is built that one object does not need. What is unusual goes the general way.
+// The fast path for one small object, blocking the thread: it builds nothing
+// that one object does not need. Unusual cases fall back to the general path.
 import { Failure } from "@svc/contract/failures.ts";
 import type { Memory } from "@svc/transfer/memory.ts";
 import { codes } from "../rpc/codes.ts";
@@ -6,12 +7,12 @@ import { giveBack, isLost } from "./extents.ts";
 import { nativeClient } from "./native.ts";
 import type { BytesParts } from "./parts.ts";
 import type { Place } from "./places.ts";
-import type { Wish } from "./wishes.ts";
+import type { PutPolicy } from "./put-policy.ts";
 
-/** A holder that was reached before answers within this, or the general way looks for another. */
+/** A holder that was reached before answers within this time; otherwise the general path looks for another. */
 const MOVE_MS = 1000;
 
-export class ShortWays {
+export class FastPath {
   readonly #parts: BytesParts;
   readonly #words = new BigUint64Array(3);
 
@@ -19,9 +20,9 @@ export class ShortWays {
     this.#parts = parts;
   }
 
-  /** Into one piece of registered memory, from a holder that was reached before. Undefined where that is not so, or for a miss. */
+  /** Reads into one piece of registered memory, from a holder that was reached before. Returns undefined where the general path must decide. */
   read(key: string, into: Memory): number | undefined {
-    const { memory, getParts, figures } = this.#parts;
+    const { memory, getParts, metrics } = this.#parts;
     const part = memory.partOf(into);
     if (part === undefined) return undefined;
     const known = getParts.places.find(key);
@@ -35,20 +36,23 @@ export class ShortWays {
       getParts.places.forget(key);
       return undefined;
     }
-    figures.read(place.sizeBytes, known === undefined ? "readAsked" : "readKnown");
+    metrics.read(place.sizeBytes, known === undefined ? "readAsked" : "readKnown");
     return place.sizeBytes;
   }
 
-  /** From one piece of registered memory, into memory that was leased ahead. Undefined where there is none, or it did not go through. */
-  put(key: string, value: Memory, wish: Wish): boolean | "unsure" | undefined {
-    const { memory, runner, putParts, figures } = this.#parts;
+  /**
+   * Stores one piece of registered memory in memory that was leased ahead. Returns undefined
+   * where there is none or the write failed; "unsure" where the commit had no answer.
+   */
+  put(key: string, value: Memory, policy: PutPolicy): boolean | "unsure" | undefined {
+    const { memory, runner, putParts, metrics } = this.#parts;
     const part = memory.partOf(value);
     if (part === undefined || key === "" || putParts.files.shared !== undefined) return undefined;
-    const extent = putParts.extents.takeOne(part.sizeBytes, wish);
+    const extent = putParts.extents.takeOne(part.sizeBytes, policy);
     const range = extent?.ranges[0];
     if (extent === undefined || range === undefined) return undefined;
     if (extent.ranges.length > 1 || putParts.avoided.has(range.endpoint) || runner.handleOf(range.endpoint) === undefined) {
-      putParts.extents.putBack(part.sizeBytes, wish, extent);
+      putParts.extents.putBack(part.sizeBytes, policy, extent);
       return undefined;
     }
     if (!this.#move("WRITE", range.endpoint, part.address, range.address, part.sizeBytes)) {
@@ -58,16 +62,16 @@ export class ShortWays {
     const checksum = nativeClient().checksum(this.#words, 0, 1);
     const { clientID, fingerprint, tenant } = putParts;
     try {
-      const [answer] = runner.callSync("CommitPuts", [clientID, [{ extent: extent.id, key, checksum }], wish.config, fingerprint, false, tenant]);
+      const [answer] = runner.callSync("CommitPuts", [clientID, [{ extent: extent.id, key, checksum }], policy.config, fingerprint, false, tenant]);
       if (answer?.ok === true) {
         putParts.places.forget(key);
-        figures.storedOne(part.sizeBytes);
+        metrics.storedOne(part.sizeBytes);
         return true;
       }
       if (answer === undefined || isLost(answer.code)) return undefined;
-      putParts.extents.putBack(part.sizeBytes, wish, extent);
+      putParts.extents.putBack(part.sizeBytes, policy, extent);
       if (answer.code !== codes.OBJECT_ALREADY_EXISTS) return undefined;
-      figures.count("existed");
+      metrics.count("existed");
       return false;
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
@@ -75,14 +79,14 @@ export class ShortWays {
     }
   }
 
-  /** Asks the master; undefined but for an object with a checksum that lies with a holder that is reached. */
+  /** Asks the master; returns undefined except for an object with a checksum on a reachable holder. */
   #ask(key: string): Place | undefined {
     const { runner, getParts } = this.#parts;
     const askedMs = performance.now();
     try {
       const [answer] = runner.callSync("ReadObjects", [[key], getParts.fingerprint, getParts.tenant]);
       if (answer?.ok !== true || answer.value.checksum === undefined) return undefined;
-      // One place in memory: of several, one may be nearer.
+      // The fast path requires exactly one location in memory: of several, another one may be nearer.
       const [place, other] = answer.value.replicas.filter((replica) => replica.place.type !== "disk").map((replica) => replica.place);
       if (other !== undefined || place?.type !== "memory" || getParts.avoided.has(place.buffer.endpoint)) return undefined;
       const { endpoint, address, sizeBytes } = place.buffer;

@@ -1,36 +1,36 @@
-// What a caller may wish for an object that it stores, and the form in which the master takes it.
+// The put policy: the options of a put, and the form in which the master receives them.
 import type { ReplicateConfig } from "../rpc/shapes.ts";
 
 export type PutOptions = {
-  /** Holders that each get the bytes; fewer where fewer have room. 1 by default. */
+  /** The number of holders that each get the bytes; fewer where capacity is short. 1 by default. */
   readonly replicas?: number;
-  /** NOF segments that each get the bytes as well; fewer where fewer have room. None by default. With `replicas: 0`, memory gets none. */
+  /** The number of NOF segments that also get the bytes; fewer where capacity is short. None by default. With `replicas: 0` no memory is used. */
   readonly nofReplicas?: number;
-  /** Enable: evicted only when nothing else is left, for `softPinTtlMs` (the master's default where it is left out). An upsert keeps what there is. */
+  /** enable: evicted only when nothing else is left, for `softPinTtlMs` (by default the master's). keep: an upsert does not change the pin. */
   readonly softPin?: "keep" | "enable" | "disable";
   readonly softPinTtlMs?: number;
-  /** Never evicted. */
+  /** Excludes the object from eviction. */
   readonly hardPin?: boolean;
   /** Names of segments that are tried first. */
   readonly preferredSegments?: readonly string[];
   readonly preferredNofSegments?: readonly string[];
-  /** Memory of this host is tried first. */
+  /** Tries memory of this host first. */
   readonly preferSameNode?: boolean;
   /** 0 unknown, 1 KV cache, 2 tensor, 3 weight, 4 sample, 5 activation, 6 gradient, 7 optimizer state, 8 metadata, 9 general. */
   readonly dataType?: number;
-  /** Objects of one group are leased together and leave together. */
+  /** Objects of one group are leased and evicted together. */
   readonly group?: string;
 };
 
-export type Wish = {
+export type PutPolicy = {
   readonly config: ReplicateConfig;
-  /** Equal for wishes that the same memory serves: where it lies, and how often. */
+  /** Equal for policies that the same memory can serve: the location and the number of replicas. */
   readonly placement: string;
 };
 
 const softPins = { keep: 0, enable: 1, disable: 2 } as const;
 
-export function wishOf(options: PutOptions, hostID: string): Wish {
+export function putPolicyOf(options: PutOptions, hostID: string): PutPolicy {
   const { replicas = 1, nofReplicas = 0, softPin = "keep", softPinTtlMs, hardPin = false } = options;
   const { preferredSegments = [], preferredNofSegments = [], preferSameNode = false, dataType = 0 } = options;
   const config: ReplicateConfig = {
@@ -51,6 +51,6 @@ export function wishOf(options: PutOptions, hostID: string): Wish {
   return { config, placement: `${config.replicas}/${preferSameNode}/${preferredSegments.join()}/${config.nofReplicas}/${preferredNofSegments.join()}` };
 }
 
-/** The same wish for `count` keys of one group. */
-export const grouped = ({ config }: Wish, group: string | undefined, count: number): ReplicateConfig =>
+/** Returns the same policy for `count` keys of one group. */
+export const grouped = ({ config }: PutPolicy, group: string | undefined, count: number): ReplicateConfig =>
   group === undefined ? config : { ...config, groupIDs: Array.from({ length: count }, () => group) };

@@ -1,8 +1,8 @@
-// Bytes that may be under way at once: who comes later waits for its turn, and one alone may be larger than all of it.
+// A semaphore of bytes: callers wait in order until their bytes fit, and a single caller may exceed the limit when no other is in.
 
 type Waiting = { readonly bytes: number; enter(): void };
 
-export class Room {
+export class ByteSemaphore {
   readonly #mostBytes: number;
   readonly #waiting: Waiting[] = [];
   #usedBytes = 0;
@@ -11,7 +11,7 @@ export class Room {
     this.#mostBytes = mostBytes;
   }
 
-  /** Each that entered leaves once, with the same number. */
+  /** The caller releases the same number of bytes exactly once, with `leave`. */
   enter(bytes: number): Promise<void> {
     if (this.#waiting.length === 0 && this.#fits(bytes)) {
       this.#usedBytes += bytes;

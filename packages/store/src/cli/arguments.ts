@@ -1,4 +1,4 @@
-// The words of a command line of `svc store`, and the master that they are meant for.
+// The command line of `svc store`, and the master that it addresses.
 import { parseArgs } from "node:util";
 import { type FailureName, fail } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
@@ -18,25 +18,25 @@ const DEFAULT_URL = `http://127.0.0.1:${DEFAULT_HTTP_PORT}`;
 const HTTP_MS = 60_000;
 
 export type VerbFlags = Readonly<Record<string, { readonly type: "string" | "boolean" }>>;
-export type Words = {
+export type Arguments = {
   readonly verb: string;
   readonly positionals: readonly string[];
-  /** The text of a flag. */
+  /** Returns the value of a flag. */
   text(name: string): string | undefined;
   has(name: string): boolean;
   readonly isJSON: boolean;
-  /** Of its RPC; "" where only its HTTP is named, and nothing says which RPC belongs to it. */
+  /** The address of the master's RPC; "" where only its HTTP is named and the RPC cannot be derived. */
   readonly master: string;
-  /** Of its HTTP; "" for that of whoever leads, or where nothing says which HTTP belongs to the RPC that is named. */
+  /** The address of the master's HTTP; "" for the HTTP of the current leader, or where it cannot be derived from the RPC that is named. */
   readonly url: string;
-  /** Whether it is the store of this machine, whose other servers are known, too. */
+  /** True for this machine's own store, whose other servers are known as well. */
   readonly isOwn: boolean;
   readonly cluster: string;
-  /** Of the keys; "" for verbs that have none. */
+  /** The tenant of the keys; "" for verbs that have none. */
   readonly tenant: string;
   readonly brand: string;
   readonly metadata: string;
-  /** A key of the master's, where it asks for one. */
+  /** The access key for a master that requires one. */
   readonly token: string | undefined;
 };
 
@@ -50,8 +50,8 @@ const shared = {
   output: { type: "string", short: "o" },
 } as const;
 
-export function readWords(verb: string, argv: readonly string[], own: VerbFlags): Words {
-  const parsed = parsedWords(verb, argv, { ...shared, ...own });
+export function readArguments(verb: string, argv: readonly string[], own: VerbFlags): Arguments {
+  const parsed = parsedArguments(verb, argv, { ...shared, ...own });
   const text = (name: string) => (typeof parsed.values[name] === "string" ? (parsed.values[name] as string) : undefined);
   const output = text("output");
   if (output !== undefined && output !== "json" && output !== "table")
@@ -75,8 +75,8 @@ export function readWords(verb: string, argv: readonly string[], own: VerbFlags)
   };
 }
 
-/** As parseArgs reads them; what is wrong with a flag is said in our own words. */
-function parsedWords(verb: string, argv: readonly string[], options: VerbFlags): { values: Record<string, unknown>; positionals: string[] } {
+/** Parses like parseArgs, but reports invalid flags in our own wording. */
+function parsedArguments(verb: string, argv: readonly string[], options: VerbFlags): { values: Record<string, unknown>; positionals: string[] } {
   const { tokens, positionals } = parseArgs({ args: [...argv], options, allowPositionals: true, strict: false, tokens: true });
   const values: Record<string, unknown> = {};
   for (const token of tokens) {
@@ -84,7 +84,7 @@ function parsedWords(verb: string, argv: readonly string[], options: VerbFlags):
     const { name, rawName, value, inlineValue } = token;
     const refuse = (what: string): never => fail("INVALID_REQUEST", `${rawName}: ${what}; svc store ${verb} --help lists its flags`);
     const { type } = Object.hasOwn(options, name) ? (options[name] as VerbFlags[string]) : refuse(`svc store ${verb} has no such flag`);
-    // A number below zero is a value, which the flag's own check refuses.
+    // A negative number is a value, which the flag's own check refuses.
     const isFlag = inlineValue === false && /^-[^\d]/.test(value);
     if (type === "boolean") values[name] = value === undefined ? true : refuse(`expected no value, got ${JSON.stringify(value)}`);
     else values[name] = value === undefined || isFlag ? refuse(`expected a value, got ${value ?? "nothing"}`) : value;
@@ -93,12 +93,12 @@ function parsedWords(verb: string, argv: readonly string[], options: VerbFlags):
 }
 
 /**
- * The two addresses of one store. Where one is given, the other is known of this machine's own master, and of one with both
- * default ports; any other stays "", since a guess could be another store's.
+ * Returns the two addresses of one store. If one is given, the other is derived only for this machine's own master and for a pair of default ports;
+ * otherwise it stays "", since a guess could name another store.
  */
-function storeOf(master: string | undefined, url: string | undefined): Pick<Words, "master" | "url" | "isOwn"> {
+function storeOf(master: string | undefined, url: string | undefined): Pick<Arguments, "master" | "url" | "isOwn"> {
   const found = ownMaster(homeDirectory());
-  // The master on the default ports may be another home's.
+  // Skip the default ports with another home: the master that listens there may belong to the default home.
   if (found === undefined && master === undefined && url === undefined && homeDirectory() !== homeDirectory({})) return { master: "", url: "", isOwn: true };
   const own = found ?? { rpc: DEFAULT_RPC, url: DEFAULT_URL };
   const bare = url?.replace(/\/+$/, "");
@@ -124,18 +124,18 @@ function rpcBeside(url: string): string {
   return Number(port) === DEFAULT_HTTP_PORT ? `${hostname}:${DEFAULT_RPC_PORT}` : "";
 }
 
-/** @throws INVALID_REQUEST where only the RPC of a master is named, and its HTTP could be anywhere. */
-async function urlOf(words: Words): Promise<string> {
-  if (words.url !== "") return words.url;
-  if (isEtcdAddress(words.master)) return leaderUrl(words);
-  if (words.master === "") return noMaster();
+/** @throws INVALID_REQUEST where only a master's RPC is named and its HTTP cannot be derived. */
+async function urlOf(args: Arguments): Promise<string> {
+  if (args.url !== "") return args.url;
+  if (isEtcdAddress(args.master)) return leaderUrl(args);
+  if (args.master === "") return noMaster();
   return fail(
     "INVALID_REQUEST",
-    `--url: expected http://HOST:PORT, the HTTP of the master at ${words.master} (its --listen), got nothing; SVC_STORE_URL names it, too`,
+    `--url: expected http://HOST:PORT, the HTTP of the master at ${args.master} (its --listen), got nothing; SVC_STORE_URL names it, too`,
   );
 }
 
-/** Of a home without a master, and no address given. */
+/** Fails for a home without a master when no address is given. */
 function noMaster(): never {
   fail(
     "SERVER_UNREACHABLE",
@@ -143,8 +143,8 @@ function noMaster(): never {
   );
 }
 
-/** @throws SERVER_UNREACHABLE where nobody leads. */
-async function leaderUrl({ master, brand, cluster }: Words): Promise<string> {
+/** @throws SERVER_UNREACHABLE where no master leads. */
+async function leaderUrl({ master, brand, cluster }: Arguments): Promise<string> {
   const etcd = openEtcd({ endpoints: etcdMembers(master) });
   try {
     const key = leadershipKey(brand, cluster);
@@ -165,9 +165,9 @@ function parsedUrl(url: string): URL {
   }
 }
 
-/** Exactly these, in this order. */
-export function operands(words: Words, ...names: readonly string[]): string[] {
-  const { positionals, verb } = words;
+/** Checks that exactly these operands are given, in this order. */
+export function operands(args: Arguments, ...names: readonly string[]): string[] {
+  const { positionals, verb } = args;
   const required = names.filter((name) => !name.startsWith("["));
   const empty = positionals.indexOf("");
   if (positionals.length >= required.length && positionals.length <= names.length && empty === -1) return [...positionals];
@@ -177,16 +177,16 @@ export function operands(words: Words, ...names: readonly string[]): string[] {
   return fail("INVALID_REQUEST", `expected ${expected}, got ${given}${rule}; svc store ${verb} --help shows how`);
 }
 
-export function wholeNumber(words: Words, name: string, otherwise: number, most: number, least = 1): number {
-  const text = words.text(name);
+export function wholeNumber(args: Arguments, name: string, otherwise: number, most: number, least = 1): number {
+  const text = args.text(name);
   if (text === undefined) return otherwise;
   const value = Number(text);
   if (/^\d+$/.test(text) && value >= least && value <= most) return value;
   return fail("INVALID_REQUEST", `--${name}: expected a whole number from ${least} to ${most}, got ${JSON.stringify(text)}`);
 }
 
-/** A client that offers no memory, for the time of one command. */
-export async function openClient({ master, url, cluster, brand, tenant, metadata, token }: Words): Promise<StoreClient> {
+/** Opens a client that offers no memory and lives for one command. */
+export async function openClient({ master, url, cluster, brand, tenant, metadata, token }: Arguments): Promise<StoreClient> {
   if (master === "" && url === "") noMaster();
   if (master === "")
     fail("INVALID_REQUEST", `--master: expected HOST:PORT, the RPC of the master at ${url} (its --rpc_port), got nothing; SVC_STORE_MASTER names it, too`);
@@ -207,11 +207,11 @@ export async function openClient({ master, url, cluster, brand, tenant, metadata
 const STANDBY = " (a standby, or a master that is starting: svc store leader shows who leads)";
 const refusals: Readonly<Record<number, FailureName>> = { 401: "UNAUTHENTICATED", 403: "ACCESS_DENIED", 503: "SERVER_UNREACHABLE" };
 
-/** @throws SERVER_UNREACHABLE, and what the master says in an answer that is no success. */
-export async function ask(words: Words, path: string, init: RequestInit = {}): Promise<Response> {
+/** @throws SERVER_UNREACHABLE, and a failure with the master's message for an answer that is not a success. */
+export async function ask(args: Arguments, path: string, init: RequestInit = {}): Promise<Response> {
   let answer: Response;
-  const url = await urlOf(words);
-  const headers = { ...(init.headers as Record<string, string> | undefined), ...(words.token === undefined ? {} : { Authorization: `Bearer ${words.token}` }) };
+  const url = await urlOf(args);
+  const headers = { ...(init.headers as Record<string, string> | undefined), ...(args.token === undefined ? {} : { Authorization: `Bearer ${args.token}` }) };
   try {
     answer = await fetch(`${url}${path}`, { ...init, headers, signal: AbortSignal.timeout(HTTP_MS) });
   } catch (error) {
@@ -226,8 +226,8 @@ export async function ask(words: Words, path: string, init: RequestInit = {}): P
   );
 }
 
-/** As a query's first members, for paths that look at keys. */
-export const tenantQuery = ({ tenant }: Words): string => (tenant === "" ? "" : `tenant_id=${encodeURIComponent(tenant)}&`);
+/** Returns the tenant as the first parameter of a query, for paths that look at keys. */
+export const tenantQuery = ({ tenant }: Arguments): string => (tenant === "" ? "" : `tenant_id=${encodeURIComponent(tenant)}&`);
 
 const messageOf = (said: string): string => {
   try {
@@ -237,12 +237,12 @@ const messageOf = (said: string): string => {
   }
 };
 
-export function print(words: Words, value: unknown, columns: readonly string[], rows: readonly (readonly string[])[]): void {
-  if (words.isJSON) printJSON(value);
+export function print(args: Arguments, value: unknown, columns: readonly string[], rows: readonly (readonly string[])[]): void {
+  if (args.isJSON) printJSON(value);
   else printTable(columns, rows);
 }
 
-/** What is under way, on one line of a terminal's stderr; nothing elsewhere. */
+/** Shows the current progress on one line of a terminal's stderr; prints nothing elsewhere. */
 export function progress(line: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r${line}\x1b[K`);
 }
