@@ -1,4 +1,5 @@
 // The protocol between gateways and nodes: a node's state as a stream of lines, queries for ids, and the headers of a gateway's requests.
+// Longer than 300 lines: one table of what nodes and gateways serve each other.
 import { z } from "zod";
 import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";

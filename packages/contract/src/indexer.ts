@@ -87,7 +87,7 @@ export type Match = {
   CPU: number;
   DISK: number;
   DP: Record<string, number>;
-  /** Only where there are such blocks: by how many tokens the figures would be larger if none of the uncertain blocks is gone. */
+  /** Present only if there are uncertain blocks: how many more tokens would match if none of them is gone. */
   uncertain?: { longest_matched: number; DP: Record<string, number> };
   freshness?: Record<string, Freshness>;
 };

@@ -137,7 +137,7 @@ void test("checkpointed pages that a restored sandbox has not used take none of 
     `awk '/^(MemTotal|MemFree):/ { kb[$1] = $2 } END { print kb["MemTotal:"] - kb["MemFree:"] }' /proc/meminfo; awk '/VmRSS/ { print $2 }' /proc/$(cat /dev/shm/pid)/status`,
   );
   const [used = 0, resident = 0] = stdout.trim().split("\n").map(Number);
-  // What the host counts is what /proc/meminfo shows; a program's own pages are all there.
+  // /proc/meminfo shows what the host counts, while the program still sees all of its pages.
   assert.ok(used < 70 * 1024 && resident > 100 * 1024, stdout);
 });
 

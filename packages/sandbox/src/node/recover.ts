@@ -1,4 +1,5 @@
 // Recovery at a start: compares records with what really runs, adopts live sandboxes and removes everything else.
+// Longer than 300 lines: one function per state that a record can have after a kill.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { sweepEnvd } from "../agent/binary.ts";
