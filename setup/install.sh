@@ -4,7 +4,7 @@
 readonly retry_after_seconds=600
 # How long a second ./svc waits for the first one's step.
 readonly lock_wait_seconds=1800
-# The interval of messages during that wait.
+# While it waits for that step, set-up prints a message this often.
 readonly say_wait_seconds=30
 
 mode=$1

@@ -7,7 +7,7 @@ import type { Watched } from "./metrics-view.ts";
 
 const INTERVAL_MS = 1000;
 const MAX_RETRY_MS = 10_000;
-/** The maximum width of a terminal. */
+/** One sample is one column, and no terminal is wider than this. */
 const MAX_SAMPLES = 512;
 /** The maximum number of ids in one request for the newest samples. */
 const IDS_PER_REQUEST = 100;

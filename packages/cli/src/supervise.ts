@@ -16,7 +16,7 @@ const STOP_BOUND_MS = 11_000;
 const FIRST_BACKOFF_MS = 500;
 const MAX_CRASHES_IN_A_ROW = 6;
 const SLOW_BACKOFF_MS = 15_000;
-/** After running this long, earlier crashes are forgotten. */
+/** Once a server has run this long, its earlier crashes no longer count. */
 const STEADY_MS = 60_000;
 const MAX_LOG_BYTES = 64 * 1024 * 1024;
 const LOG_CHECK_MS = 30_000;

@@ -30,7 +30,7 @@ export function planOf(context: string | undefined, flags: PlanFlags): Planned {
   if (!existsSync(directory) || !statSync(directory).isDirectory()) throw new UsageError(`the context ${context ?? "."} is not a directory here`);
   const override = from !== undefined ? { fromTemplate: from } : image !== undefined ? { fromImage: image } : undefined;
   const file = flags.file ?? join(directory, "Dockerfile");
-  // A Dockerfile in the current folder is ignored if --from or --image is given and neither the file nor its folder.
+  // A Dockerfile in the current folder is ignored if --from or --image is given, unless the file or its folder is named as well.
   const isMeant = flags.file !== undefined || context !== undefined || override === undefined;
   if (override !== undefined && (!isMeant || (flags.file === undefined && !existsSync(file)))) {
     return { base: override, steps: [], notes: [], startCmd, readyCmd, dockerfile: false };

@@ -30,7 +30,7 @@ export function hasBytes(text: string): boolean {
   return LONE_BYTE.test(text);
 }
 
-/** Text for people, which shows such a byte as \xe9. */
+/** Returns the text for display: a byte that is not part of UTF-8 is shown as \xe9, for example. */
 export function shownText(text: string): string {
   return text.replace(/[\udc80-\udcff]/gu, (byte) => `\\x${(byte.charCodeAt(0) - FIRST_BYTE).toString(16)}`);
 }

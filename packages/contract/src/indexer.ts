@@ -74,7 +74,7 @@ export type Freshness = {
   gap: boolean;
   /** Some blocks that lost events may have affected are still answered, as uncertain. */
   uncertain: boolean;
-  /** Everything since the publisher's start, or since it last cleared all blocks, was applied and is still there; false while it is not connected. */
+  /** True if all events since the publisher's start or last clear were applied and no block of them was evicted; false while it is not connected. */
   complete: boolean;
   source: "none" | "event" | "replay" | "snapshot";
   connected: boolean;

@@ -25,7 +25,7 @@ export type EachServer = { kill(signal: "SIGKILL"): Promise<unknown>; start(): P
 export type EachWriteOptions = {
   readonly disk: CountedDisk;
   readonly server: EachServer;
-  /** Selects each n at which the server is killed and started on the full disk. */
+  /** Returns true if the server is killed and started on the full disk after the n-th write. */
   readonly restartsAt?: (n: number) => boolean;
   /** Returns the next n; the first n without a refusal is the last one. */
   readonly next?: (n: number) => number;

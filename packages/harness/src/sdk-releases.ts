@@ -26,7 +26,7 @@ export type Release = {
 const keyChecks = { python: { first: 25, switchableFrom: 29, last: 45 }, javascript: { first: 27, switchableFrom: 30, last: 45 } } as const;
 /** The first minor of release 2, of both, that reads E2B_SANDBOX_URL. */
 const FIRST_WITH_URLS = 7;
-/** The last of JavaScript that sends GET /health without routing headers. */
+/** The last minor release of the JavaScript SDK that sends GET /health without routing headers. */
 const LAST_WITHOUT_ADDRESS = 13;
 
 function releaseOf(language: Language, version: string): Release {

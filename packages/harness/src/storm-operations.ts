@@ -17,7 +17,7 @@ const MAX_SANDBOXES = 8;
 const MAX_SNAPSHOTS = 5;
 const TEMPLATES = ["storm-a", "storm-b"] as const;
 const LIFE_SECONDS = 80_000;
-/** At least ten times what the slowest of them takes. */
+/** At least ten times what the slowest operation takes. */
 const ANSWER_MS = 120_000;
 const AGAIN_MS = 200;
 

@@ -36,7 +36,7 @@ export async function stormRound(node: TestNode, world: World, seed: number, rou
   }
   if (target === "node") await node.start();
   await Promise.all(work);
-  // Sandboxes that were acknowledged while the part died count, too.
+  // Sandboxes whose creation was acknowledged while the killed process was ending count, too.
   for (const sandboxID of killed?.sandboxIDs ?? []) {
     const victim = world.sandboxes.get(sandboxID);
     if (victim !== undefined) victim.mortal = true;

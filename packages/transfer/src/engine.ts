@@ -18,7 +18,7 @@ export type InitOptions = {
   readonly metadata: string;
   /** The name is unique in the cluster and also names this engine's RAM segment. With a handshake it is this host's address. */
   readonly name: string;
-  /** The address to listen on and to publish. By default the host of `name` with a handshake, otherwise that of the first interface. */
+  /** The address to listen on and to publish. Default: with P2PHANDSHAKE the host of `name`, otherwise the address of the first interface. */
   readonly host?: string;
   /** 0 takes a free port of the range min_rpc_port to max_rpc_port. */
   readonly rpcPort?: number;

@@ -88,7 +88,7 @@ func hostsWith(old []byte, last, host string) []byte {
 			kept.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 			continue
 		}
-		// Lines that we wrote are removed; from a line with names that a user added, only the last host name is.
+		// Lines that we wrote are removed. A line to which a user added names stays, without our previous host name.
 		names := slices.DeleteFunc(words[1:], func(name string) bool { return name == last || name == host })
 		if len(names) > 0 && !strings.Contains("#"+comment, hostsMark) {
 			kept.WriteString(own + " " + strings.Join(names, " "))

@@ -113,7 +113,7 @@ func (n *node) note(header *tar.Header) {
 	}
 }
 
-// standing returns the kind of an existing entry, in the terms of the answer; empty if there is none.
+// standing returns the kind of an existing entry, in the words of the response; empty if there is none.
 func standing(dir int, name string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -64,7 +64,7 @@ type startRequest struct {
 	Stdin   *bool     `json:"stdin,omitempty"`
 }
 
-// CarriedBytes counts those of the process, the only part of the message that accepts bytes.
+// CarriedBytes counts the bytes of the process member, the only one that may hold text that is not UTF-8.
 func (r *startRequest) CarriedBytes() int {
 	if r.Process == nil {
 		return 0

@@ -49,7 +49,7 @@ export class Arrivals {
     return this.#isTakeable(members.moved.get(sandboxID));
   }
 
-  /** Returns the manifest of a paused sandbox that is in object storage while its node does not answer, according to etcd and that node. */
+  /** Returns the manifest of a paused sandbox that is in object storage while its node does not answer, according to etcd and to that node's last report. */
   storedAs(sandboxID: string): string | undefined {
     const { members } = this.#options;
     const holder = members.holderOf(sandboxID);

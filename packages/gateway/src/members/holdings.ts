@@ -21,7 +21,7 @@ export function heldBy(members: Members, member: Member, asked: string): HeldTem
   return held === undefined || isOver(members, held) ? undefined : held;
 }
 
-/** Returns true if it was made on that node, which then decides what its name means. */
+/** Returns true if the template was built on the node that reports it; that node decides what the template's name means. */
 export const isOwn = (held: HeldTemplate | undefined): boolean => held !== undefined && held.originNodeID === undefined;
 
 export function candidateOf(members: Members, member: Member): Candidate {

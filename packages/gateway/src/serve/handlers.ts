@@ -216,7 +216,7 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
     },
     setNodeStatus({ nodeID, status }, context) {
       const member = memberNamed(nodeID);
-      // Another node writes the status of a node that does not answer to etcd, where that node finds it.
+      // If the node does not answer, another one writes the status to etcd, where the node finds it later.
       const asked = member.isUp ? member : members.up.find((each) => each !== member);
       if (asked === undefined || (isFixed && asked !== member))
         fail("NODE_LOST", `node ${member.name} does not answer (${member.reason}), and only it can change its status: try again once it answers`, {

@@ -125,7 +125,7 @@ export class KeyedCreate<P extends Peer> {
   }
 
   /**
-   * No registrar is known to have decided: every node says whether it has created, and declines all earlier turns.
+   * Used if no registrar is known to have decided: asks every node whether it has created the sandbox, and has it decline all earlier grants.
    * `others` are the nodes that were there before the registrar decided; without it, etcd says which nodes there are.
    */
   async #askAll(registrar: P, others?: readonly string[]): Promise<P | undefined> {

@@ -43,7 +43,7 @@ export interface QuarantineDeletion {
 }
 
 export function openQuarantineDeletion(parts: QuarantineDeletionParts): QuarantineDeletion {
-  // I26
+  // I26: what only unreadable records may refer to is removed with the last of them.
   const { lock, registry, unusable, ends, checkpoints, networks, quarantine, log } = parts;
   let remembered: Strays | undefined;
 

@@ -163,7 +163,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   ready("node", url);
 
   const code = await untilStopped(log, [
-    // The file goes first: once the port is closed, another process may open it.
+    // The state file is removed before the port closes, since another process may take the port from then on.
     { name: "state file", close: async () => kept.remove() },
     { name: "proxy", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },

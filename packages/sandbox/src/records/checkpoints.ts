@@ -16,7 +16,7 @@ import { checkReached, checkSealed, failDamaged, isOnDisk, isSealed, markOnDisk,
 import { openSums } from "./sums.ts";
 
 // $SVC_HOME/snapshots/<checkpointID>/manifest.json   written last; a folder without it is incomplete and unreferenced
-//                                 files/           what the driver wrote, or found sealed
+//                                 files/           written by the driver, or linked from layers sealed before
 //                                 on-disk          exists once all of it has reached the disk
 // $SVC_HOME/snapshots/discarded-<checkpointID>/      being deleted
 

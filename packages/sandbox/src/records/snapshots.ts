@@ -1,4 +1,4 @@
-// Snapshots as rows: the checkpoint and the names of each. A snapshot outlives the sandbox it was taken of.
+// Snapshots as rows: the checkpoint and the names of each. A snapshot outlives the sandbox it was taken from.
 
 import { isLater, type NameRecord } from "@svc/contract/cluster.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";

@@ -164,7 +164,7 @@ export function openDriver(host: Host, engine: Engine): OpenRuntime {
       await destroy({ runtimeID: precreatedID, directory: join(dirname(directory), precreatedID) });
     const marked = await marks.directoryOf(runtimeID);
     const directories = [...new Set([directory, ...(marked === undefined ? [] : [marked])])];
-    // Members go first: a runtime's own delete would wait for processes that a full group may never end.
+    // The processes of the control group are killed first: in a group without memory left they may never end by themselves, and the runtime would wait.
     await cgroups.remove(runtimeID);
     for (const each of directories) await engine.forget(runtimeID, each);
     // The runtime may have made groups of its own, or a starter that outlived its node may have refilled one.

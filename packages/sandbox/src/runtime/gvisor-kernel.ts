@@ -4,7 +4,7 @@ import { asFailure, fail } from "@svc/contract/failures.ts";
 import { dialUnix } from "./dial.ts";
 import { eventually } from "./process.ts";
 
-/** Ample for the stop of a thousand tasks, which answers in a millisecond. */
+/** Ample: stopping a thousand tasks takes a millisecond. */
 const CALL_TIMEOUT_MS = 15_000;
 /** How long a killed client's request may continue before the observed state is trusted. */
 const LOOK_BOUND_MS = 60_000;

@@ -59,6 +59,6 @@ async function forgetOtherHome(home: string): Promise<void> {
   if (owner === home) return;
   if (owner !== undefined) await rm(run, { recursive: true, force: true });
   await mkdir(run, { recursive: true, mode: 0o711 });
-  // If the disk is full, the name is missing until the next start.
+  // If the disk is full, this file, which names the home, is missing until the next start.
   await writeFile(file, home).catch(() => undefined);
 }

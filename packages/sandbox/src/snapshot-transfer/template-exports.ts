@@ -67,7 +67,7 @@ export interface TemplateExports {
 type Unpublished = { readonly build: Copy; readonly tags: readonly string[] };
 
 export async function openTemplateExports(parts: TemplateExportsParts): Promise<TemplateExports> {
-  // I53
+  // I53: with durable snapshots, a build is ready only once object storage has it.
   const { stored, builds, copies, report, log } = parts;
   const folder = join(parts.folder, "templates");
   await mkdir(folder, { recursive: true, mode: 0o700 });

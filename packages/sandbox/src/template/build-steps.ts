@@ -78,7 +78,7 @@ export function checkSteps(steps: readonly BuildStep[]): void {
   });
 }
 
-/** The key is equal for the same action on the same files, and so for the same layer. */
+/** Returns the key of a step. The same action on the same files has the same key, so its layer can be reused. */
 export function stepKey(chain: Chain, action: Action): string {
   return createHash("sha256")
     .update(JSON.stringify(["step:1", chain, action]))

@@ -32,7 +32,7 @@ class Engine : private RouteOwner {
   int init(const std::string& connection, const std::string& name, const std::string& host, uint64_t rpcPort);
   int stop();
 
-  // engine_transports.cc
+  // Defined in engine_transports.cc:
   Transport* install(const std::string& proto, const std::string& matrix);
   int uninstall(const std::string& proto);
   Transport* transport(const std::string& proto);
@@ -119,7 +119,7 @@ class Engine : private RouteOwner {
   void beat();
   bool answersAs(const Address& address);
 
-  // engine_transports.cc
+  // Defined in engine_transports.cc:
   /** Returns null with lastError() on failure. */
   TransportRef make(const std::string& proto, const std::string& matrix);
   std::vector<TransportRef> installed() const;

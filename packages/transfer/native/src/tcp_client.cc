@@ -12,7 +12,7 @@ namespace svc {
 namespace {
 /** Requests longer than this are spread over the lanes. */
 constexpr uint64_t SPREAD_BYTES = 4 << 20;
-/** Longer requests take more time than a submitter lingers. */
+/** A submitter waits for completions by spinning only for requests up to this size; longer ones outlast its wait. */
 constexpr uint64_t LINGER_BYTES = 64 << 10;
 /** Blocking reads return after this time to check the deadline. */
 constexpr uint64_t READ_WAIT_MS = 1000;

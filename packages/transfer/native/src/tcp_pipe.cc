@@ -117,7 +117,7 @@ void TcpPipe::advanceSent(size_t bytes) {
 }
 
 //  the peer's stream:  status | body | status | body | status | ...      (a write has no body)
-//  one gather read:    statuses[0] | body 0 | statuses[1] | body 1 | ...
+//  one scatter read:    statuses[0] | body 0 | statuses[1] | body 1 | ...
 TcpPipe::Step TcpPipe::fill(bool wait) {
   uint64_t statuses[ANSWERS];
   iovec parts[ANSWERS * 2];

@@ -53,7 +53,7 @@ export function readArgs(argv: readonly string[], own: readonly string[]): ToolA
   };
 }
 
-/** This machine's own metadata server, wherever it listens, where no setting names one. */
+/** Returns `metadata` if a setting names it, otherwise the URL of this machine's own metadata server, wherever that listens. */
 function ownMetadata(metadata: string): string {
   const isNamed = metadata !== DEFAULT_METADATA || (process.env["SVC_TRANSFER_METADATA"] ?? "") !== "";
   return isNamed ? metadata : (ownServer(homeDirectory(), "metadata")?.url ?? metadata);

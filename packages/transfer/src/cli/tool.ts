@@ -14,7 +14,7 @@ export type Tool = {
 };
 
 export type ToolVerb = {
-  /** Behind the verb. */
+  /** The arguments after the verb, as the usage line shows them. */
   readonly words: string;
   readonly does: string;
   readonly options?: readonly HelpEntry[];

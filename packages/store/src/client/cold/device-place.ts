@@ -19,7 +19,7 @@ export interface DevicePlace {
   look(label: Label): Promise<Looked>;
   /** Returns the default capacity for objects; null means unlimited. */
   capacityBytes(): Promise<number | null>;
-  /** @throws as `look`; SETTING_INVALID where another process of this host uses it. */
+  /** Opens the device for use. @throws as `look`; SETTING_INVALID if another process of this host uses the device. */
   open(label: Label, parts: PlaceParts, options: PlaceOptions): Promise<OpenPlace>;
   /** Counts the objects' files there, independent of the process that serves them. */
   contents(): Promise<Looked>;

@@ -60,7 +60,7 @@ export class Connections {
     return result;
   }
 
-  /** Repeats `call` within `boundMs` while the master does not answer or reads its log; for calls that may be executed twice. */
+  /** Repeats `call` within `boundMs` while the master does not answer or still replays its log; for calls that may be executed twice. */
   async callUntil<N extends OperationName>(boundMs: number, name: N, ...args: ArgsOf<N>): Promise<ResultOf<N>> {
     const endMs = performance.now() + boundMs;
     const mostMs = this.#options.master.isMoving ? MAX_SEEK_MS : MAX_RETRY_MS;
