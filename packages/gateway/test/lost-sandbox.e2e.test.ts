@@ -77,6 +77,12 @@ void describe("sandboxes of a killed node", needs("root", "envd", "base", "bwrap
     );
   });
 
+  void test("a delete works once the node is declared dead, and the node removes the sandbox when it is back", async () => {
+    await gateway.call(deleteSandbox, { sandboxID: deleted });
+    await gateway.call(deleteSandbox, { sandboxID: running });
+    for (const sandboxID of [deleted, running]) await assert.rejects(gateway.call(getSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
+  });
+
   void test("when the node is back, its paused sandboxes resume", async () => {
     await killed.start();
     await until("it is ready", () => ready(gateway, killed.url, "ready"));
