@@ -94,7 +94,6 @@ export const notYetRewritten: readonly string[] = [
   "packages/sandbox/README.md",
   "packages/sandbox/test",
   "packages/store/README.md",
-  "packages/store/native",
   "packages/store/src",
   "packages/store/test",
   "setup/runsc",

@@ -43,7 +43,7 @@ napi_value takeBatches(Addon& addon, const Call& call) {
   return listOf(call, found);
 }
 
-// (number) → [number, payload, ...] from there on, as many as fit.
+// (number) → [number, payload, ...] from there on, as many as fit
 napi_value batchesFrom(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const u64 from = static_cast<u64>(call.number(0));

@@ -112,7 +112,7 @@ void Operations::keepFiles(const Declared& declared, const Request& request, Wir
   if (in.failed) return;
   results_.assign(files.size(), barred);
   for (std::size_t i = 0; i < files.size() && barred == code::ok; ++i) {
-    // The disk may be gone by now; each result still keeps its position in the list.
+    // The disk may be unmounted by now; each result still keeps its position in the list.
     Segment* disk = store_.diskOf(client, id);
     results_[i] = disk == nullptr ? i32{code::segmentNotFound} : store_.keepFile(*disk, store_.tenantOf(files[i].first), files[i].second);
   }

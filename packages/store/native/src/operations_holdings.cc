@@ -67,7 +67,7 @@ void Operations::beginRestore(const Declared& declared, const Request& request, 
   }
   if (in.failed) return;
   bool wanted = false;
-  // A full disk refuses only a restore that is needed: a log of the same lineage has the objects already.
+  // A full disk refuses only a restore that is needed: a log of the same lineage already has the objects.
   const bool isNeeded = barred != code::persistFail || store_.wantsRestore(lineage);
   const i32 outcome = barred != code::ok && isNeeded ? barred : store_.beginRestore(id, lineage, specs, wanted);
   count(declared.op, outcome);

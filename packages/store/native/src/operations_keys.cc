@@ -1,4 +1,4 @@
-// The operations on keys: exist, read, put, upsert and remove, alone and in batches.
+// The operations on keys, single and in batches: exist, read, put, upsert and remove.
 #include <algorithm>
 
 #include "operations.h"

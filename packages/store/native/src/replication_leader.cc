@@ -63,7 +63,7 @@ void Replication::onEvent(u32 slot, u32 events, u64 nowMs) {
   if (slot == followSlot) {
     if (!leader_.open()) return;
     heardMs_ = nowMs;
-    // Everything that the leader sent before it went is applied, but not acknowledged any more.
+    // Everything that the leader sent before the stream closed is applied, but not acknowledged any more.
     const bool alive = leader_.receive([&](const StreamHead& head, std::string_view payload) { return fromLeader(head, payload, nowMs); });
     log_.flush();
     if (!alive) return leave("the leader closed the stream");
@@ -94,7 +94,7 @@ bool Replication::fromStandby(Peer& peer, const StreamHead& head, std::string_vi
       if (peer.state != Peer::State::saving) return false;
       peer.state = Peer::State::live;
       ++(peer.nextLsn != 0 ? resumes : wholes);
-      // From here on no answer leaves without it; etcd hears of it once it has everything that was acknowledged before.
+      // From here on no answer is sent without it; etcd is notified once it has everything that was acknowledged before.
       peer.required = true;
       peer.requiredFrom = peer.markLsn = lastLsn();
       peer.markMs = nowMs;

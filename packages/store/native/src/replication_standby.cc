@@ -91,7 +91,7 @@ bool Replication::begins(const StreamHead& head, std::string_view payload) {
   return true;
 }
 
-// Continues this log with the leader's, which goes on where this one ends.
+// Continues this log with the leader's, which begins where this one ends.
 bool Replication::goesOn(const StreamHead& head, std::string_view payload) {
   if (!intact_ || head.lsn != store_.journal.nextLsn) return false;
   fresh_ = false;

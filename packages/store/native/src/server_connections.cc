@@ -79,7 +79,7 @@ void Server::readFrom(u32 slot) {
   const bool blocked = connection.waiting || connection.ready || connection.appended - connection.sent > limits_.unsentBytes;
   if (blocked) {
     char one = 0;
-    // Reading is paused, but a peer that went must still be noticed.
+    // Reading is paused, but a disconnected peer must still be noticed.
     const ssize_t peeked = recv(connection.fd, &one, 1, MSG_PEEK);
     if (peeked == 0 || (peeked < 0 && errno != EAGAIN && errno != EINTR)) {
       drop(slot);

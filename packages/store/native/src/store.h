@@ -6,7 +6,7 @@
 
 namespace svc {
 
-enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };  // as the wire numbers kinds of replicas
+enum class ReplicaType : i32 { memory = 0, disk = 1, localDisk = 2, nof = 3, all = 4 };  // numbered as on the wire
 
 class Store : public StoreState {
  public:

@@ -59,7 +59,7 @@ void Store::retract(u32 index) {
   }
 }
 
-// After a replay: every announced object has had a number, and events that were never published leave one out.
+// After a replay: every announced object has had a number, and events that were never published leave a gap in the numbers.
 void Store::settleEvents() {
   quiet_ = false;
   for (u32 index = 1; index < table.end(); ++index) {
@@ -111,7 +111,7 @@ bool Store::nextOf(Dump& dump, std::string& payload) {
     for (u8 medium = 0; medium < KvEvents::media; ++medium) {
       const u32 stream = u32{table[index].tenant} * KvEvents::media + medium;
       if (!(table[index].flags & flagOf(medium)) || stream >= dump.ids.size()) continue;
-      // There are more keys than when the dump began: the numbers from here on belong to later events, one of which announces this key.
+      // There are more keys than when the dump began: later events get the numbers from here on, and one of them announces this key again.
       auto& [id, end] = dump.ids[stream];
       const bool numbered = id < end;
       if (!events.describe(described(index, medium), numbered ? id : KvEvents::noID, unixMs(), maps)) continue;

@@ -97,7 +97,7 @@ i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKin
   }
   u32 whole = 0;
   eachReplica(index, [&](const Replica& replica) { whole += replica.status == ReplicaStatus::processing; });
-  // A target's holder was lost meanwhile: either all targets succeed or none, and the other replicas stay.
+  // A target's holder was lost meanwhile: either all targets succeed or none, and the complete replicas stay.
   if (whole < extra.taskTargets) {
     dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
     log(index);

@@ -129,7 +129,7 @@ bool Store::makeRoomShared(Segment& segment, u64 size, u32 spared) {
     ++at;
     const Object& object = table[index];
     if (index == spared || (object.flags & flag::filing) || busy(object)) continue;
-    // A file may go if another replica exists, or if no reader may be using it.
+    // A file may be evicted if another replica exists, or if no reader may be using it.
     const bool only = !lies(index, false) && !anyOwned(index) && !anyNof(index);
     if (only && ((object.flags & flag::hardPin) || leased(object))) continue;
     ++counters.filesEvicted;

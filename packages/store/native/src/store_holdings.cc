@@ -1,4 +1,4 @@
-// What clients remember of their memory: changes for subscribers, and objects that are restored after the master lost its state.
+// Records what clients have in their memory: changes for subscribers, and objects that are restored after the master lost its state.
 #include <algorithm>
 
 #include "store.h"

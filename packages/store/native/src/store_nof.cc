@@ -6,7 +6,7 @@
 namespace svc {
 
 //  memory   lost with its holder's process
-//  NOF      kept by a file or device: another process that mounts the segment by the same id, base and size has the same objects
+//  NOF      kept by a file or device: another process that mounts the segment by the same id, base and size gets the same objects
 
 bool Store::inMemory(const Replica& replica) const {
   const Segment* segment = cluster.segment(replica.segment);

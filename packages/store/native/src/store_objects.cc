@@ -55,7 +55,7 @@ u32 Store::pruned(u32 index) {
   eachReplica(index, [&](const Replica& replica) { any = any || dead(replica); });
   if (!any) return index;
   if (dropReplicas(index, dead, 0)) {
-    // The lost replicas may have been the only ones that were still being written.
+    // The lost replicas may have been the only ones being written.
     if (!writing(index)) setProcessing(table[index], false);
     if (!anyStatus(index, ReplicaStatus::processing)) setFiling(table[index], false);
     announce(index);

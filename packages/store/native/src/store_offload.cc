@@ -120,7 +120,7 @@ i32 Store::failOffload(Segment& disk, u16 tenant, std::string_view key, u32 task
   const u32 index = find(tenant, key);
   if (index == 0 || !endOffload(disk, index, task)) return code::noTask;
   ++counters.offloadsFailed;
-  // The next eviction that finds it does not wait for this disk again, unless the disk takes objects by then.
+  // Eviction does not wait for this disk again, unless the disk accepts objects the next time.
   table[index].flags &= static_cast<u8>(~flag::leaving);
   return code::ok;
 }

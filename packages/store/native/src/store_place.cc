@@ -64,7 +64,7 @@ u32 Store::place(u64 size, u64 wanted, const Wish& wish, Tier tier, Placed* out)
     for (u32 i = 0; i < sampled && placed < count; ++i) placeIn(ratios[i].second, size, out, placed);
   }
   for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i) placeIn(at(i), size, out, placed);
-  // Eviction helps only if some segment was tried: avoided ones would not be used afterwards either.
+  // If all segments are avoided, eviction would not help: a freed range would not be used either.
   if (placed == 0 && tried) roomOf(tier).noSpace = true;
   return placed;
 }

@@ -278,7 +278,7 @@ void Store::forgetObjects() {
   for (u32 index = 1; index < table.end(); ++index)
     if (table.live(index)) erase(index, 0, false);
   replayedHeld_.clear();
-  // What holders remember may be all that is left, so they are asked to restore it: the log that is read on is incomplete.
+  // The rest of the log is incomplete, and holders may remember more objects: the next lineage is a new one, so that they restore them.
   lineage_ = 0;
   recent_.doubt();
 }

@@ -43,7 +43,7 @@ class StoreState {
   u32 unfinished_ = 0, filing_ = 0;
   u32 folder_ = 0;
   u64 lastFile_ = 0;
-  std::vector<Held> held_;  // a heap, the first to end on top
+  std::vector<Held> held_;  // a heap; the range that expires first is on top
   std::vector<Group> groups_;
   std::vector<u32> freeGroups_;
   std::unordered_map<std::string, u32> groupByName_;

@@ -61,7 +61,7 @@ void Store::beginEviction(Tier tier) {
   evicted_ = 0;
   evictQueued_ = 0;
   ++counters.evictions;
-  // The age up to which objects must go is estimated from a sample, since ordering all of them would block the server thread.
+  // The age up to which objects are evicted is estimated from a sample, since ordering all of them would block the server thread.
   std::vector<std::pair<Tick, u64>> found;
   u64 seen = 0;
   const u32 end = table.end();
@@ -169,7 +169,7 @@ void Store::endPass() {
     beginPass(Pass::evictPinned);
     return;
   }
-  // Mooncake's master evicts as often; if nothing could go, retrying at once would only burn CPU time.
+  // Mooncake's master evicts as often; if nothing could be evicted, retrying at once would only burn CPU time.
   roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? evictInVainMs : evictAgainMs);
   if (evicted_ == 0) roomOf(evicting_).inVainUntilMs = nowMs_ + evictInVainMs;
 }

@@ -114,7 +114,7 @@ inline void requireRemembered(Chance& chance, Store& store, std::map<u64, Memory
       said.key = seen.key;
       said.asOf = 1;
       const i32 outcome = empty.restore(id, said);
-      // Its owner may have two segments with a replica each.
+      // The owner may have two segments with a replica each.
       REQUIRE(outcome == 0 || outcome == code::replicaExists);
       REQUIRE(empty.exist(0, seen.key, false) == 1);
     }

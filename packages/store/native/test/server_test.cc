@@ -82,7 +82,7 @@ void client(u16 port, u64 seed, u32 rounds) {
       if (sent <= 0) break;
       at += static_cast<std::size_t>(sent);
     }
-    // The other kinds break off, so their answers may meet a closed connection.
+    // Clients of the other kinds close early, so their answers may meet a closed connection.
     if (kind == 2) readAnswers(fd, 0, count);
     close(fd);
   }
@@ -138,7 +138,7 @@ void testServer(Chance& chance, u32 rounds) {
       REQUIRE(server.with([&] { return server.store.table.size(); }) == 2'000);
       const int left = dial(port);
       server.stop();
-      // The last answers of the script's thread need a server that still exists.
+      // The worker's last answers need a server that still exists.
       script.reset();
       close(left);
     }

@@ -85,7 +85,7 @@ void requireFiled(const Store& store) {
   REQUIRE(used <= folder->disk->capacity || folder->disk->capacity == 0);
 }
 
-// The removal of a file is published at once, even while its object's memory is still being written.
+// A file's removal is published at once, even while its object's memory is still being written.
 void testFileFirst() {
   Settings settings;
   settings.folder = "/shared/cluster";
@@ -283,7 +283,7 @@ void testEviction(Chance& chance) {
     store.journal.clear();
   }
   REQUIRE(store.counters.evictedObjects > 50'000 && stored > 99'000);
-  // Pinned objects stay, a group that is read stays as a whole, and others were evicted as wholes.
+  // Pinned objects stay; a group that is read stays complete, and other groups were evicted completely.
   for (u64 i = 0; i < 500; ++i) REQUIRE(store.exist(0, "hard-" + std::to_string(i), false) == 1 && store.exist(0, "soft-" + std::to_string(i), false) == 1);
   for (u64 group = 0; group < 100; ++group) {
     int members = 0;
