@@ -73,7 +73,7 @@ class Replication {
   bool followed() const { return followed_; }
   // `intact`: what was read from disk is a prefix of some leader's log.
   void recovered(bool intact) { intact_ = intact; }
-  // Acknowledges as soon as its log is on disk.
+  // Called once its log is on disk, so that the acknowledgement is sent at once.
   void onDurable() { acknowledge(); }
 
  private:

@@ -71,7 +71,7 @@ class Server {
   void stop();
   // With `refusal`, the answer reveals no state and waits for no record.
   void answer(u64 connection, u32 seq, u8 error, std::string_view body, bool refusal);
-  // Sets the rights of the key that a connection showed; without any, it is closed after the answer. Returns its peer.
+  // Sets the rights of the key that a connection showed; with Rights::none it is closed after the answer. Returns its peer.
   std::string authorize(u64 connection, Rights rights, std::string tenant);
   // Returns a connection's rights and its key's tenant; none once it is closed.
   std::pair<Rights, std::string> callerOf(u64 connection);
