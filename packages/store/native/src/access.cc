@@ -1,4 +1,4 @@
-// Addresses as ranges, and the peer of a socket as text.
+// Parses address ranges, and formats a socket's peer as text.
 #include "access.h"
 
 #include <arpa/inet.h>

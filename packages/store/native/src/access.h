@@ -1,4 +1,4 @@
-// Who may call: everybody while access is off; else connections that showed a key, and those from trusted addresses.
+// Decides which connections may call: all of them without access control, else those that showed a key or come from a trusted address.
 #pragma once
 #include <array>
 #include <unordered_set>
@@ -14,19 +14,19 @@ enum class Rights : u8 { none = 0, tenant = 1, all = 2 };
 
 class Access {
  public:
-  // In the heads of refusals; src/rpc/frame.ts has the same.
+  // Error codes in the heads of refusals; src/rpc/frame.ts has the same values.
   static constexpr u8 noKeyError = 30, otherTenantError = 31;
-  // Bodies of refusals, ready for the wire: before a key was shown, and for what a tenant's key may not do.
+  // Bodies of refusals in wire form: `noKey` before a key was shown, `otherTenant` for a call that a tenant's key does not allow.
   std::string noKey, otherTenant;
 
-  // From now on calls need a key. `functions` are those that show one, `trusted` are written ADDRESS/BITS; throws std::invalid_argument.
+  // Requires a key from now on. `functions` are the calls that show one, `trusted` has ADDRESS/BITS. Throws std::invalid_argument.
   void guard(const std::vector<u32>& functions, const std::vector<std::string>& trusted);
   bool on() const { return on_; }
   bool shows(u32 function) const { return functions_.contains(function); }
   Rights firstRights(const sockaddr_storage& peer) const;
 
  private:
-  // IPv4 addresses are kept in their IPv6 form, as a listener for both sees them.
+  // IPv4 addresses are kept in their IPv6-mapped form, as a dual-stack listener reports them.
   struct Range {
     std::array<u8, 16> prefix;
     u32 bits;
@@ -36,7 +36,7 @@ class Access {
   std::vector<Range> trusted_;
 };
 
-// Of the other end of a socket, ADDRESS:PORT; empty when it is gone.
+// Returns the peer of a socket as ADDRESS:PORT; empty when it is disconnected.
 std::string peerOf(int fd);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// The Node-API face of the master: one class, whose methods src/master/native.ts declares; the client's part is addon_client.cc.
+// The master's Node-API class, whose methods src/master/native.ts declares; the client's part is in addon_client.cc.
 #include "addon.h"
 #include "addon_client.h"
 
@@ -57,7 +57,7 @@ Log::Options logOf(const Call& call) {
   options.folder = call.bytes(call.member(0, "folder"));
   options.disk = call.flag(call.member(0, "disk"));
   options.fileBytes = static_cast<u64>(call.number(call.member(0, "logFileBytes")));
-  // A release without disks, or without a shared folder, reads what is written while there are none.
+  // Uses the oldest format that fits, so that a release without disks or a shared folder can read the log while there are none.
   options.version = call.flag(call.member(0, "nof")) ? newestVersion : !call.bytes(call.member(0, "folderPath")).empty() ? withoutNof : call.flag(call.member(0, "offload")) ? withoutFolder : withoutDisks;
   return options;
 }
@@ -82,7 +82,7 @@ napi_value call(napi_env env, napi_callback_info info) {
   });
 }
 
-// On JavaScript's thread: one event of the thread that answers.
+// Runs on the JavaScript thread and delivers one event of the server thread.
 void deliverEvents(napi_env env, napi_value callback, void*, void* data) {
   const std::unique_ptr<Event> event(static_cast<Event*>(data));
   if (env == nullptr) return;

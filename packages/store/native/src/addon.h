@@ -1,4 +1,4 @@
-// What the addon's files share: the object behind the class, and the methods that look into the store.
+// The declarations that the addon's files share: the object behind the JavaScript class, and its methods.
 #pragma once
 #include <memory>
 
@@ -9,13 +9,13 @@
 namespace svc {
 
 struct Addon {
-  // Outlives the server, whose thread calls it.
+  // It must outlive the server, whose thread calls it.
   napi_threadsafe_function events = nullptr;
   std::unique_ptr<Server> server;
   Dump dump;
 };
 
-// While the log is read the store belongs to the thread that reads it.
+// The recovering thread owns the store while it reads the log, so all other callers are refused.
 inline Server& serving(Addon& addon) {
   if (!addon.server || !addon.server->serving()) throw std::runtime_error("the master is recovering");
   return *addon.server;

@@ -1,4 +1,4 @@
-// The methods about access: what needs a key, what a key that was shown allows, and who is calling.
+// The methods for access control: which calls need a key, what a shown key allows, and who is calling.
 #include "addon.h"
 
 namespace svc {

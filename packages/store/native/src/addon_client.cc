@@ -1,4 +1,4 @@
-// What the client takes from the addon: checksums of memory by address, and the blocking caller.
+// The client's part of the addon: checksums of memory by address, and the blocking caller.
 #include "addon_client.h"
 
 #include <sys/file.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t wordsPerRange = 3;
 
-// (triples of local address, remote address and length; first; count) → XXH3 of those ranges' bytes, one after the other
+// (triples of local address, remote address and length; first; count) → XXH3 of the concatenation of those ranges
 napi_value checksum(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);
@@ -32,7 +32,7 @@ napi_value checksum(napi_env env, napi_callback_info info) {
   });
 }
 
-// (descriptor) → whether no other process has it locked; ours then, until it is closed.
+// (descriptor) → whether we locked it; no other process can until it is closed.
 napi_value lockFile(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);

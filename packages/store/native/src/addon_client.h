@@ -1,4 +1,4 @@
-// The client's part of the addon, beside the master's.
+// The client's part of the addon, next to the master's.
 #pragma once
 #include <node_api.h>
 
@@ -10,7 +10,7 @@ void addClient(napi_env env, napi_value exports);
 void addFiles(napi_env env, napi_value exports);
 void addShared(napi_env env, napi_value exports);
 
-// A C++ exception that leaves a callback would abort the process: each becomes a JavaScript one here.
+// A C++ exception that leaves a callback would abort the process, so each is rethrown as a JavaScript error here.
 template <typename Body>
 napi_value guarded(napi_env env, Body body) {
   try {

@@ -1,18 +1,18 @@
-// What the script asks for devices of the cold tier: objects that are to go there, what lies there, and what is given up.
+// The methods for devices of the cold tier: queueing objects, listing files, and releasing files.
 #include <algorithm>
 
 #include "addon_disks.h"
 
 namespace svc {
 
-// (client id, disk id, only where nothing lies there) → code
+// (client id, disk id, whether it must be empty) → code
 napi_value unmountDisk(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0)), id = idAt(call, call.at(1));
   const bool empty = call.flag(2);
   return changing(addon, call, [&](Store& store) { return store.unmountDisk(client, id, empty); });
 }
 
-// (client id, disk id, tenant or "" for all, most, records to look at) → [code, queued, whether the whole table was looked at]
+// (client id, disk id, tenant or "" for all, most, records to scan) → [code, queued, whether the whole table was scanned]
 napi_value queueCold(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid client = idAt(call, call.at(0)), id = idAt(call, call.at(1));
@@ -36,7 +36,7 @@ napi_value queueCold(Addon& addon, const Call& call) {
   return out;
 }
 
-// (client id, disk id, which objects: 0 asked for, 1 about to be evicted, 2 stored; of which tenant, "" for all) → code
+// (client id, disk id, which objects: 0 requested, 1 about to be evicted, 2 stored; tenant, "" for all) → code
 napi_value fillCold(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0)), id = idAt(call, call.at(1));
   const auto fills = static_cast<Disk::Fills>(static_cast<u8>(call.number(2)));
@@ -53,7 +53,7 @@ napi_value releaseCold(Addon& addon, const Call& call) {
   return changing(addon, call, [&](Store& store) { return store.releaseCold(id, store.tenantOf(tenant), key, file); });
 }
 
-// (disk id, cursor, records to look at) → [next cursor or 0, (tenant, key, bytes, file, whether memory has it too) of each object that lies there...]
+// (disk id, cursor, records to scan) → [next cursor or 0, (tenant, key, bytes, file, whether it is in memory too) of each object there...]
 napi_value filesOn(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid id = idAt(call, call.at(0));

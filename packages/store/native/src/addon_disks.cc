@@ -1,4 +1,4 @@
-// What the script asks for owners of disks: orders for them, and what they keep, drop and bring back.
+// The methods for owners of disks: mounting, dropped files, failed offloads, promotions and damaged replicas.
 #include <algorithm>
 
 #include "addon_disks.h"
@@ -86,7 +86,7 @@ napi_value promoteStart(Addon& addon, const Call& call) {
   return out;
 }
 
-// (client id, tenant, key, whether it is whole) → code
+// (client id, tenant, key, whether it is complete) → code
 napi_value promoteEnd(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);

@@ -1,4 +1,4 @@
-// Between JavaScript's values and the orders for owners of disks.
+// Conversions between JavaScript values and the orders for owners of disks.
 #pragma once
 #include "addon.h"
 
@@ -10,7 +10,7 @@ inline napi_value get(const Call& call, napi_value object, const char* name) {
   return value;
 }
 
-// Each object of the list at `i`.
+// Calls `each` for every object of the list at `i`.
 template <typename Each>
 void eachOf(const Call& call, int i, Each each) {
   u32 length = 0;
@@ -39,7 +39,7 @@ inline napi_value bigs(const Call& call, const std::vector<u64>& numbers) {
   return out;
 }
 
-// An object as an order names it; made between two turns, shown afterwards.
+// An object as an order names it. It is copied under the store's lock, and converted to JavaScript values afterwards.
 struct Ordered {
   std::string tenant, key, fingerprint, group;
   u64 size = 0, address = 0, file = 0, checksum = 0;

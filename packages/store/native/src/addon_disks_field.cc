@@ -1,9 +1,9 @@
-// What the script asks for owners of the field: their disks have no files by number, only keys.
+// The methods for Mooncake's owners of disks, which name objects by key and have no file numbers.
 #include "addon_disks.h"
 
 namespace svc {
 
-// (client id, most) → objects to store, or an error code: for an owner of the field, whose disk has its own id.
+// (client id, whether it takes objects, most) → objects to store, or an error code; a Mooncake owner's disk has the client's id.
 napi_value fieldOrders(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid client = idAt(call, call.at(0));
@@ -13,7 +13,7 @@ napi_value fieldOrders(Addon& addon, const Call& call) {
   const bool found = server.change([&] {
     Segment* disk = server.store.diskOf(client, client, true);
     if (disk == nullptr) return false;
-    // The same process under the same id: what it stored is still there.
+    // This is the same process under the same id, so everything that it stored is still there.
     disk->awaiting = false;
     disk->disk->enabled = enabled;
     for (const Disk::Offload& each : server.store.takeOffloads(*disk, most)) offload.push_back(ordered(server.store, each.index));

@@ -1,4 +1,4 @@
-// KV events for the script's sockets: batches that the log holds, and dumps of every key.
+// KV events for JavaScript's sockets: batches whose cause is in the log, and dumps of every key.
 #include "addon.h"
 
 namespace svc {
@@ -31,7 +31,7 @@ napi_value listOf(const Call& call, const Batches& batches) {
 
 }  // namespace
 
-// () → [number, payload, ...]: what was not published yet; empty once there is no more, and a "batches" event follows when there is.
+// () → [number, payload, ...] of unpublished batches; empty without any, and a "batches" event follows when there are more.
 napi_value takeBatches(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Batches found = server.with([&] {
@@ -43,7 +43,7 @@ napi_value takeBatches(Addon& addon, const Call& call) {
   return listOf(call, found);
 }
 
-// (number) → [number, payload, ...] from there on, as many as fit.
+// (number) → [number, payload, ...] from there on, as many as fit
 napi_value batchesFrom(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const u64 from = static_cast<u64>(call.number(0));
@@ -81,7 +81,7 @@ napi_value endDump(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// () → [the oldest batch that a replay can bring, the next one's number]
+// () → [the oldest batch that a replay can deliver, the next one's number]
 napi_value batchRange(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   return call.numbers(server.with([&] {

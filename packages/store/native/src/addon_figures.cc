@@ -1,4 +1,4 @@
-// The numbers behind the metrics, in the order that src/master/native.ts names.
+// The values of the metrics, in the order that src/master/native.ts declares.
 #include <iterator>
 
 #include "addon.h"

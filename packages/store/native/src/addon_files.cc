@@ -1,4 +1,4 @@
-// Object files for the script: each method a promise, kept by threads that wait for the disk in its place.
+// Object files for JavaScript: each method returns a promise, and threads of its own wait for the disk.
 #include "addon_client.h"
 #include "addon_promise.h"
 #include "object_files.h"
@@ -26,7 +26,7 @@ napi_value promised(const Call& call, Begin begin, std::function<napi_value(cons
   return svc::promised(call, self.settle, [&](ObjectFiles::Done done) { begin(*self.files, std::move(done)); }, std::move(value));
 }
 
-// (folder, threads, whether a file is on disk before it counts)
+// (folder, threads, whether a file is synced before its promise resolves)
 napi_value constructFiles(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);
@@ -46,7 +46,7 @@ napi_value call(napi_env env, napi_callback_info info) {
 
 u64 fileAt(const Call& call, int i) { return static_cast<u64>(call.number(i)); }
 
-// (file, triples of address, 0 and length, about, the checksum that they should have or undefined) → its bytes' checksum
+// (file, triples of address, 0 and length, about, expected checksum or undefined) → the checksum of its bytes
 napi_value write(const Call& call) {
   napi_typedarray_type type;
   void* data = nullptr;
@@ -120,7 +120,7 @@ napi_value space(const Call& call) {
   return promised(call, [&](ObjectFiles& files, ObjectFiles::Done done) { files.space(found, std::move(done)); }, value);
 }
 
-// Nothing begins from now on; what the disk still holds up ends by itself.
+// No work begins from now on; running work ends by itself, even on a disk that hangs.
 napi_value closeFiles(const Call& call) {
   void* self = nullptr;
   if (napi_unwrap(call.env, call.self, &self) == napi_ok) static_cast<NativeFiles*>(self)->files.reset();

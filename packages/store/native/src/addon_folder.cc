@@ -1,4 +1,4 @@
-// What writers, evicting clients and the leader's sweep say of files in the shared folder.
+// The methods for files in the shared folder, for writers, evicting clients and the leader's sweep.
 #include "addon_disks.h"
 
 namespace svc {
@@ -13,7 +13,7 @@ napi_value codesOfFiles(const Call& call, const std::vector<i32>& codes) {
 
 }  // namespace
 
-// () → JSON; "" where there is none
+// () → JSON; "" if there is none
 napi_value sharedFolder(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   return call.of(std::string_view(server.with([&] { return folderJson(server.store); })));
@@ -89,7 +89,7 @@ napi_value evictFiles(Addon& addon, const Call& call) {
   return codesOfFiles(call, codes);
 }
 
-// (bytes): what files may take there in all.
+// (limit in bytes of all files together)
 napi_value setFolderQuota(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   server.change([&] {
@@ -98,7 +98,7 @@ napi_value setFolderQuota(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (most) → [path, number, ...] of files that are to be removed
+// (most) → [path, number, ...] of files to remove
 napi_value sweepable(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   std::vector<std::pair<std::string, u64>> found;
@@ -114,7 +114,7 @@ napi_value sweepable(Addon& addon, const Call& call) {
   return out;
 }
 
-// (numbers): these are gone.
+// (numbers of files that were removed)
 napi_value swept(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   std::vector<u64> files;
@@ -125,7 +125,7 @@ napi_value swept(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (most) → [{tenant, key, name, file, sizeBytes, checksum or undefined}...]: files whose bytes a reader found wrong or not there
+// (most) → [{tenant, key, name, file, sizeBytes, checksum or undefined}...]: files that a reader found damaged or missing
 napi_value doubtedFiles(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   struct Doubted {
@@ -162,7 +162,7 @@ napi_value doubtedFiles(Addon& addon, const Call& call) {
   return out;
 }
 
-// (tenant, key, number, whether it is damaged and not just gone) → code
+// (tenant, key, number, whether it is damaged and not missing) → code
 napi_value dropFile(Addon& addon, const Call& call) {
   const std::string tenant = call.bytes(0), key = call.bytes(1);
   const u64 file = call.big(call.at(2));

@@ -1,9 +1,9 @@
-// What the script asks about keys, and what it wants kept.
+// The methods that look up keys for JavaScript, and its notes.
 #include "addon.h"
 
 namespace svc {
 
-// (query string) → [status, body], as GET /query_key answers it. No lease.
+// (query string) → [status, body], as GET /query_key answers it. It takes no lease.
 napi_value queryKey(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string query = call.bytes(0);
@@ -15,14 +15,14 @@ napi_value queryKey(Addon& addon, const Call& call) {
   return out;
 }
 
-// (key, tenant) → JSON, as an entry of /batch_query_keys. No lease.
+// (key, tenant) → JSON, as an entry of /batch_query_keys. It takes no lease.
 napi_value entry(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string key = call.bytes(0), tenant = call.bytes(1);
   return call.of(std::string_view(server.with([&] { return entryJson(server.store, server.store.tenantOf(tenant), key); })));
 }
 
-// (key, tenant) → JSON of its readable replicas; "[]" where there are none. No lease.
+// (key, tenant) → JSON of its readable replicas; "[]" without any. It takes no lease.
 napi_value descriptors(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string key = call.bytes(0), tenant = call.bytes(1);
@@ -33,14 +33,14 @@ napi_value descriptors(Addon& addon, const Call& call) {
   })));
 }
 
-// (key, tenant) → JSON of all its replicas; "" where it is not there. No lease.
+// (key, tenant) → JSON of all its replicas; "" if the object does not exist. It takes no lease.
 napi_value route(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string key = call.bytes(0), tenant = call.bytes(1);
   return call.latin1(server.with([&] { return routeJson(server.store, server.store.tenantOf(tenant), key); }));
 }
 
-// (segment, cursor, records to look at) → [next cursor or 0, (tenant, key, bytes, whether it may be moved now) of each object that lies there...]
+// (segment, cursor, records to scan) → [next cursor or 0, (tenant, key, bytes, whether it may be moved now) of each object there...]
 napi_value objectsOn(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const u32 segment = static_cast<u32>(call.number(0));
@@ -82,7 +82,7 @@ Uuid noteID(const std::string& text) {
   return id;
 }
 
-// (kind, [id, text...]) → whether the log took all: they are there after a restart. In one change, since each wakes the thread that answers.
+// (kind, [id, text...]) → whether the log took all, so that they survive a restart. They are one change, since each wakes the server thread.
 napi_value keepNotes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const auto kind = static_cast<u8>(call.number(0));

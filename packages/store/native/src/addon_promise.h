@@ -1,4 +1,4 @@
-// Promises that threads of ours settle: what they found goes to JavaScript's thread by one queue per object.
+// Promises that native threads settle; one queue per object carries the results to the JavaScript thread.
 #pragma once
 #include <cerrno>
 #include <cstring>
@@ -10,14 +10,14 @@
 
 namespace svc {
 
-// What became of one call, on its way back to JavaScript's thread.
+// The result of one call on its way to the JavaScript thread.
 struct Settled {
   napi_deferred promise = nullptr;
   int error = 0;
   std::function<napi_value(const Call&)> value;
 };
 
-// The names of errors that callers tell apart.
+// Maps errno to the names that callers distinguish.
 inline std::string nameOfError(int error) {
   switch (error) {
     case ENOSPC:
@@ -47,7 +47,7 @@ inline void settle(napi_env env, napi_value, void*, void* data) {
   napi_reject_deferred(env, settled->promise, error);
 }
 
-// The queue; it keeps no process alive.
+// Creates the queue. It is unreferenced, so that it does not keep the process alive.
 inline napi_threadsafe_function settlingQueue(const Call& call, std::string_view name) {
   napi_threadsafe_function queue = nullptr;
   check(napi_create_threadsafe_function(call.env, nullptr, nullptr, call.of(name), 0, 1, nullptr, nullptr, nullptr, settle, &queue), "function");
@@ -55,7 +55,7 @@ inline napi_threadsafe_function settlingQueue(const Call& call, std::string_view
   return queue;
 }
 
-// A promise, and what settles it from another thread: given to `begin`, with 0 or an errno.
+// Returns a promise, and passes `begin` the function that settles it from any thread with 0 or an errno.
 template <typename Begin>
 napi_value promised(const Call& call, napi_threadsafe_function queue, Begin begin, std::function<napi_value(const Call&)> value = nullptr) {
   napi_value promise = nullptr;

@@ -1,4 +1,4 @@
-// The script's hand on replication: whom to follow, when to lead, who counts.
+// JavaScript's control of replication: which leader to follow, when to lead, and which peers count.
 #include "addon.h"
 
 namespace svc {
@@ -43,7 +43,7 @@ napi_value lead(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (peer, who we are, whether it may go on from what it has)
+// (peer, our description, whether it may resume from what it has)
 napi_value admitPeer(Addon& addon, const Call& call) {
   const std::string self = call.bytes(1);
   serving(addon).withReplication([&](Replication& replication, u64 nowMs) { replication.admit(peerAt(call), self, call.flag(2), nowMs); });
@@ -77,7 +77,7 @@ napi_value handOver(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (ms since etcd was asked, which then said that we lead)
+// (ms since etcd was asked and confirmed that we lead)
 napi_value contacted(Addon& addon, const Call& call) {
   const u64 ageMs = static_cast<u64>(call.number(0));
   any(addon).withReplication([&](Replication& replication, u64 nowMs) { replication.contacted(nowMs - std::min(nowMs, ageMs)); });

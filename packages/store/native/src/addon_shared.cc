@@ -1,4 +1,4 @@
-// The shared folder for the script: each method a promise, or a call that holds the thread no longer than it is told.
+// The shared folder for JavaScript: each method returns a promise, or blocks the thread for at most the given time.
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -66,7 +66,7 @@ std::string gathered(const Words& words) {
   return out;
 }
 
-// Until it is done or the time is over: 0 or an errno. What goes on then has bytes of its own.
+// Waits until the work is done or the time is over: 0 or an errno. Work that continues after that has its own copy of the bytes.
 template <typename Begin>
 int waited(double timeoutMs, Begin begin) {
   struct Outcome {
@@ -87,14 +87,14 @@ int waited(double timeoutMs, Begin begin) {
 
 napi_value nameOrUndefined(const Call& call, int error) { return error == 0 ? call.undefined() : call.of(std::string_view(nameOfError(error))); }
 
-// (name, triples of address, 0 and length, whether it is on the device before it counts)
+// (name, triples of address, 0 and length, whether it is synced before its promise resolves)
 napi_value write(const Call& call) {
   NativeShared& self = selfOf(call);
   const Words words(call, 1);
   return promised(call, self.settle, [&](SharedFiles::Done done) { self.files->write(call.bytes(0), gathered(words), call.flag(2), std::move(done)); });
 }
 
-// The same, and a time in ms: undefined, or the error's name.
+// (the same, and ms to wait) → undefined, or the error's name
 napi_value writeSync(const Call& call) {
   NativeShared& self = selfOf(call);
   const Words words(call, 1);
@@ -117,7 +117,7 @@ napi_value readSync(const Call& call) {
   return error == 0 ? call.copied(*out) : call.of(std::string_view(nameOfError(error)));
 }
 
-// (bytes, triples of address, 0 and length): as many as there is room for.
+// (bytes, triples of address, 0 and length): copies as many bytes as the ranges hold.
 napi_value place(const Call& call) {
   const std::string_view bytes = call.buffer(0);
   const Words words(call, 1);

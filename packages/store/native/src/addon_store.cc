@@ -1,4 +1,4 @@
-// The methods that look into the store or change it: each between two turns of the thread that answers, each a bounded slice.
+// The methods that read or change the store: each runs between two iterations of the server thread, as a bounded slice.
 #include <algorithm>
 #include <iterator>
 #include <span>
@@ -38,7 +38,7 @@ struct OwnedSpec {
 
 constexpr std::size_t longestText = 4096;
 
-// As `changing`; on a full disk it still serves holders that come back with all they had, so that what they hold is read.
+// Like `changing`, but a full disk does not refuse holders that mount exactly what they had, so that their objects can be read.
 template <typename Change>
 napi_value mounting(Addon& addon, const Call& call, std::span<const SegmentSpec> specs, const Uuid& client, Change change) {
   Server& server = serving(addon);
@@ -97,7 +97,7 @@ napi_value probed(Addon& addon, const Call& call) {
   return call.of(server.change([&] { return server.store.probed(static_cast<u32>(call.number(0)), call.flag(1)); }));
 }
 
-// (client id): its name started again, so it is taken for dead at once; if it is not, its next ping says so.
+// (client id): a process of the same name started again, so this one is presumed dead at once; its next ping would correct that.
 napi_value suspect(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid id = idAt(call, call.at(0));
@@ -109,7 +109,7 @@ napi_value suspect(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// (client id, queued tasks): from one on, the client's next fetch goes to the script.
+// (client id, queued tasks): while there are any, the client's fetches go to JavaScript.
 napi_value setTasks(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid id = idAt(call, call.at(0));
@@ -135,7 +135,7 @@ napi_value setQuota(Addon& addon, const Call& call) {
 }
 
 namespace {
-// (cursor, records to look at, tenant or "" for all, most) → [next cursor or 0, text...]: of objects that may be read.
+// (cursor, records to scan, tenant or "" for all, most) → [next cursor or 0, text of each readable object...]
 template <typename Text>
 napi_value listed(Addon& addon, const Call& call, Text text) {
   Server& server = serving(addon);
@@ -167,7 +167,7 @@ napi_value keys(Addon& addon, const Call& call) {
 }
 napi_value objects(Addon& addon, const Call& call) { return listed(addon, call, objectJson); }
 
-// (keys, tenant, force) → how many went, or an error code.
+// (keys, tenant, force) → the number of removed keys, or an error code
 napi_value removeKeys(Addon& addon, const Call& call) {
   const std::vector<std::string> names = call.list(0);
   const std::string tenant = call.bytes(1);
@@ -178,7 +178,7 @@ napi_value removeKeys(Addon& addon, const Call& call) {
   });
 }
 
-// (cursor, records to look at, tenant, force) → [next cursor or 0, removed]; [-1, error code] where nothing may be removed now.
+// (cursor, records to scan, tenant, force) → [next cursor or 0, removed]; [-1, error code] if nothing may be removed now
 napi_value removeSome(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   u32 cursor = std::max(1u, static_cast<u32>(call.number(0)));
@@ -194,7 +194,7 @@ napi_value removeSome(Addon& addon, const Call& call) {
       return;
     }
     const u16 tenant = store.tenantOf(name);
-    // Owners of the field are told of no file by name; they ask whether everything is gone.
+    // Mooncake's owners get no orders to remove single files; they ask whether everything was removed.
     if (cursor == 1) store.wipeDisks();
     for (; cursor < store.table.end() && records > 0; ++cursor, --records) {
       if (!store.table.live(cursor) || store.table[cursor].tenant != tenant) continue;

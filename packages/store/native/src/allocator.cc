@@ -1,4 +1,4 @@
-// Taking, giving and merging ranges in constant time, by bins of similar sizes.
+// Allocates, frees and merges ranges in constant time, with bins of similar sizes.
 #include "allocator.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ u32 Allocator::nextBin(u32 from) const {
 
 u32 Allocator::fit(u64 size) const {
   const u32 bin = binOf(size);
-  // In its own bin some ranges are too small; a few are looked at, so that a nearly full segment can still be filled.
+  // Some ranges in its own bin are too small; checking a few of them lets a nearly full segment be filled.
   u32 seen = 0;
   for (u32 node = heads_[bin]; node != 0 && seen < probes; node = nodes_[node].binAfter, ++seen)
     if (sizeOf(node) >= size) return node;
@@ -198,7 +198,7 @@ std::vector<u32> Allocator::restore(std::vector<std::pair<u32, u64>>& ranges) {
     at = offset + size;
   }
   gapUntil(capacity_);
-  // What lay behind the last range is as good as untouched.
+  // Space after the last range counts as never used.
   if (last != 0 && !gaps.empty() && gaps.back() == last) {
     fresh_ = last;
     gaps.pop_back();

@@ -1,4 +1,4 @@
-// Words of the store's core: sizes, identifiers, error codes, and the ticks in which leases are counted.
+// Basic types of the store's core: sizes, identifiers, error codes, and the ticks in which leases are counted.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -27,7 +27,7 @@ struct UuidHash {
   std::size_t operator()(const Uuid& id) const { return static_cast<std::size_t>(id.first ^ (id.second * 0x9E3779B97F4A7C15ull)); }
 };
 
-// 32 bits of 16 ms last two years of a master's life; a lease in milliseconds would wrap after seven weeks.
+// 32 bits of 16 ms last two years of a master's uptime; a counter of milliseconds would wrap after seven weeks.
 using Tick = u32;
 inline constexpr u64 tickMs = 16;
 inline Tick tickOf(u64 ms) { return static_cast<Tick>(ms / tickMs); }

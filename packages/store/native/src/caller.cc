@@ -1,4 +1,4 @@
-// One socket, one request at a time; the answer is looked for a while before the thread sleeps, since a wake-up costs more than most answers.
+// One socket, one request at a time. The caller polls for a while before it sleeps, since a wake-up costs more than most answers.
 #include "caller.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Checksums by the instructions that every processor of this architecture has, or by wider ones where it has them.
+// Checksums with the baseline instructions of this architecture, or with AVX2 where the processor has it.
 #include "checksum.h"
 
 #include "checksum_body.h"

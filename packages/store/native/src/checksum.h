@@ -1,4 +1,4 @@
-// XXH3 of ranges of memory, by the widest instructions that this processor has.
+// XXH3 over memory ranges, with the widest instructions that this processor has.
 #pragma once
 #include <cstddef>
 
@@ -6,10 +6,10 @@
 
 namespace svc {
 
-// Three words a range: address, whatever, length. The ranges' bytes count as one after the other.
+// Each range has three words: address, unused, length. The ranges are hashed as one concatenation.
 u64 checksumOf(const u64* ranges, std::size_t count);
 
-// The same of bytes that come one piece after the other.
+// The same checksum over bytes that arrive in pieces.
 class RunningSum {
  public:
   static constexpr std::size_t stateBytes = 640, stateAlign = 64;

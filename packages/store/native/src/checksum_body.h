@@ -1,4 +1,4 @@
-// The checksum itself, compiled once for each set of instructions: the file that includes this has chosen one.
+// The checksum itself, compiled once per instruction set: the including file has selected one.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

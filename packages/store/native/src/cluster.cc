@@ -1,4 +1,4 @@
-// Finding clients and segments by id, name and number.
+// Finds clients and segments by id, name and number.
 #include "cluster.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ Segment& Cluster::add(std::unique_ptr<Segment> segment) {
   Segment& added = *segment;
   segments_[added.number] = std::move(segment);
   segmentByID_[added.id] = added.number;
-  // Nobody mounts, copies to or lists a disk by name; from one of the cold tier objects are moved away.
+  // Disks are not mounted, copied to or listed by name, except cold ones, from which objects are moved away.
   if (!added.onDisk() || added.cold()) byName_[added.name].push_back(added.number);
   client(added.client).segments.push_back(added.number);
   return added;

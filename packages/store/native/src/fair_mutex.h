@@ -1,4 +1,4 @@
-// A mutex that is given in the order in which it was asked for: a thread that always comes back at once starves nobody.
+// A mutex that is granted in the order of requests, so that a thread that relocks it at once cannot starve the others.
 #pragma once
 #include <atomic>
 

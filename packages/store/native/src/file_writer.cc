@@ -1,4 +1,4 @@
-// An object's bytes go through one aligned buffer: copied, summed there, written from there.
+// An object's bytes go through one aligned buffer: they are copied into it, summed there, and written from there.
 #include "file_writer.h"
 
 #include <fcntl.h>
@@ -14,9 +14,9 @@ namespace svc {
 namespace {
 
 constexpr std::size_t bufferBytes = 1 << 20;
-/** Every file system takes multiples of it past its page cache. */
+/** Every file system takes direct writes in multiples of this. */
 constexpr std::size_t blockBytes = 4096;
-/** Into the page cache in pieces: where the kernel is not preemptible, nobody else runs on this processor while it copies one. */
+/** The size of a buffered write: if the kernel is not preemptible, no other thread runs on this processor while it copies one. */
 constexpr std::size_t cachedBytes = 64 << 10;
 
 }  // namespace
@@ -29,7 +29,7 @@ int FileWriter::create(int folder, const char* name, std::size_t bytes) {
   isDirect_ = bytes >= leastDirectBytes;
   if (isDirect_) fd_ = openat(folder, name, how | O_DIRECT, 0600);
   if (fd_ >= 0) return 0;
-  // Some file systems have no such way.
+  // Some file systems do not support O_DIRECT.
   isDirect_ = false;
   fd_ = openat(folder, name, how, 0600);
   return fd_ < 0 ? errno : 0;
@@ -42,7 +42,7 @@ int FileWriter::write(const std::vector<iovec>& parts, RunningSum& sum) {
   }
   for (const iovec& part : parts) {
     for (std::size_t done = 0; done < part.iov_len;) {
-      // Small enough that it still lies in a cache when it is summed.
+      // The piece is small enough to be still cached when it is summed.
       const std::size_t size = std::min({part.iov_len - done, bufferBytes - held_, cachedBytes});
       std::memcpy(buffer_.get() + held_, static_cast<const char*>(part.iov_base) + done, size);
       sum.add(buffer_.get() + held_, size);
@@ -84,7 +84,7 @@ int FileWriter::leavePastCache() {
   return flags >= 0 && fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0 ? 0 : errno;
 }
 
-// The first `bytes` of what is held; the rest moves to the front.
+// Writes the first `bytes` of the buffer; the rest moves to the front.
 int FileWriter::flush(std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const ssize_t wrote = ::write(fd_, buffer_.get() + done, isDirect_ ? bytes - done : std::min(bytes - done, cachedBytes));
@@ -96,7 +96,7 @@ int FileWriter::flush(std::size_t bytes) {
     if (wrote < 0) return errno;
     if (wrote == 0) return EIO;
     done += static_cast<std::size_t>(wrote);
-    // What is left begins in the middle of a block.
+    // The rest begins in the middle of a block, so it cannot be written directly.
     if (isDirect_ && done % blockBytes != 0)
       if (const int error = leavePastCache(); error != 0) return error;
   }

@@ -1,4 +1,4 @@
-// Writes an object's bytes to a file, past the page cache where they are many: copying them there takes more of a processor than all the rest.
+// Writes an object's bytes to a file. Large objects bypass the page cache, since copying them there costs more CPU time than all the rest.
 #pragma once
 #include <sys/uio.h>
 
@@ -10,20 +10,20 @@
 
 namespace svc {
 
-/** Belongs to one thread. Errors are those of errno; 0 is none. */
+/** Belongs to one thread. Errors are errno values; 0 means success. */
 class FileWriter {
  public:
-  /** Of an object with fewer bytes the page cache is faster than the disk. */
+  /** For smaller objects the page cache is faster than the disk. */
   static constexpr std::size_t leastDirectBytes = 128 << 10;
 
-  /** Makes the file, or empties it; for an object of `bytes`. */
+  /** Creates or truncates the file, for an object of `bytes`. */
   int create(int folder, const char* name, std::size_t bytes);
-  /** What is written is what is summed, whatever else becomes of the ranges' memory meanwhile. */
+  /** Sums exactly the bytes that are written, even if the ranges' memory changes meanwhile. */
   int write(const std::vector<iovec>& parts, RunningSum& sum);
-  /** What stands behind the object. Once, last. */
+  /** Appends what follows the object's bytes; must be called once, last. */
   int finish(std::string_view tail);
   int sync();
-  /** Needs no `finish`. */
+  /** May be called without `finish`. */
   void close();
   FileWriter() = default;
   ~FileWriter() { close(); }

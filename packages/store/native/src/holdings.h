@@ -1,4 +1,4 @@
-// What changed in the memory of one client, for that client: it keeps a copy, and tells a master that lost everything.
+// Changes in one client's memory, for that client: it keeps a copy, and reports it to a master that lost its state.
 #pragma once
 #include <deque>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace svc {
 
-//  a subscriber asks from the start ──> the whole table, in slices ──> changes as they come; too many of them: from the start again
+//  subscription ──> the whole table, in slices ──> changes as they occur ──too many pending──> the whole table again
 class Holdings {
  public:
   static constexpr std::size_t most = 65'536;
@@ -19,11 +19,11 @@ class Holdings {
     cursor = 1;
     begins = true;
   }
-  // An object of the table that has come, or changed.
+  // Records an object of the table that was added or changed.
   void came(u32 index) { add(index); }
   void went(u64 address) { add(address | isGone); }
   bool empty() const { return changes_.empty(); }
-  // The next change: whether an address is free now, else the index of an object.
+  // Pops the next change: true and an address that is free now, or false and the index of an object.
   bool next(u64& value) {
     value = changes_.front() & ~isGone;
     const bool gone = (changes_.front() & isGone) != 0;
@@ -31,7 +31,7 @@ class Holdings {
     return gone;
   }
 
-  u32 cursor = 0;  // where the look at the whole table goes on; 0: it was finished
+  u32 cursor = 0;  // where the scan of the whole table continues; 0: it has finished
   bool begins = false;
 
  private:
@@ -43,14 +43,14 @@ class Holdings {
   std::deque<u64> changes_;
 };
 
-// What a subscriber gets: first addresses whose bytes are no object's any more, then objects and their addresses.
+// The reply to a subscriber: first the addresses that no longer belong to an object, then objects and their addresses.
 struct Changes {
   bool begins = false, isWhole = false, more = false;
   std::vector<u64> gone;
   std::vector<std::pair<u32, u64>> held;
 };
 
-// An object as a holder says it, from before a loss of everything here.
+// An object as its holder reports it to a master that lost its state.
 struct Restored {
   u64 address = 0, size = 0, asOf = 0, checksum = 0, softPinUntilMs = 0;
   std::string_view tenant, key, fingerprint, group;

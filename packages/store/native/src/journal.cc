@@ -1,4 +1,4 @@
-// Writing one record of each kind.
+// Writes one record of each kind.
 #include "journal.h"
 
 namespace svc {

@@ -1,4 +1,4 @@
-// The records of every change, in the form in which the log and the snapshots keep them.
+// Serializes every change as a record, in the form of the log and the snapshots.
 #pragma once
 #include "cluster.h"
 #include "recent.h"
@@ -6,29 +6,29 @@
 
 namespace svc {
 
-//  Each record is a state and not a step, so that applying one twice changes nothing: a snapshot may be taken while the log goes on.
+//  Each record is a state, not a step, so applying it twice changes nothing: a snapshot can be taken while the log is written.
 enum class Record : u8 {
   client = 1,       // number u32, id
   clientGone = 2,   // number u32
   segment = 3,      // number u32, client u32, id, base u64, size u64, state i32, unmount at u64 (unix ms), name, endpoint, protocol, host id
   segmentGone = 4,  // number u32
-  object = 5,       // tenant u16, key, size u64, client u32, flags u8, data type u8, what it has u8, ..., replicas
-  complete = 6,     // tenant u16, key, what it has u8, ...: every replica that was being written is whole, but one in the shared folder
+  object = 5,       // tenant u16, key, size u64, client u32, flags u8, data type u8, bits of `has` u8, ..., replicas
+  complete = 6,     // tenant u16, key, bits of `has` u8, ...: all replicas being written are complete, except one in the shared folder
   erased = 7,       // tenant u16, key
-  held = 8,         // segment u32, offset u64, size u64: free, but an old writer may still write there; of no bytes: in the next, only readers look
+  held = 8,         // segment u32, offset u64, size u64: cooling down, as an old writer may still write there; size 0: only readers use the next one
   tenant = 9,       // number u16, name
   quota = 10,       // number u16, registered u8, bytes u64
-  end = 11,         // objects u64: a snapshot is whole
-  published = 12,   // the next batch of KV events u64
+  end = 11,         // objects u64: the snapshot is complete
+  published = 12,   // number of the next batch of KV events u64
   publishedID = 13,  // tenant u16, medium u8 (0 cpu, 1 disk), its next event id u64
-  segmentSwept = 14,  // number u32: a segment that is gone has no objects any more, and their events have a number
-  freed = 15,       // segment u32, offset u64: held back no more
-  note = 16,        // kind u8, id, bytes u32, text: what the script keeps
+  segmentSwept = 14,  // number u32: a gone segment has no objects any more, and their events are numbered
+  freed = 15,       // segment u32, offset u64: no longer cooling down
+  note = 16,        // kind u8, id, bytes u32, text: kept for JavaScript
   noteGone = 17,    // id
   disk = 18,        // number u32, client u32, id, label u32, ours u8, capacity u64, endpoint
-  fileGone = 19,    // number u32, file u64: no object has it any more, and its owner may not know
+  fileGone = 19,    // number u32, file u64: no object has it any more; its owner may not know yet
   fileSwept = 20,   // number u32, file u64: its owner removed it
-  lineage = 21,     // u64: of what this log and its copies know
+  lineage = 21,     // u64: identifies what this log and its copies know
   erasedWhy = 22,   // tenant u16, key, why u8, when u64 (unix ms)
   recent = 23,      // hash u64, why u8, when u64 (unix ms): of a key that is gone
   folder = 24,      // number u32, id, path
@@ -43,7 +43,7 @@ class Journal {
   std::string pending;
   u32 count = 0;
   u64 nextLsn = 1;
-  // Milliseconds since 1970 when the store's own clock said 0: what must outlive this process is kept by that clock.
+  // Milliseconds since 1970 at the zero of the store's clock; they convert its times to ones that outlive this process.
   u64 epochMs = 0;
 
   void client(u32 number, const Uuid& id);
@@ -57,7 +57,7 @@ class Journal {
   void object(const Table& table, u32 index, std::string_view group, std::string_view fingerprint, const Cluster& cluster);
   void complete(const Table& table, u32 index);
   void erased(u16 tenant, std::string_view key, Gone why, u64 unixMs);
-  // For readers alone: after a record of no bytes, which releases that know no such thing read as the same range.
+  // With `forReaders`, a record of size 0 precedes it; releases that do not know this form read both as one range.
   void held(u32 segment, u64 offset, u64 size, bool forReaders = false);
   void freed(u32 segment, u64 offset);
   void tenant(u16 number, std::string_view name);
@@ -88,7 +88,7 @@ class Journal {
   void pins(const Extra* extra, u8 what);
 };
 
-// Reads what a Journal wrote; `failed` once anything lay past the end.
+// Reads what a Journal wrote; any read past the end sets `failed`.
 class RecordReader {
  public:
   RecordReader(const char* at, std::size_t size) : at_(at), end_(at + size) {}

@@ -1,4 +1,4 @@
-// JSON written by hand: 64-bit numbers stay what they are.
+// Writes JSON by hand, so that 64-bit numbers keep all their digits.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// The bytes of keys, in places of eight bytes' multiples that are reused by the next key of the same size.
+// The bytes of keys, in slots that are multiples of eight bytes; a freed slot is reused by the next key of its size.
 #pragma once
 #include <array>
 
@@ -12,7 +12,7 @@ class KeyArena {
 
   KeyArena() : words_(~u32{0}) {}
 
-  // The place of a copy; 0 when the arena is full.
+  // Returns the index of a copy; 0 when the arena is full.
   u32 put(std::string_view key) {
     const u32 units = unitsOf(key.size());
     u32 place = free_[units];

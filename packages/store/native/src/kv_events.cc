@@ -1,4 +1,4 @@
-// Maps of events as the store masters of the field write them, batches of a turn, and the queue that is both outbox and replay.
+// Event maps in the form of Mooncake's store masters, batches per loop iteration, and the queue that serves as outbox and for replays.
 #include "kv_events.h"
 
 #include <algorithm>
@@ -133,7 +133,7 @@ void KvEvents::close() {
   queuedBytes_ += queue_.back().payload.size();
   open_.clear();
   openEvents_ = 0;
-  // Nobody waits for a subscriber: the oldest go, and their numbers are missing.
+  // A slow subscriber blocks nothing: the oldest batches are dropped, and their numbers leave a gap.
   while (queue_.size() > 1 && (queuedEvents_ > settings_.queueEvents || queuedBytes_ > queueBytes)) {
     const Batch& oldest = queue_.front();
     if (oldest.sequence >= taken_) droppedEvents += oldest.events;

@@ -1,4 +1,4 @@
-// Writing the log: room reserved ahead, one write per turn, and where asked for, one fdatasync per group.
+// Writes the log: space is reserved ahead, with one write per loop iteration and, if configured, one fdatasync per group.
 #include "log.h"
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ void Log::begin(u64 firstLsn) {
   header.firstLsn = firstLsn;
   const ssize_t wrote = ::write(fd, &header, sizeof header);
   if (wrote != static_cast<ssize_t>(sizeof header)) {
-    // A part of it: there was room for no more.
+    // A short write means that the disk is full.
     const int why = wrote < 0 ? errno : ENOSPC;
     close(fd);
     unlink(path.c_str());
@@ -81,7 +81,7 @@ bool Log::beginIfRoom(u64 firstLsn) {
 bool Log::room(u64 bytes, u64 nowMs) {
   if (!unwritten_.empty()) return !(full_ = true);
   if (size_ + bytes <= reserved_) return !(full_ = false);
-  // A full disk is asked again from time to time only.
+  // While the disk is full, it is probed only once per `againMs`.
   constexpr u64 againMs = 100;
   if (full_ && nowMs < askedAtMs_ + againMs) return false;
   askedAtMs_ = nowMs;
@@ -92,7 +92,7 @@ bool Log::room(u64 bytes, u64 nowMs) {
       reserved_ = wanted;
       return !(full_ = false);
     }
-    // A file system that cannot reserve finds out at the write, which is then tried again.
+    // A file system that cannot reserve space reports a full disk at the write, which is then retried.
     if (errno == EOPNOTSUPP || errno == ENOSYS) {
       reserves_ = false;
     } else if (fallocate(file_->fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(bytes)) == 0) {
@@ -145,10 +145,10 @@ bool Log::startAt(u64 lsn, u32 reign) {
 void Log::noteReign(u32 reign, u64 firstLsn) {
   reign_ = reign;
   if (!reigns_.empty() && reigns_.back().first == reign) return;
-  // Under a reign that ended before its first record nothing was written.
+  // A former reign that would begin after this one has no records.
   while (!reigns_.empty() && reigns_.back().second > firstLsn) reigns_.pop_back();
   reigns_.push_back({reign, firstLsn});
-  // Nobody was away for so many: whoever was takes in the whole state.
+  // A standby that missed more reigns than this takes in the whole state.
   constexpr std::size_t mostReigns = 64;
   if (reigns_.size() > mostReigns) reigns_.erase(reigns_.begin());
 }
@@ -163,7 +163,7 @@ void Log::beginReign(u32 reign) {
   const bool written = unwritten_.empty() && file_ != nullptr;
   if (written) noteReign(reign, written_ + 1);
   if (written && rotate(written_ + 1) != 0) return;
-  // What the open file's header says is true no more, and no other file can be begun: whoever asks begins anew.
+  // The open file's header is wrong now and no other file can be begun, so it names no reign: standbys then take in the whole state.
   forgetReigns();
   const u32 none = 0;
   if (file_ && pwrite(file_->fd, &none, sizeof none, offsetof(FileHeader, reign)) != sizeof none) throw std::runtime_error("the log's header cannot be written");
@@ -196,7 +196,7 @@ void Log::flushUnwritten() {
     durable_.store(written_, std::memory_order_release);
   } else {
     syncer_->add([this, file = file_, lsn = written_] {
-      // What came meanwhile was synced by an earlier job: nothing to do.
+      // An earlier job has synced these records already.
       if (durable_.load(std::memory_order_acquire) >= lsn) return;
       if (fdatasync(file->fd) != 0) return;
       durable_.store(lsn, std::memory_order_release);
@@ -212,13 +212,13 @@ u64 Log::rotate(u64 nextLsn) {
   try {
     begin(nextLsn);
   } catch (const std::runtime_error&) {
-    // No room for another file: the old one goes on.
+    // Without space for another file, the old one is continued.
     file_ = before;
     size_ = size;
     reserved_ = reserved;
     return 0;
   }
-  // What was reserved and not needed goes back.
+  // The unused reservation is given back.
   if (before && ftruncate(before->fd, static_cast<off_t>(size)) != 0) return nextLsn;
   return nextLsn;
 }

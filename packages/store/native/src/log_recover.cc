@@ -1,4 +1,4 @@
-// Reading the log back: a torn tail is cut off, a damaged middle costs the objects whose fate it held.
+// Reads the log back: a torn tail is cut off, and damage in the middle costs the objects whose fate it hides.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -41,7 +41,7 @@ bool frameAt(const Mapped& file, std::size_t at, FrameHeader& header) {
   return checksumOf(header, file.data + at + sizeof header) == header.checksum;
 }
 
-// The next sound frame after a broken one, or the file's end.
+// Returns the next intact frame after a broken one, or the file's end.
 std::size_t nextFrame(const Mapped& file, std::size_t at) {
   FrameHeader header;
   for (++at; at + sizeof header <= file.size; ++at) {
@@ -52,7 +52,7 @@ std::size_t nextFrame(const Mapped& file, std::size_t at) {
   return file.size;
 }
 
-// Nearly all records name a key: what finding it will read is fetched for many at once, since each would wait for memory on its own.
+// Nearly all records name a key. Lookups are prefetched for many records at once, since each would wait for memory on its own.
 constexpr u32 recordsAhead = 64;
 void lookAhead(const Table& table, RecordReader from) {
   u64 hashes[recordsAhead];
@@ -81,7 +81,7 @@ bool apply(Store& store, const char* payload, const FrameHeader& header, bool& e
   RecordReader reader(payload, header.bytes);
   u32 count = 0;
   for (; reader.more(); ++count) {
-    // A few at a time: what was fetched for them must still be there when it is their turn.
+    // Records are prefetched in small groups, so that they are still cached when they are applied.
     if (count % recordsAhead == 0) lookAhead(store.table, reader);
     ended = static_cast<Record>(static_cast<u8>(*(payload + (header.bytes - reader.left())))) == Record::end;
     if (!store.replay(reader)) return false;
@@ -91,14 +91,14 @@ bool apply(Store& store, const char* payload, const FrameHeader& header, bool& e
 
 }  // namespace
 
-// `whole`: its last record says that it is (snapshots). False where something in its middle was lost.
+// `whole`: its last record says that it is complete (snapshots). Returns false if something in its middle was lost.
 bool Log::readFile(const std::filesystem::path& path, bool isLast, Store& store, u64& nextLsn, Recovery& recovery, bool& whole) {
   const Mapped file(path);
   FileHeader expected, header;
   if (file.size < sizeof header) return isLast;
   std::memcpy(&header, file.data, sizeof header);
   if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0 || header.version == 0) return false;
-  // A newer release wrote it: to set it aside as damaged would lose what it holds.
+  // A newer release wrote it: quarantining it as damaged would lose what it contains.
   if (header.version > newestVersion)
     throw std::runtime_error(path.string() + " has format " + std::to_string(header.version) + ", this release reads up to " + std::to_string(newestVersion) +
                              ": start the release that wrote it");
@@ -122,7 +122,7 @@ bool Log::readFile(const std::filesystem::path& path, bool isLast, Store& store,
       return sound;
     }
     sound = false;
-    // What is missing may have erased any of them, and given their bytes to others.
+    // The missing records may have erased any object, and given its bytes to another.
     recovery.forgotten += store.table.size();
     store.forgetObjects();
     if (next >= file.size) return false;
@@ -167,7 +167,7 @@ Recovery Log::recover(Store& store, bool settles) {
   for (const std::string& name : logs) {
     const u64 first = lsnOf(name);
     if (first < nextLsn) {
-      // Older than the snapshot, unless it holds the next record: a file is whole or needless.
+      // A snapshot begins with a new log file, so a file is needed as a whole or not at all: an older one is skipped.
       const auto after = std::upper_bound(logs.begin(), logs.end(), name);
       if (after != logs.end() && lsnOf(*after) <= nextLsn) continue;
       if (!snapshots.empty()) continue;
@@ -181,7 +181,7 @@ Recovery Log::recover(Store& store, bool settles) {
     bool whole = false;
     if (!readFile(options_.folder / name, name == logs.back(), store, nextLsn, recovery, whole)) recovery.damaged.push_back(name);
   }
-  // Alone, a master writes what is no leader's; and what was damaged is the beginning of nothing.
+  // A single master's records belong to no leader, and a damaged log is a prefix of nothing.
   if (settles || !recovery.damaged.empty()) forgetReigns();
   if (settles) store.recovered();
   recovery.objects = store.table.size();
@@ -193,7 +193,7 @@ Recovery Log::recover(Store& store, bool settles) {
     std::error_code wrong;
     sinceSnapshot_ += std::filesystem::file_size(options_.folder / name, wrong);
   }
-  // An empty file of that name may be there from a start that did nothing. On a full disk it waits for the first change that finds room.
+  // This may replace an empty file of a start that did nothing. On a full disk the first change that finds space begins the file.
   beginIfRoom(nextLsn);
   return recovery;
 }

@@ -1,4 +1,4 @@
-// Writing msgpack: the few types that KV events are made of.
+// Writes msgpack: the few types that KV events consist of.
 #pragma once
 #include <concepts>
 #include <string>
@@ -18,7 +18,7 @@ inline void number(std::string& out, u64 value) {
   byte(out, 0xcf);
   bigEndian(out, value);
 }
-// The same 64 bits, read with a sign.
+// Writes the 64 bits as a signed number.
 inline void signedNumber(std::string& out, u64 bits) {
   byte(out, 0xd3);
   bigEndian(out, bits);
@@ -48,14 +48,14 @@ inline bool isUtf8(std::string_view text) {
       if ((next & 0xc0) != 0x80) return false;
       point = (point << 6) | (next & 0x3f);
     }
-    // Longer than needed, half of a pair, or past the last: strict readers refuse these.
+    // Strict readers refuse overlong encodings, surrogates, and code points past the last one.
     if ((more == 2 && (point < 0x800 || (point >= 0xd800 && point < 0xe000))) || (more == 3 && (point < 0x10000 || point > 0x10ffff))) return false;
     at += more + 1;
   }
   return true;
 }
 
-// Text where it is text, else bytes: readers refuse strings that are not UTF-8.
+// Writes UTF-8 as text and anything else as bytes, since readers refuse strings that are not UTF-8.
 inline void text(std::string& out, std::string_view value) {
   const bool plain = isUtf8(value);
   if (plain && value.size() < 32) {

@@ -1,4 +1,4 @@
-// Writing a file beside its place and renaming it; reading back what it says of itself.
+// Writes a file under a pending name and renames it; reads back its description.
 #include "object_files.h"
 
 #include <dirent.h>
@@ -91,7 +91,7 @@ int readAbout(int folder, u64 file, FoundFile& out) {
 
 }  // namespace
 
-// Outlives its owner while a thread is still with the disk.
+// The state outlives its owner while a thread still waits for the disk.
 struct ObjectFiles::State {
   struct Lane {
     std::mutex mutex;
@@ -103,7 +103,7 @@ struct ObjectFiles::State {
   int folder = -1, pending = -1, lock = -1;
   bool syncs = false;
   std::deque<Lane> lanes;
-  /** Work for a file runs there, one after the other. */
+  /** All work for one file runs in one lane, in order. */
   Lane& laneOf(u64 file) { return lanes[file % lanes.size()]; }
   ~State() {
     for (const int fd : {folder, pending, lock})
@@ -127,7 +127,7 @@ ObjectFiles::ObjectFiles(const std::string& folder, u32 threads, bool syncs) : s
     State::Lane& lane = state_->lanes.emplace_back();
     std::thread([state = state_, &lane] {
       pthread_setname_np(pthread_self(), "store-files");
-      // Objects wait in memory meanwhile, and are read there.
+      // Objects stay in memory meanwhile and are read there, so this work may wait.
       runBehindOthers();
       std::unique_lock lock(lane.mutex);
       while (true) {
@@ -180,7 +180,7 @@ void ObjectFiles::write(u64 file, std::vector<u64> words, std::string about, std
     if (error == 0) error = to.finish(about + std::string(reinterpret_cast<const char*>(&trailer), sizeof trailer));
     if (error == 0 && state->syncs) error = to.sync();
     to.close();
-    // A file system without hard links has the file in one place, like one that was compared.
+    // Without hard links the file is only in its final place, like one whose checksum was compared.
     const bool both = error == 0 && !expected && linkat(state->pending, name.c_str(), state->folder, name.c_str(), 0) == 0;
     if (error == 0 && !both && renameat(state->pending, name.c_str(), state->folder, name.c_str()) != 0) error = errno;
     if (error == 0 && state->syncs && fsync(state->folder) != 0) error = errno;
@@ -233,7 +233,7 @@ void ObjectFiles::list(std::shared_ptr<std::vector<u64>> out, std::shared_ptr<u6
     };
     if (const int error = each(state->pending, [&](const std::string& name) {
           u64 file = 0;
-          // Its place first: what is gone from here counts.
+          // The final name is removed first: once the pending name is gone, the file counts as confirmed.
           if (numberOf(name, file) && (unlinkat(state->folder, name.c_str(), 0) == 0 || errno == ENOENT)) unlinkat(state->pending, name.c_str(), 0);
         }); error != 0) return error;
     if (const int error = each(state->folder, [&](const std::string& name) {

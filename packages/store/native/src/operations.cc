@@ -1,4 +1,4 @@
-// From a request frame to its response: which operation it names, whether it may run now, and the plain ones.
+// From a request frame to its response: which operation it names, whether it may run now, and the simple operations.
 #include "operations.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ u16 Operations::tenantOf(WireReader& in, i32 barred) {
     if (name.empty()) name = *tenant_;
     else if (name != *tenant_) refused_ = in.failed = true;
   }
-  // While the log is read, the store is another thread's.
+  // During recovery the store belongs to another thread.
   return barred == code::unavailable ? u16{0} : store_.tenantOf(name);
 }
 
@@ -82,7 +82,7 @@ Operations::Outcome Operations::run(const Request& request, const char* body, Lo
     const std::size_t before = out.size();
     const Outcome outcome = answer(declared, request, in, log, out);
     if (outcome == Outcome::answered && in.failed) {
-      // A body that its own type does not describe: the script answers what is wrong with it.
+      // The body does not match its declared type, so JavaScript reports the error.
       out.resize(before);
       return refused_ ? Outcome::refused : Outcome::script;
     }
@@ -107,7 +107,7 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
   if (op == Op::script) return Outcome::script;
   i32 barred = log == nullptr ? code::unavailable : this->barred;
   const bool changes = op >= Op::putStart;
-  // A request's records are never more than this: what could not be logged is not done.
+  // This is an upper bound of a request's records: a change that could not be logged is not made.
   if (changes && barred == code::ok && !log->room(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
     barred = code::persistFail;
     ++refusedForRoom;
@@ -287,7 +287,7 @@ void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const
   std::size_t count = 0;
   store_.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.readable(replica); });
   to.length(count);
-  // Memory first: clients of the field read the first that they can.
+  // Memory comes first: Mooncake's clients read the first replica that they can.
   for (const u32 turn : {0u, 1u, 2u})
     store_.eachReplica(index, [&](const Replica& replica) {
       if ((store_.onDisk(replica) ? 2u : store_.inMemory(replica) ? 0u : 1u) == turn && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);

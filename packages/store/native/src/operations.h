@@ -1,4 +1,4 @@
-// The operations that are decoded, done and answered here; all others go to the script.
+// The operations that are decoded, executed and answered natively; all others go to JavaScript.
 #pragma once
 #include <unordered_map>
 
@@ -61,7 +61,7 @@ struct Declared {
   u32 argsHash = 0, resultHash = 0;
   Op op = Op::script;
   bool tenants = true;   // whether a tenant's key may call it
-  std::string literal;   // of the result, with its zero
+  std::string literal;   // the result's type literal, with its terminating zero
   std::string constant;  // the whole body, for Op::constant
 };
 
@@ -73,19 +73,19 @@ struct OpFigures {
 
 class Operations {
  public:
-  // `later`: there is no space now; the call has changed nothing, and can be run again.
+  // `later`: there is no space now; the call changed nothing, and can be run again.
   enum class Outcome { answered, script, unknown, refused, later };
 
   Operations(Store& store) : store_(store) {}
 
   void declare(u32 function, Declared declared);
-  // Appends a whole response frame; the other outcomes append nothing. Before recovery ended `log` is null. With a `tenant` the call is
-  // that tenant's: one that names another is refused.
+  // Appends a whole response frame if the outcome is `answered`, else nothing. `log` is null until recovery has ended. With a `tenant`, the
+  // call is that tenant's, and is refused if it names another.
   Outcome run(const Request& request, const char* body, Log* log, std::string& out, const std::string* tenant = nullptr);
 
-  // Why nothing may be answered now, although the store is served; and the lead's number for pings.
+  // Why calls are refused although the store is served; `view` below is the number of the lead, for pings.
   i32 barred = code::ok;
-  // Whether a put that finds no space may come back later.
+  // True if a put that finds no space may be retried later.
   bool mayWait = false;
   i64 view = 0;
   OpFigures figures[opCount];
@@ -121,21 +121,21 @@ class Operations {
   void leaseLastHit(u16 tenant, u64 candidates);
   void count(Op op, i32 outcome);
   void prefetch(u16 tenant);
-  // The tenant that a call names; `in` fails where the caller may not name it.
+  // Reads the tenant that a call names; `in` fails if the caller may not name it.
   u16 tenantOf(WireReader& in, i32 barred);
   bool readWish(WireReader& in, std::size_t keys);
 
   void descriptor(WireWriter& to, const Replica& replica, u64 size) const;
   std::size_t widest(u32 index) const;
-  // The list of an object's replicas: all of them, or those that may be read.
+  // Writes an object's replicas: all of them, or only the readable ones.
   void descriptors(WireWriter& to, u32 index, bool readableOnly) const;
 
   Store& store_;
-  // Of the call under way.
+  // State of the current call.
   const std::string* tenant_ = nullptr;
   bool refused_ = false;
   std::unordered_map<u32, std::vector<Declared>> declared_;
-  // Kept between requests, so that none allocates.
+  // Buffers that are kept between requests, so that a request does not allocate.
   Wish wish_;
   std::vector<std::string_view> keys_, groups_, sources_, targets_;
   std::vector<u64> sizes_, hashes_, extents_;

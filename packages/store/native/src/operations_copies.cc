@@ -1,4 +1,4 @@
-// Copies and moves of replicas, begun and ended by the client that moves the bytes: one, as clients of the field do, or many at once.
+// Copies and moves of replicas, begun and ended by the client that moves the bytes: one, as Mooncake's clients do, or many at once.
 #include <algorithm>
 
 #include "operations.h"
@@ -6,11 +6,11 @@
 namespace svc {
 
 namespace {
-// In one call: what its records take in the log is looked at before.
+// The limit of one call, whose records must fit into the log space that was checked before.
 constexpr std::size_t mostCopies = 256;
 }  // namespace
 
-// Where the bytes are read, and where they are written. One target of a move is an optional, several of a copy a list: both begin with how many.
+// Writes the source and the targets. A move has an optional target, a copy has a list of them: both begin with a count.
 void Operations::copyBegun(WireWriter& to, u32 index, bool optional) const {
   const Object& object = store_.table[index];
   const Extra& extra = store_.table.extras[object.extra];

@@ -1,4 +1,4 @@
-// What owners of our own kind of disk ask for again and again while they store: orders, and what they keep.
+// The operations that our own owners of disks repeat while they store: taking orders and reporting files.
 #include <algorithm>
 
 #include "operations.h"
@@ -7,7 +7,7 @@ namespace svc {
 
 namespace {
 
-// As the wire shows an object that an owner is to store, or to bring back to memory.
+// An object that an owner is to store or to bring back to memory, in wire form.
 struct Order {
   u32 index, task;
   u64 address, file;
@@ -67,7 +67,7 @@ void Operations::takeDiskOrders(const Declared& declared, const Request& request
     for (const Disk::Offload& each : store_.takeOffloads(*disk, offloads)) offload.push_back({each.index, each.task, each.address, 0});
     for (const u32 index : store_.takePromotions(*disk, std::min(others, store_.settings.promoteAtOnce)))
       promote.push_back({index, 0, 0, store_.nodes[store_.fileOn(index, *disk)->node].offset});
-    // What its owner removes is in the log.
+    // The removal of files is logged, so it needs space in the log.
     if (log->room(u64{1} << 20, store_.nowMs())) drop = store_.takeDropped(*disk, others);
     doubted = taken(disk->disk->doubted, others);
   }
@@ -112,7 +112,7 @@ void Operations::keepFiles(const Declared& declared, const Request& request, Wir
   if (in.failed) return;
   results_.assign(files.size(), barred);
   for (std::size_t i = 0; i < files.size() && barred == code::ok; ++i) {
-    // A disk that fell out meanwhile stays in its place in the list.
+    // The disk may be unmounted by now; each result still keeps its position in the list.
     Segment* disk = store_.diskOf(client, id);
     results_[i] = disk == nullptr ? i32{code::segmentNotFound} : store_.keepFile(*disk, store_.tenantOf(files[i].first), files[i].second);
   }

@@ -1,4 +1,4 @@
-// The operations that only our own client calls: extents leased, given back and committed, and why a key is not there.
+// The operations that only our own client calls: extents are leased, returned and committed; and why a key is missing.
 #include <algorithm>
 
 #include "operations.h"
@@ -52,7 +52,7 @@ void Operations::giveBack(const Declared& declared, const Request& request, Wire
   const bool failed = in.flag();
   if (in.failed) return;
   results_.assign(1, barred);
-  // One that ended by itself meanwhile is given back already.
+  // An extent that expired meanwhile counts as returned.
   for (std::size_t i = 0; i < extents_.size() && barred == code::ok; ++i) store_.returnExtent(id, extents_[i], failed);
   outcomes(declared, request, false, out);
 }

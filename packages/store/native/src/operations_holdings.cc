@@ -1,4 +1,4 @@
-// The operations by which our own clients remember what lies in their memory, and bring it back to a master that lost it.
+// The operations by which our own clients remember what is in their memory, and report it to a master that lost its state.
 #include <algorithm>
 
 #include "operations.h"
@@ -67,7 +67,7 @@ void Operations::beginRestore(const Declared& declared, const Request& request, 
   }
   if (in.failed) return;
   bool wanted = false;
-  // What a full disk keeps from being brought back need not be: this log has it.
+  // A full disk refuses only a restore that is needed: a log of the same lineage already has the objects.
   const bool isNeeded = barred != code::persistFail || store_.wantsRestore(lineage);
   const i32 outcome = barred != code::ok && isNeeded ? barred : store_.beginRestore(id, lineage, specs, wanted);
   count(declared.op, outcome);

@@ -1,4 +1,4 @@
-// The operations on keys: exist, read, put, upsert and remove, alone and in batches.
+// The operations on keys, single and in batches: exist, read, put, upsert and remove.
 #include <algorithm>
 
 #include "operations.h"
@@ -14,9 +14,9 @@ void readKeys(WireReader& in, bool batch, std::vector<std::string_view>& keys) {
   for (std::size_t i = 0; i < count && !in.failed; ++i) keys.push_back(in.text());
 }
 
-// As its writer's memory has it: which leases a probe takes, and how many keys belong together.
+// The memory layout of the client's struct: which leases a probe takes, and how many keys form a group.
 struct LeasePolicy {
-  u8 kind = 0;  // 0: none; 1: of the last group of which all are there
+  u8 kind = 0;  // 0: none; 1: the last group whose keys all exist
   u8 unused[7] = {};
   u64 candidates = 0;
 };
@@ -49,7 +49,7 @@ void Operations::exist(const Declared& declared, const Request& request, WireRea
   to.end();
 }
 
-// Of the groups of so many keys, one behind the other, the last that is there as a whole; an incomplete one at the end is none.
+// Leases the last group of `candidates` consecutive keys that all exist; an incomplete group at the end does not count.
 void Operations::leaseLastHit(u16 tenant, u64 candidates) {
   for (std::size_t end = keys_.size() / candidates * candidates; end >= candidates; end -= candidates) {
     const std::size_t begin = end - candidates;
@@ -61,7 +61,7 @@ void Operations::leaseLastHit(u16 tenant, u64 candidates) {
 
 void Operations::read(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
   const bool batch = declared.op != Op::getReplicaList && declared.op != Op::replicaListForAdmin;
-  // An administrator's look is no reader's: it takes no lease, and counts as no hit.
+  // An administrator's lookup takes no lease and counts as no hit.
   const bool looks = declared.op == Op::replicaListForAdmin || declared.op == Op::batchReplicaListForAdmin;
   readKeys(in, batch, keys_);
   const std::string_view fingerprint = declared.op == Op::readObjects ? in.text() : std::string_view();
@@ -143,7 +143,7 @@ Operations::Outcome Operations::start(const Declared& declared, const Request& r
     results_[i] = upsert ? store_.upsertStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i])
                          : store_.putStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i]);
     if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
-    // Of a batch only where its first finds none: what has begun is answered.
+    // A batch waits only if its first key finds no space: once one has begun, the call must be answered.
     if (i == 0 && mayWait && client != 0 && results_[i] == code::noHandle) return Outcome::later;
   }
   WireWriter to(out);
@@ -152,7 +152,7 @@ Operations::Outcome Operations::start(const Declared& declared, const Request& r
   if (batch) to.length(keys_.size());
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     count(declared.op, results_[i]);
-    // The same key twice in an upsert: the later one has replaced the earlier one's record.
+    // If an upsert names a key twice, the later entry has replaced the earlier one's record.
     const bool there = results_[i] == code::ok && store_.table.live(found_[i]) && store_.table.keyOf(found_[i]) == keys_[i];
     const i32 outcome = results_[i] == code::ok && !there ? code::invalidParams : results_[i];
     to.done(outcome);
@@ -179,7 +179,7 @@ void Operations::finish(const Declared& declared, const Request& request, WireRe
       checksums_.push_back(in.flag() ? std::optional<u64>(in.get<u64>()) : std::nullopt);
     }
   }
-  // Batches that say none are about all but the file, which is written meanwhile.
+  // Batches without a type concern all replicas but the file, which is written meanwhile.
   const auto type = typed ? static_cast<ReplicaType>(in.get<i32>()) : ReplicaType::all;
   const u16 tenant = tenantOf(in, barred);
   if (in.failed) return;

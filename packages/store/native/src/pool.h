@@ -1,4 +1,4 @@
-// Records of one kind by 32-bit index: addresses reserved once, pages that come when first touched, freed places reused.
+// Records of one kind by 32-bit index: the address range is reserved once, pages appear when first touched, freed records are reused.
 #pragma once
 #include <sys/mman.h>
 
@@ -18,14 +18,14 @@ class Pool {
     void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<T*>(at);
-    // Look-ups go all over it: large pages spare most of their address translations.
+    // Lookups touch all of it at random, and large pages save most of their TLB misses.
     madvise(at, bytes_, MADV_HUGEPAGE);
   }
   ~Pool() { munmap(static_cast<void*>(data_), bytes_); }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // An index above 0, its record zeroed; 0 when all are taken.
+  // Returns an index above 0 with a zeroed record; 0 when all are in use.
   u32 take() {
     u32 index = free_;
     if (index != 0) {
@@ -46,7 +46,7 @@ class Pool {
   }
   T& operator[](u32 index) { return data_[index]; }
   const T& operator[](u32 index) const { return data_[index]; }
-  // One past the highest index that was ever taken.
+  // One past the highest index ever taken.
   u32 end() const { return end_; }
   u32 live() const { return live_; }
   bool full() const { return free_ == 0 && end_ >= capacity_; }

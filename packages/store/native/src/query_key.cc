@@ -1,4 +1,4 @@
-// GET /query_key: the query string read, and the answer as the specification words it. The one path of HTTP that is asked at speed.
+// GET /query_key: parses the query string and writes the specified answer. It is the only HTTP path whose speed matters.
 #include "report.h"
 
 namespace svc {
@@ -7,7 +7,7 @@ namespace {
 
 int digit(char each) { return each >= '0' && each <= '9' ? each - '0' : (each | 0x20) >= 'a' && (each | 0x20) <= 'f' ? (each | 0x20) - 'a' + 10 : -1; }
 
-// The first member of that name, percent-decoded; a percent sign that encodes nothing stays, as keys may hold it.
+// Returns the first member of that name, percent-decoded; a percent sign that encodes nothing stays, since keys may contain it.
 std::string memberOf(std::string_view query, std::string_view name) {
   for (std::size_t at = 0; at <= query.size();) {
     const std::size_t end = std::min(query.find('&', at), query.size());

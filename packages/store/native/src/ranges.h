@@ -1,4 +1,4 @@
-// Ranges of segments that are no object's: just taken, given back but not free yet, and leased for an object to come.
+// Ranges of segments that belong to no object: just allocated, cooling down after a release, or leased for a future object.
 #pragma once
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@ struct Placed {
   u32 segment, node;
 };
 
-// Free, but not to be given out yet. `forReaders`: the object was whole, so that nobody writes there any more, but a reader's lease goes on.
+// A free range that is cooling down. `forReaders`: the object was complete, so no writer is left, but a reader's lease may still run.
 struct Held {
   Tick until;
   u32 segment, node;
@@ -32,7 +32,7 @@ struct HeldRange {
   bool forReaders = false;
 };
 
-// By segment and offset.
+// Hashes a segment's number and an offset.
 struct RangeHash {
   std::size_t operator()(const std::pair<u32, u64>& at) const { return static_cast<std::size_t>((at.second + at.first) * 0x9E3779B97F4A7C15ull); }
 };

@@ -1,4 +1,4 @@
-// What became of keys that are gone: one place for each of many hashes, the newest removal in it, so that its memory has a bound.
+// Why keys are gone: a hash table without chains whose slots keep the newest removal, so that its memory is bounded.
 #pragma once
 #include <vector>
 
@@ -6,33 +6,33 @@
 
 namespace svc {
 
-// Why a key is not there. On the wire and in the log, so numbers stay; `holderAway` is of a key that is known, and never in the log.
+// Why a key is missing. The numbers are on the wire and in the log, so they never change; `holderAway` is for a known key, and never logged.
 enum class Gone : u8 { unknown = 0, neverStored = 1, removed = 2, evicted = 3, expired = 4, holderLost = 5, tenant = 6, quota = 7, fingerprint = 8, unfinished = 9, checksum = 10, holderAway = 11 };
 
 class Recent {
  public:
   static constexpr u32 places = 1 << 16;
 
-  // The same in every life of the master, so that the log can keep it.
+  // The hash is the same after every restart, so that the log can keep it.
   static u64 hashOf(u16 tenant, std::string_view key) {
     const u64 range[3] = {reinterpret_cast<u64>(key.data()), 0, key.size()};
     return checksumOf(range, 1) ^ (tenant * 0x9E3779B97F4A7C15ull);
   }
-  // `unixMs` 0: when it was is not known.
+  // `unixMs` is 0 if the time is unknown.
   void note(u64 hash, Gone why, u64 unixMs) {
     if (entries_.empty()) entries_.resize(places);
     entries_[hash % places] = {hash, unixMs << 8 | static_cast<u8>(why)};
   }
-  // `neverStored` only where nothing else can have been written over it.
+  // Returns `neverStored` only if no other removal can have overwritten the slot.
   Gone find(u64 hash, u64& unixMs) const {
     const Entry entry = entries_.empty() ? Entry{} : entries_[hash % places];
     unixMs = entry.hash == hash ? entry.whenAndWhy >> 8 : 0;
     if (!entry.used()) return doubtful_ ? Gone::unknown : Gone::neverStored;
     return entry.hash == hash ? static_cast<Gone>(entry.whenAndWhy & 0xff) : Gone::unknown;
   }
-  // Whether it may be one of those that are gone; false for surely not.
+  // Returns false if the key certainly is not among the gone ones.
   bool mayBeGone(u64 hash) const { return !entries_.empty() && entries_[hash % places].used(); }
-  // Objects were forgotten: nobody can say which were never stored.
+  // Objects were forgotten, so `neverStored` can no longer be proven.
   void doubt() { doubtful_ = true; }
   template <typename Each>
   void each(Each each) const {

@@ -1,4 +1,4 @@
-// Several masters and one log: a leader ships each frame to its standbys, and what they have decides which answers leave.
+// Replicates one log to several masters: a leader ships each frame to its standbys, whose acknowledgements decide which answers are sent.
 #pragma once
 #include <memory>
 #include <optional>
@@ -11,14 +11,14 @@
 namespace svc {
 
 struct ReplicationTimes {
-  // A standby hears the leader this often, and takes over after this much silence.
+  // The leader sends a beat this often; a standby takes over after this much silence.
   u64 beatMs = 100, silenceMs = 600;
-  // A standby that says or keeps nothing for so long is given up.
+  // A standby that sends nothing or lags for this long is dropped.
   u64 standbyMs = 1'000;
-  // A leader that heard neither its standbys nor etcd for so long answers nothing; a new one changes nothing for as long.
+  // A leader that heard from neither its standbys nor etcd for this long answers nothing; a new leader acknowledges no change for as long.
   u64 leaseMs = 500;
   u64 unsentBytes = 64 << 20;
-  // Of the log's end is kept in memory for standbys that were away.
+  // Bytes of the log's end that are kept in memory for standbys that reconnect.
   u64 resumeBytes = 0;
 };
 
@@ -26,61 +26,61 @@ class Replication {
  public:
   enum class Told { peer, caughtUp, peerLost, followed, followLost, handover };
   using Tell = std::function<void(Told what, u64 id, std::string text)>;
-  // Slots of the thread's epoll that are ours.
+  // Slots of the server's epoll that belong to replication.
   static constexpr u32 firstSlot = ~u32{0} - 64, listenSlot = firstSlot, followSlot = firstSlot + 1, peerSlots = firstSlot + 2, mostPeers = 16;
 
   Replication(Store& store, Log& log, Snapshot& snapshot) : store_(store), log_(log), snapshot_(snapshot) {}
-  // Before anything else; without it there is one master, and all that follows says so.
+  // Must be called first. Without it there is a single master, and all other methods behave accordingly.
   void configure(const ReplicationTimes& times, bool sync, u64 snapshotBytes, int epoll, Tell tell);
   bool on() const { return on_; }
   static bool owns(u32 slot) { return slot >= firstSlot && slot < peerSlots + mostPeers; }
   void onEvent(u32 slot, u32 events, u64 nowMs);
-  // What is due: beats, silence, slices of a state that goes out or to disk. True while there is more.
+  // Does what is due: beats, timeouts, slices of a state to send or to save. True while there is more.
   bool turn(u64 nowMs);
   void listener(int fd) { listener_ = fd; }
 
   // The leader's part.
   void lead(u64 epoch, u64 nowMs, u64 holdMs);
-  // Call once all that is pending was written; what follows is shipped.
+  // Must be called once all pending records are written; what follows is shipped.
   void admit(u64 peer, std::string_view self, bool mayResume, u64 nowMs);
-  // Standbys that went on from what they had, and those that took in the whole state.
+  // Counts of standbys that resumed from what they had, and of those that took in the whole state.
   u64 resumes = 0, wholes = 0;
   void refuse(u64 peer, std::string_view why);
-  // Neither its acknowledgements nor its silence count any more: it is not in the set.
+  // Removes a peer that is no longer in the set: neither its acknowledgements nor its silence count any more.
   void forget(u64 peer);
   void ship(std::string_view frame);
   void flush();
-  // Whether `peer` has all that was ever logged; and it is told to lead.
+  // `hasAll` returns whether `peer` has every logged record; `handOver` orders it to lead.
   bool hasAll(u64 peer) const;
   void handOver(u64 peer, u64 epoch);
-  // etcd said at that time that we lead.
+  // etcd confirmed at that time that we lead.
   void contacted(u64 atMs) { contactMs_ = std::max(contactMs_, atMs); }
   u64 committed(u64 durable, u64 nowMs) const;
   bool leased(u64 nowMs) const;
   bool leads() const { return leads_; }
-  // Nothing is answered any more: the lead goes to another.
+  // Stops all answers, because the lead goes to another master.
   void retire(bool retires) { retired_ = retires; }
   bool retired() const { return retired_; }
-  // How long ago each that counts was heard for certain; the greatest.
+  // Returns how long ago every required peer, or else etcd, was certainly heard.
   u64 contactAgeMs(u64 nowMs) const;
-  // JSON, for people.
+  // Returns a JSON report for people.
   std::string describe(u64 nowMs) const;
 
-  // The standby's part. `fresh`: it has no state of its own; another one cannot take in a leader's.
+  // The standby's part. `fresh`: it has no state of its own yet; otherwise it cannot take in a leader's whole state.
   void follow(int fd, u64 epoch, std::string_view hello, bool fresh, u64 nowMs);
   void unfollow();
-  // Whether it came to have all that a leader had.
+  // Returns whether it once had everything that a leader had.
   bool followed() const { return followed_; }
-  // What was read from disk is the beginning of some leader's log.
+  // `intact`: what was read from disk is a prefix of some leader's log.
   void recovered(bool intact) { intact_ = intact; }
-  // Its own acknowledgement goes out as soon as its log is on disk.
+  // Called once its log is on disk, so that the acknowledgement is sent at once.
   void onDurable() { acknowledge(); }
 
  private:
   struct Peer {
     enum class State : u8 { greeting, asking, syncing, saving, live, gone };
     u64 id = 0;
-    // What it said it has: all before this record, of that reign.
+    // The position that its hello claimed: all records before `nextLsn`, under that reign.
     u64 nextLsn = 0;
     u32 reign = 0;
     State state = State::greeting;
@@ -129,7 +129,7 @@ class Replication {
 
   State state_ = State::none;
   Stream leader_;
-  // `intact_`: what it has, in memory and on disk, is the beginning of some leader's log.
+  // `intact_`: its state, in memory and on disk, is a prefix of some leader's log.
   bool fresh_ = false, followed_ = false, followsOut_ = false, began_ = false, intact_ = false;
   u64 heardMs_ = 0, echoMs_ = 0, ackedLsn_ = 0, ackedEchoMs_ = 0, savedBefore_ = 0;
 };

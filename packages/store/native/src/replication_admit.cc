@@ -1,10 +1,10 @@
-// How a standby comes to have what its leader has: refused, given what it missed, or given the whole state in slices.
+// How a standby joins: it is refused, gets what it missed, or gets the whole state in slices.
 #include "replication.h"
 
 namespace svc {
 
 namespace {
-// What waits for a standby that takes in the state, before more of it is walked.
+// The most unsent bytes to a syncing standby before the walk over the state pauses.
 constexpr std::size_t aheadBytes = 4 << 20;
 }  // namespace
 
@@ -13,7 +13,7 @@ void Replication::admit(u64 id, std::string_view self, bool mayResume, u64 nowMs
   if (peer == nullptr || peer->state != Peer::State::asking) return;
   peer->heardMs = nowMs;
   if (mayResume && resume(*peer, self)) return flush();
-  // What it had does not count.
+  // The standby starts from nothing, whatever it had.
   peer->nextLsn = 0;
   peer->state = Peer::State::syncing;
   StreamHead head;
@@ -31,7 +31,7 @@ void Replication::admit(u64 id, std::string_view self, bool mayResume, u64 nowMs
   flush();
 }
 
-// Where it has the beginning of this log and the rest is still in memory, it gets the rest.
+// If the standby's log is a prefix of this one and the rest is still in memory, it gets the rest.
 bool Replication::resume(Peer& peer, std::string_view self) {
   if (peer.nextLsn == 0 || !log_.continues(peer.reign, peer.nextLsn)) return false;
   const u64 next = store_.journal.nextLsn;
@@ -61,11 +61,11 @@ void Replication::refuse(u64 id, std::string_view why) {
   head.epoch = epoch_;
   peer->stream.say(head, why);
   peer->stream.flush();
-  // It says no more; a standby that was told why closes by itself.
+  // The peer is not read any more; a standby closes by itself when it is refused.
   lose(*peer, "it was refused");
 }
 
-// The next slice of the state; true while there is more of it.
+// Sends the next slice of the state; true while there is more of it.
 bool Replication::slice(Peer& peer) {
   if (peer.stream.unsent() > aheadBytes) return false;
   Journal journal;

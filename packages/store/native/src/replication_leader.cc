@@ -1,4 +1,4 @@
-// The leader's side: standbys admitted, given the state and then each frame, and how far all that count have come.
+// The leader's side: admits standbys, sends them the state and then each frame, and tracks how far the required ones are.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -63,7 +63,7 @@ void Replication::onEvent(u32 slot, u32 events, u64 nowMs) {
   if (slot == followSlot) {
     if (!leader_.open()) return;
     heardMs_ = nowMs;
-    // What the leader said before it went is taken in, and no more acknowledged.
+    // Everything that the leader sent before the stream closed is applied, but not acknowledged any more.
     const bool alive = leader_.receive([&](const StreamHead& head, std::string_view payload) { return fromLeader(head, payload, nowMs); });
     log_.flush();
     if (!alive) return leave("the leader closed the stream");
@@ -94,7 +94,7 @@ bool Replication::fromStandby(Peer& peer, const StreamHead& head, std::string_vi
       if (peer.state != Peer::State::saving) return false;
       peer.state = Peer::State::live;
       ++(peer.nextLsn != 0 ? resumes : wholes);
-      // From here on nothing is acknowledged without it; etcd hears of it once it has all that was acknowledged before.
+      // From here on no answer is sent without it; etcd is notified once it has everything that was acknowledged before.
       peer.required = true;
       peer.requiredFrom = peer.markLsn = lastLsn();
       peer.markMs = nowMs;
@@ -123,7 +123,7 @@ void Replication::lose(Peer& peer, const char* why) {
   peer.state = Peer::State::gone;
   peer.stream.close();
   const u64 id = peer.id;
-  // One that counts goes on counting until etcd has it out of the set.
+  // A required peer counts until etcd has removed it from the set.
   if (!peer.required) forget(id);
   tell_(Told::peerLost, id, why);
 }
@@ -229,7 +229,7 @@ u64 Replication::contactAgeMs(u64 nowMs) const {
   return nowMs - std::max(heard, std::min(nowMs, contactMs_));
 }
 
-// Nobody but a member of the set can take the lead: alone in it, a leader stays one.
+// Only a member of the set can take the lead, so a leader that is alone in it keeps its lease.
 bool Replication::leased(u64 nowMs) const { return !on_ || (!retired_ && contactAgeMs(nowMs) < times_.leaseMs); }
 
 }  // namespace svc

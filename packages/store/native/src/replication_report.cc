@@ -1,4 +1,4 @@
-// How far each standby has come, as JSON for the script and for people.
+// The progress of each standby, as JSON for JavaScript and for people.
 #include "replication.h"
 
 namespace svc {

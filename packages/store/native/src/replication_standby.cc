@@ -1,4 +1,4 @@
-// The standby's side: the leader's state taken in, each frame applied and kept, and only then acknowledged.
+// The standby's side: takes in the leader's state, applies and keeps each frame, and only then acknowledges it.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -37,7 +37,7 @@ void Replication::leave(const std::string& why) {
 }
 
 bool Replication::fromLeader(const StreamHead& head, std::string_view payload, u64 nowMs) {
-  // Whoever led before says nothing that counts.
+  // Messages of an earlier leader do not count.
   if (head.epoch < epoch_) return false;
   switch (head.type) {
     case Message::refused:
@@ -71,7 +71,7 @@ bool Replication::fromLeader(const StreamHead& head, std::string_view payload, u
 
 bool Replication::begins(const StreamHead& head, std::string_view payload) {
   if (!fresh_) {
-    // Its next start reads nothing of this.
+    // The next start must not read this log, since it continues no leader's.
     log_.wipe();
     leave("begins anew");
     return false;
@@ -91,7 +91,7 @@ bool Replication::begins(const StreamHead& head, std::string_view payload) {
   return true;
 }
 
-// The leader's log goes on where this one ends.
+// Continues this log with the leader's, which begins where this one ends.
 bool Replication::goesOn(const StreamHead& head, std::string_view payload) {
   if (!intact_ || head.lsn != store_.journal.nextLsn) return false;
   fresh_ = false;
@@ -119,7 +119,7 @@ bool Replication::apply(std::string_view records, u32 count) {
   u32 applied = 0;
   for (; reader.more(); ++applied)
     if (!store_.replay(reader)) break;
-  // What a record implies is the leader's to log.
+  // A replay logs nothing: records that this one implies are logged by the leader.
   store_.journal.clear();
   store_.journal.nextLsn = next;
   return applied == count && !reader.more() && !reader.failed;
@@ -157,7 +157,7 @@ bool Replication::standbyTurn(u64 nowMs) {
   if (snapshot_.running()) {
     more = snapshot_.some() || more;
   } else if (state_ == State::saving && snapshot_.taken() == savedBefore_) {
-    // Its own snapshot of what it took in: from then on this disk has it all.
+    // It takes its own snapshot of the state that it received; after that this disk has all of it.
     if (!snapshot_.saving()) snapshot_.begin();
     more = snapshot_.running() || more;
   } else if (state_ == State::saving) {
@@ -176,7 +176,7 @@ bool Replication::standbyTurn(u64 nowMs) {
     followsOut_ = blocked;
     watch(leader_.fd(), followSlot, blocked, false);
   }
-  // While it is not told what there is, it waits for a leader that may have much to do.
+  // While its hello is unanswered, it waits longer, since the leader may have much to do.
   const u64 silenceBoundMs = state_ == State::asking ? times_.standbyMs * 5 : times_.silenceMs;
   if (nowMs > heardMs_ + silenceBoundMs) leave("the leader said nothing for too long");
   return more;

@@ -1,4 +1,4 @@
-// The stream's socket: never waited for, bounded in what is read per turn.
+// The stream's socket: it never blocks, and reads a bounded amount per loop iteration.
 #include "replication_stream.h"
 
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ bool Stream::flush() {
   while (sent_ < out_.size()) {
     const ssize_t wrote = ::send(fd_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (wrote < 0 && errno == EINTR) continue;
-    // A connection that is still being made takes nothing yet.
+    // A socket that is still connecting takes nothing yet.
     if (wrote < 0 && (errno == EAGAIN || errno == ENOTCONN)) break;
     if (wrote <= 0) return false;
     sent_ += static_cast<std::size_t>(wrote);

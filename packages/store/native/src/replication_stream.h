@@ -1,4 +1,4 @@
-// The stream between masters: what a leader and its standbys say to each other, and a socket that says it without waiting.
+// The stream between masters: the messages of a leader and its standbys, and a socket that sends them without blocking.
 #pragma once
 #include <string>
 #include <string_view>
@@ -25,18 +25,18 @@ struct StreamHead {
   Message type = Message::beat;
   u8 reserved[3] = {};
   u32 bytes = 0, records = 0;
-  // Of whose leadership it speaks; a receiver that knows a later one closes.
+  // The leadership that it belongs to; a receiver that knows a later one closes the stream.
   u64 epoch = 0;
-  // hello, begin, resume: the next record; ack: the last one that is kept; beat: the last one that every standby has.
+  // hello, begin, resume: the next record; ack: the last one kept; beat, whole: the leader's last one.
   u64 lsn = 0;
-  // The leader's clock when a beat left; an ack brings back the latest. hello, begin, resume: the reign of the log.
+  // beat: the leader's clock; ack: the latest such time received; hello, begin, resume: the reign of the log.
   u64 sentMs = 0;
 };
 static_assert(sizeof(StreamHead) == 40);
 
 class Stream {
  public:
-  // One message may have this much, and this much is taken in per turn.
+  // The most bytes of one message, and the most that is read per loop iteration.
   static constexpr u32 mostBytes = 80 << 20;
   static constexpr std::size_t turnBytes = 4 << 20;
 
@@ -52,9 +52,9 @@ class Stream {
   void close();
   std::size_t unsent() const { return out_.size() - sent_; }
   void say(StreamHead head, std::string_view payload = {});
-  // As much as the socket takes; false once it is broken.
+  // Sends as much as the socket takes; false once the connection is broken.
   bool flush();
-  // Reads what is there and calls `each(head, payload)` for every whole message; false once it is broken, or `each` said so.
+  // Reads what has arrived and calls `each(head, payload)` for every whole message; false once the connection is broken or `each` is false.
   template <typename Each>
   bool receive(Each each) {
     bool alive = fill();

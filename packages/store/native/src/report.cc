@@ -1,4 +1,4 @@
-// What objects are, where their replicas lie, and ids, as text.
+// Objects, the locations of their replicas, and ids as text.
 #include "report.h"
 
 #include <algorithm>
@@ -104,7 +104,7 @@ std::string routeJson(Store& store, u16 tenant, std::string_view key) {
     claim(out, "isReadable", store.readable(replica));
     out.push_back('}');
   });
-  // What waits for a device of the cold tier is a replica there that is not whole yet.
+  // An object that waits for a cold device is shown as an incomplete replica there.
   if (const Segment* cold = store.coldFor(index); cold != nullptr) {
     out.append(out.size() > begun ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(ReplicaStatus::processing)));
     member(out, "segment", cold->name);

@@ -10,7 +10,7 @@ using text::claim;
 using text::member;
 using text::quote;
 
-// 64-bit numbers as text: the script makes bigints of them.
+// 64-bit numbers are text, since JavaScript makes bigints of them.
 std::string segmentsJson(const Store& store) {
   std::string out = "[";
   for (u32 number = 1; number < store.cluster.segmentEnd(); ++number) {
@@ -66,7 +66,7 @@ std::string folderJson(const Store& store) {
   const Disk& disk = *segment->disk;
   std::string out = "{\"path\":";
   quote(out, disk.folder->path);
-  // Not known before the file system was asked.
+  // The quota is unknown before the file system was asked.
   out.append(",\"quota_bytes\":").append(disk.capacity == ~u64{0} ? "null" : std::to_string(disk.capacity));
   member(out, "used_bytes", disk.used);
   member(out, "objects", disk.files);

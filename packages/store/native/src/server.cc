@@ -1,4 +1,4 @@
-// One turn after the other: what came in, the store's own work, the log, and then the answers.
+// The server thread's loop: input, the store's background work, the log, and then the answers.
 #include "server.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ u64 randomSeed() {
 }
 }  // namespace
 
-// The store's clock begins at one second, so that no time is ever 0.
+// The store's clock starts at one second, so that no time is ever 0.
 u64 Server::unixMs() { return static_cast<u64>(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()); }
 u64 Server::nowMs() const { return steadyMs() - begunMs_ + 1000; }
 
@@ -84,7 +84,7 @@ void Server::start() {
   recovering_ = std::thread([this] { recover(true); });
 }
 
-// Reads the log; the store is a leader's from then on, or a standby's.
+// Reads the log into the store, for a leader or for a standby.
 void Server::recover(bool leads) {
   const u64 begun = steadyMs();
   std::string note;
@@ -96,7 +96,7 @@ void Server::recover(bool leads) {
     intact = found.damaged.empty();
   } catch (const std::exception& error) {
     if (leads || needed_) return tell_({EventKind::trouble, 1, 0, 0, error.what()});
-    // A standby that is not counted on takes in its leader's state.
+    // A standby whose state is not needed takes in its leader's.
     note = noteOf(Recovery(), steadyMs() - begun);
   }
   const std::lock_guard lock(mutex_);
@@ -107,7 +107,7 @@ void Server::recover(bool leads) {
     wake();
     return;
   }
-  // What nobody publishes is lost to whoever listened before: the number that says so is kept.
+  // Without a publisher, earlier subscribers miss events: the numbers that show the gap are logged.
   if (!store.events.on()) store.events.record(store.journal);
   store.nameLineage();
   store.openFolder();
@@ -136,7 +136,7 @@ void Server::stop() {
 void Server::wake() {
   if (woken_.exchange(true)) return;
   const u64 one = 1;
-  if (::write(wake_.fd, &one, sizeof one) < 0) return;  // full is woken as well
+  if (::write(wake_.fd, &one, sizeof one) < 0) return;  // a full counter wakes it as well
 }
 
 void Server::run() {
@@ -149,7 +149,7 @@ void Server::run() {
     const std::lock_guard lock(mutex_);
     more_ = false;
     if (serving()) store.at(nowMs());
-    // Frames that were left for fairness come before new ones of the same connection.
+    // Frames that were postponed for fairness come before new ones of the same connection.
     std::vector<u32> ready;
     ready.swap(ready_);
     for (const u32 slot : ready) takeBacklog(slot);
@@ -180,7 +180,7 @@ void Server::run() {
 }
 
 void Server::tendStore() {
-  // Its records need room as well: on a full disk nothing is evicted or given up, and nothing is taken in.
+  // Background work needs log space too: on a full disk nothing is evicted or given up, and no change is accepted.
   if (log_.room((u64{1} << 20) + store.journal.pending.size(), store.nowMs())) more_ = store.tend(tendRecords);
   logFull_.store(log_.full(), std::memory_order_relaxed);
   if (snapshot_.running()) {
@@ -226,7 +226,7 @@ void Server::release() {
   if (store.events.on()) tellBatches();
 }
 
-// Events are in the log before it is written, with what caused them.
+// Events are added to the log before it is written, together with their causes.
 void Server::writeLog() {
   store.events.endTurn(store.journal);
   log_.write(store.journal);
@@ -236,7 +236,7 @@ void Server::writeLog() {
 void Server::endDump(u64 end) {
   if (store.events.next() != end || !room()) return;
   store.events.greet(unixMs());
-  // Now, and not at the turn's end: who waits from here on for what is durable waits for it.
+  // The batch is closed now, and not at the end of the iteration, so that a caller that waits for durability from here on waits for it too.
   store.events.endTurn(store.journal);
 }
 
@@ -256,7 +256,7 @@ Server::Connection* Server::connectionOf(u64 id) {
   return slot < conns_.size() && conns_[slot].fd >= 0 && idOf(slot) == id ? &conns_[slot] : nullptr;
 }
 
-// A refusal says nothing of the state: it need not wait for records that cannot be kept now.
+// A refusal reveals no state, so it need not wait for records that cannot be written now.
 void Server::appended(u32 slot, std::size_t bytes, bool refusal) {
   Connection& connection = conns_[slot];
   const bool held = connection.sendable < connection.appended;

@@ -1,4 +1,4 @@
-// The thread that answers: connections, frames, the store's slices, and the log before every answer.
+// The server thread: connections, frames, the store's background slices, and the log that is written before every answer.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -14,7 +14,7 @@ namespace svc {
 
 struct Limits {
   u32 frameBytes = 64 << 20, connections = 20'000, httpConnections = 4'096, framesPerTurn = 64;
-  // What waits to be sent on one connection before nothing more is read from it, and all buffers together.
+  // Unsent bytes of one connection before reading from it stops, and the limit of all buffers together.
   u64 unsentBytes = 8 << 20, totalBytes = u64{1} << 30;
   u64 halfFrameMs = 30'000;
   u64 snapshotBytes = 256 << 20;
@@ -35,23 +35,23 @@ class Server {
   Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> tell);
   ~Server();
 
-  // The port that was bound; throws std::runtime_error.
+  // Returns the bound port; throws std::runtime_error.
   u16 listen(const std::string& host, u16 port) { return listenAt(listener_, listenSlot, host, port); }
-  // HTTP: `fast` answers GET /query_key here; connections that ask anything else go to the script, with what they sent.
+  // With `fast`, GET /query_key is answered natively; connections that send anything else go to JavaScript with the bytes they sent.
   u16 listenHttp(const std::string& host, u16 port, bool fast) {
     answersHttp_ = fast;
     return listenAt(httpListener_, httpSlot, host, port);
   }
-  // Begins to answer, and to recover.
+  // Begins to recover and to answer.
   void start();
-  // Begins as one of several masters that does not lead: what it has is read where `recovers`, and it answers nothing about keys.
-  // `needed`: nobody else has it for certain, so what cannot be read stops the start.
+  // Starts one of several masters as a standby, which answers nothing about keys. `recovers`: it reads its log first. `needed`: no other
+  // master certainly has its state, so a log that cannot be read stops the start.
   void startStandby(bool recovers, bool needed);
-  // Where other masters follow this one.
+  // Listens for standbys of this master.
   u16 listenPeers(const std::string& host, u16 port) { return listenAt(peerListener_, Replication::listenSlot, host, port); }
-  // Follows the leader at a numeric address; what comes of it is told.
+  // Follows the leader at a numeric address; events report the outcome.
   void follow(const std::string& host, u16 port, u64 epoch, std::string_view hello);
-  // Takes the lead: the store is settled, changes are answered once `holdMs` are over. `view`: what clients know this lead by.
+  // Takes the lead: settles the store, and answers changes once `holdMs` have passed. `view` identifies this lead to clients.
   void lead(u64 epoch, u64 holdMs, i64 view);
   template <typename Use>
   auto withReplication(Use use) {
@@ -63,28 +63,28 @@ class Server {
     if (serving()) writeLog();
     return use(replication_, nowMs());
   }
-  // Whether answers about keys may be given: a leader that heard from nobody for too long gives none.
+  // Returns whether keys may be answered: a leader that heard from no peer for too long must not answer.
   bool leased() {
     const std::lock_guard lock(mutex_);
     return serving() && replication_.leased(nowMs());
   }
   void stop();
-  // A refusal tells nothing of the state, and waits for no record.
+  // With `refusal`, the answer reveals no state and waits for no record.
   void answer(u64 connection, u32 seq, u8 error, std::string_view body, bool refusal);
-  // What the key that a connection showed allows; with none it is closed after the answer. Its peer.
+  // Sets the rights of the key that a connection showed; with Rights::none it is closed after the answer. Returns its peer.
   std::string authorize(u64 connection, Rights rights, std::string tenant);
-  // What a connection may do, and the tenant of its key; none once it is gone.
+  // Returns a connection's rights and its key's tenant; none once it is closed.
   std::pair<Rights, std::string> callerOf(u64 connection);
 
   bool serving() const { return serving_.load(std::memory_order_acquire); }
-  // The store, between two turns of the thread that answers. Never while it recovers.
+  // Runs `use` on the store, between two iterations of the server thread. Must not be called during recovery.
   template <typename Use>
   auto with(Use use) {
     const std::lock_guard lock(mutex_);
     store.at(nowMs());
     return use();
   }
-  // The same for changes: their records are written, and what waits for them goes on.
+  // Like `with`, for changes: the server thread then writes their records, and releases the answers that wait for them.
   template <typename Use>
   auto change(Use use) {
     const std::lock_guard lock(mutex_);
@@ -95,9 +95,9 @@ class Server {
     } wake{*this};
     return use();
   }
-  // Tells once everything up to now is as safe as the settings ask.
+  // Emits an event once all records so far are as durable as the settings require.
   void tellDurable();
-  // Each durable batch of KV events from a number on, until `take` has enough.
+  // Visits each durable batch of KV events from a number on, until `take` returns false.
   template <typename Take>
   void eachBatch(u64 from, Take take) {
     for (const KvEvents::Batch& batch : store.events.queue()) {
@@ -105,22 +105,23 @@ class Server {
       if (batch.sequence >= from && !take(batch)) return;
     }
   }
-  // An empty batch behind a dump, where no other one follows: unlike those of the dump it is kept, so that whoever read the dump is known by it.
+  // Publishes an empty batch after a dump that no other batch followed. Unlike the dump's batches it is kept, so that the dump's reader can
+  // continue from its number.
   void endDump(u64 end);
-  // From now on the script is told again when there is more to publish.
+  // Emits an event again when there are more batches to publish.
   void tellBatchesAgain() { toldBatches_ = false; }
-  // For that many bytes of records beside what any call may write.
+  // Returns whether the log has space for that many bytes of records in addition to those of any call.
   bool room(u64 more = 0) { return log_.room((u64{1} << 20) + more, store.nowMs()); }
   bool logFull() const { return logFull_.load(std::memory_order_relaxed); }
 
   Store store;
   Operations operations;
-  // Set before the start.
+  // Must be set before start().
   Access access;
   std::atomic<u64> connections{0}, httpConnections{0}, accepted{0}, refused{0}, malformed{0}, bufferedBytes{0};
   const Snapshot& snapshot() const { return snapshot_; }
   const Log& log() const { return log_; }
-  // The last record that every master has that answers wait for.
+  // Returns the last record that is durable on every master that answers wait for.
   u64 committed() const { return replication_.committed(log_.durableLsn(), nowMs()); }
   void configureReplication(const ReplicationTimes& times, bool sync);
 
@@ -128,16 +129,16 @@ class Server {
   struct Connection {
     int fd = -1;
     u32 generation = 0;
-    bool waiting = false;   // for the script's answer
-    bool http = false, leaving = false;  // to the script, once what is to be sent was sent
-    bool ready = false;     // has whole frames that were not looked at
-    bool touched = false;   // got an answer in this turn
+    bool waiting = false;   // for JavaScript's answer
+    bool http = false, leaving = false;  // handed to JavaScript once all output is sent
+    bool ready = false;     // has whole frames that were not processed
+    bool touched = false;   // got an answer in this loop iteration
     bool closing = false, watchesOut = false, paused = false;
     Rights rights = Rights::none;
     u64 heardMs = 0, begunMs = 0;
     std::string in, out, tenant;
     std::size_t inAt = 0, counted = 0;
-    std::size_t filled = 0;  // of `in`, since it was allocated: what was never written takes no memory
+    std::size_t filled = 0;  // bytes of `in` written since its allocation: untouched pages take no memory
     u64 appended = 0, sent = 0, sendable = 0;  // bytes since the connection began
   };
   struct Waiting {
@@ -146,7 +147,7 @@ class Server {
     u64 until;
   };
 
-  // A put that found no space: others of its connection, which may be what it waits for, pass it.
+  // A put that found no space. Later calls of its connection overtake it, since it may be waiting for one of them.
   struct Starved {
     u32 slot, generation;
     u64 untilMs;
@@ -154,21 +155,21 @@ class Server {
     std::string body;
   };
   static constexpr std::size_t mostStarved = 1'024, mostStarvedBytes = 64 << 10;
-  // Where a wait was in vain, the next puts are refused at once for as long.
+  // After a wait without effect, the next puts are refused at once for this long.
   static constexpr u64 refusesForMs = 200;
 
-  // Closed after everything that may still use it.
+  // Closes its descriptor after the members declared later are gone, since they may still use it.
   struct Descriptor {
     int fd = -1;
     ~Descriptor();
   };
 
-  // What a quiet connection may keep in each of its buffers.
+  // The most bytes that an idle connection keeps in each of its buffers.
   static constexpr std::size_t keptBytes = 4 << 10;
   static constexpr u32 wakeSlot = ~u32{0}, listenSlot = wakeSlot - 1, httpSlot = wakeSlot - 2;
 
   u64 nowMs() const;
-  // Of the system's clock, as events tell it.
+  // The system clock, as events report it.
   static u64 unixMs();
   void run();
   void recover(bool leads);
@@ -178,7 +179,7 @@ class Server {
   std::size_t httpRequests(u32 slot, const char* at, std::size_t size);
   void handOff(u32 slot);
   void readFrom(u32 slot);
-  // Takes whole frames off the bytes; how many bytes that were.
+  // Processes whole frames; returns how many bytes they had.
   std::size_t frames(u32 slot, const char* at, std::size_t size);
   void takeBacklog(u32 slot);
   void handOver(u32 slot, const Request& request, const char* body, EventKind kind);
@@ -199,9 +200,9 @@ class Server {
   void trim(Connection& connection);
   void wake();
   void tendStore();
-  // Runs a call, and answers it or hands it over. One that finds no space comes back until then; 0 for a new one.
+  // Runs a call, then answers it or hands it over. One that finds no space is retried until `starvedUntilMs`, which is 0 for a new call.
   void serve(u32 slot, const Request& request, const char* body, u64 starvedUntilMs);
-  // Once something came free, or its time is over.
+  // Retries starved puts once space was freed or their time is over.
   void serveStarved();
   void writeLog();
   void tellBatches();
@@ -213,7 +214,7 @@ class Server {
   bool answersHttp_ = false;
   Log log_;
   Snapshot snapshot_;
-  std::deque<Starved> starved_;  // in the order of their ends
+  std::deque<Starved> starved_;  // in the order of their deadlines
   u64 freedSeen_ = 0, starvesAgainMs_ = 0;
   Replication replication_;
   Descriptor peerListener_;
@@ -224,11 +225,11 @@ class Server {
   std::deque<u64> durableWaits_;
   std::vector<char> scratch_;
   std::atomic<bool> serving_{false}, standing_{false}, ending_{false}, logFull_{false};
-  // Of a standby that neither read a log nor followed anybody: it may take in a leader's state.
+  // `fresh_`: a standby that neither read a log nor followed a leader, so it may take in a leader's state.
   bool fresh_ = false, needed_ = true;
   std::atomic<bool> woken_{false};
   bool more_ = false, wasStuck_ = false, toldBatches_ = false;
-  u64 denied_ = 0, deniedAtMs_ = 0;  // calls without a key since the script was told, and when it is told again
+  u64 denied_ = 0, deniedAtMs_ = 0;  // calls without a key since the last such event, and when the next one is due
   u64 sweepAtMs_ = 0, begunMs_ = 0, snapshotAtMs_ = 0;
   std::thread thread_, recovering_;
 };

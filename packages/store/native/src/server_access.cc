@@ -1,4 +1,4 @@
-// Calls that are refused for want of a key, and what the key that a connection showed allows.
+// Refuses calls without a key, and applies the rights of the key that a connection showed.
 #include "server.h"
 
 namespace svc {
@@ -35,7 +35,7 @@ void Server::refuseCall(u32 slot, const Request& request, u8 error, const std::s
   touch(slot);
 }
 
-// However many there are, the script hears of them once a second.
+// However many calls are denied, JavaScript gets one event per second.
 void Server::tellDenied(u32 slot, u32 function) {
   ++denied_;
   if (nowMs() < deniedAtMs_) return;

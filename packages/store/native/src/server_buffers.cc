@@ -1,4 +1,4 @@
-// The buffers of connections: what they take is counted, large frames do not grow by copies, and quiet ones keep next to nothing.
+// The buffers of connections: their memory is counted, large frames are not copied as they grow, and idle connections keep almost none.
 #include <algorithm>
 
 #include "server.h"
@@ -17,15 +17,15 @@ void Server::account(Connection& connection) {
   connection.counted = now;
 }
 
-// A connection that is quiet again keeps next to nothing.
+// An idle connection keeps almost no memory.
 void Server::shrink(Connection& connection) {
   for (std::string* each : {&connection.in, &connection.out})
     if (each->empty() && each->capacity() > keptBytes) std::string().swap(*each);
   if (connection.in.capacity() <= keptBytes) connection.filled = connection.in.size();
 }
 
-// A large frame gets its whole place once an eighth of it is there, since a promise alone takes nothing: grown by doubling it would be
-// copied over and over while everybody waits.
+// A large frame is reserved in full once an eighth of it has arrived, so that an announced size alone takes no memory. Growing by
+// doubling would copy it again and again while all connections wait.
 void Server::makeRoom(Connection& connection) {
   std::string& in = connection.in;
   if (connection.http || connection.closing || in.size() - connection.inAt < requestBytes) return;
@@ -36,7 +36,7 @@ void Server::makeRoom(Connection& connection) {
   connection.filled = in.size();
 }
 
-// What a large frame took before the next one began is given back.
+// The memory of a large frame is given back before the next one arrives.
 void Server::trim(Connection& connection) {
   if (connection.in.capacity() <= smallFrameBytes) return;
   connection.in.shrink_to_fit();

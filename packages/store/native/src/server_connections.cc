@@ -1,4 +1,4 @@
-// Connections: accepted within a bound, read in turns, answered in order, paused and dropped where they ask too much.
+// Connections: accepted within a limit, read fairly, answered in order, and paused or dropped if they send too much.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -13,7 +13,7 @@ namespace svc {
 
 namespace {
 constexpr std::size_t trimBytes = 1 << 20;
-// A frame before a key was shown has one key in it, and no more.
+// Before a key was shown, a frame needs space for one key only.
 constexpr u64 unknownFrameBytes = 64 << 10;
 }
 
@@ -79,7 +79,7 @@ void Server::readFrom(u32 slot) {
   const bool blocked = connection.waiting || connection.ready || connection.appended - connection.sent > limits_.unsentBytes;
   if (blocked) {
     char one = 0;
-    // Nothing more is read; whether the other side is still there is asked all the same.
+    // Reading is paused, but a disconnected peer must still be noticed.
     const ssize_t peeked = recv(connection.fd, &one, 1, MSG_PEEK);
     if (peeked == 0 || (peeked < 0 && errno != EAGAIN && errno != EINTR)) {
       drop(slot);
@@ -96,7 +96,7 @@ void Server::readFrom(u32 slot) {
     return;
   }
   connection.heardMs = nowMs();
-  // A call that came while others were answered is judged by the time of its own.
+  // Calls are judged by the time at which they were read, since earlier ones of this iteration may have taken long.
   if (serving()) store.at(connection.heardMs);
   const auto size = static_cast<std::size_t>(got);
   if (connection.in.empty()) {
@@ -153,7 +153,7 @@ void Server::takeBacklog(u32 slot) {
 
 std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
   if (conns_[slot].http) return httpRequests(slot, bytes, size);
-  // It is closed once it was told why.
+  // The connection is closed once its refusal was sent.
   if (conns_[slot].closing) return size;
   std::size_t at = 0;
   for (u32 count = 0; size - at >= requestBytes; ++count) {
@@ -199,7 +199,7 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
 }
 
 void Server::handOver(u32 slot, const Request& request, const char* body, EventKind kind) {
-  // The next frame of this connection waits, so that answers keep the order of the requests.
+  // The connection's next frame waits, so that answers keep the order of the requests.
   conns_[slot].waiting = true;
   tell_({kind, idOf(slot), request.seq, request.function, std::string(body, request.bodyBytes)});
 }
@@ -250,7 +250,7 @@ void Server::send(u32 slot) {
     connection.watchesOut = blocked;
     watch(slot);
   }
-  // What was left because too much was unsent can go on.
+  // Frames that were postponed because too much was unsent can continue.
   if (!blocked && (connection.paused || !connection.in.empty()) && !connection.waiting && !connection.ready) {
     connection.ready = true;
     ready_.push_back(slot);

@@ -1,4 +1,4 @@
-// HTTP: the one path that is asked at speed is answered here; a connection that asks anything else goes to the script, with what it sent.
+// HTTP: GET /query_key is answered here; a connection that sends anything else goes to JavaScript with the bytes it sent.
 #include <sys/epoll.h>
 
 #include <chrono>
@@ -20,7 +20,7 @@ bool same(std::string_view text, std::string_view lower) {
   return true;
 }
 
-// The query string of a request without a body on a connection that stays; false for whatever is not as plain as that.
+// Extracts the query string of a request without a body on a keep-alive connection; false for anything less simple.
 bool plain(std::string_view head, std::string_view& query) {
   const std::size_t line = std::min(head.find("\r\n"), head.size());
   std::string_view first = head.substr(fastPath.size(), line - fastPath.size());
@@ -45,7 +45,7 @@ bool plain(std::string_view head, std::string_view& query) {
   return true;
 }
 
-// Whether its members are those that are answered here: of any other, and of a tenant where all have the same keys, the script says what is wrong.
+// Returns whether all members are known here. For others, and for a tenant while multi-tenancy is off, JavaScript reports the error.
 bool known(std::string_view query, bool tenants) {
   for (std::size_t at = 0; at <= query.size();) {
     const std::size_t end = std::min(query.find('&', at), query.size());
@@ -96,7 +96,7 @@ std::size_t Server::httpRequests(u32 slot, const char* bytes, std::size_t size) 
   return at;
 }
 
-// Once what it was answered before was sent; from then on the descriptor is the script's.
+// Hands the descriptor to JavaScript, once all earlier answers were sent.
 void Server::handOff(u32 slot) {
   Connection& connection = conns_[slot];
   if (connection.sent != connection.appended) return;

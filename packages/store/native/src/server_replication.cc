@@ -1,4 +1,4 @@
-// One of several masters: standing by, following, and taking the lead between two turns of the thread that answers.
+// One of several masters: standing by, following, and taking the lead between two iterations of the server thread.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -64,7 +64,7 @@ void Server::follow(const std::string& host, u16 port, u64 epoch, std::string_vi
 
 void Server::lead(u64 epoch, u64 holdMs, i64 view) {
   if (recovering_.joinable()) recovering_.join();
-  // On a thread of its own: with many objects this takes a while, and the script answers others meanwhile.
+  // This runs on a thread of its own: with many objects it takes a while, and JavaScript answers other calls meanwhile.
   recovering_ = std::thread([this, epoch, holdMs, view] {
     const u64 begun = nowMs();
     const std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     const bool followed = replication_.followed();
     Recovery found;
     const u32 reign = newReign();
-    // Nothing was ever here: a log of its own begins.
+    // Without any earlier state, a new log is begun.
     if (fresh_ && !followed && !log_.startAt(1, reign)) {
       tell_({EventKind::trouble, 1, 0, 0, "the log cannot be written"});
       return;

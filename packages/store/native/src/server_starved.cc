@@ -1,4 +1,4 @@
-// One call from its frame to its answer, and puts that found no space, which come back once some came free.
+// Runs one call from its frame to its answer; puts that found no space are retried once some was freed.
 #include "server.h"
 
 namespace svc {

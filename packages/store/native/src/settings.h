@@ -1,4 +1,4 @@
-// What the core is told at its start; config/default.toml explains each.
+// The core's settings at its start; config/default.toml explains each.
 #pragma once
 #include <string>
 
@@ -16,16 +16,16 @@ struct Settings {
   // How long a put that finds no space waits for an eviction, an unfinished put or a lease to end.
   u64 putWaitMs = 100;
   Strategy strategy = Strategy::random;
-  // What clients may hold leased ahead, together, as a share of all memory.
+  // The most memory that clients may lease ahead in total, as a share of all memory.
   double aheadRatio = 0.05;
   bool multiTenant = false;
-  // Disks of clients: whether they take objects, at each put or instead of an eviction, and what is promoted from them.
+  // Clients' disks: whether they take objects, at each put or instead of an eviction, and what is promoted from them.
   bool offload = false, offloadOnEvict = false, offloadForceEvict = false, promoteOnHit = false;
   double offloadCapRatio = 0.5;
-  // The folder that clients share, empty for none; whether the oldest files make room there.
+  // The folder that clients share, empty for none; `folderEvicts`: the oldest files are evicted when it is full.
   std::string folder;
   bool folderEvicts = true;
-  // Whether clients may mount segments of NVMe over Fabrics, and when objects leave those.
+  // NVMe over Fabrics: whether clients may mount such segments, and when objects are evicted from them.
   bool nof = false;
   double nofEvictionRatio = 0.05, nofHighWatermark = 0.90;
   u32 offloadQueue = 50'000, promoteThreshold = 2, promoteAtOnce = 1, promoteQueue = 50'000;

@@ -1,4 +1,4 @@
-// Walking to a file part by part, so that no name leads out of the folder; writing beside its place and renaming.
+// Walks to a file part by part, so that no name leads out of the folder; writes a temporary file and renames it.
 #include "shared_files.h"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ bool partsOfName(const std::string& name, std::vector<std::string>& out) {
   return true;
 }
 
-// The folder that the file lies in; its last part is `leaf`.
+// Opens the folder that contains the file; `leaf` is the last part of its name.
 int walkTo(const std::string& folder, const std::string& name, bool makes, OpenFile& at, std::string& leaf) {
   std::vector<std::string> parts;
   if (!partsOfName(name, parts)) return EINVAL;
@@ -86,7 +86,7 @@ int writeShared(const std::string& folder, const std::string& name, const std::s
     if (to.fd < 0) return errno;
     error = writeBytes(to.fd, bytes);
     if (error == 0 && syncs && fdatasync(to.fd) != 0) error = errno;
-    // Where the file system lies on another host, this is when it says that it has no room.
+    // A remote file system may report only here that it is full.
     const int fd = to.fd;
     to.fd = -1;
     if (close(fd) != 0 && error == 0 && errno != EINTR) error = errno;
@@ -119,7 +119,7 @@ int readShared(const std::string& folder, const std::string& name, u64 size, std
 
 }  // namespace
 
-// Outlives its owner while a thread is still with the file system.
+// The state outlives its owner while a thread still waits for the file system.
 struct SharedFiles::State {
   std::string folder;
   std::mutex mutex;
@@ -155,7 +155,7 @@ SharedFiles::~SharedFiles() {
 void SharedFiles::add(u64 bytes, std::function<int(const std::string& folder)> work, Done done) {
   {
     const std::lock_guard lock(state_->mutex);
-    // One alone may be of any size.
+    // A single job may have any size.
     if (state_->work.size() < mostQueued && (state_->bytes == 0 || state_->bytes + bytes <= mostQueuedBytes)) {
       state_->bytes += bytes;
       state_->work.push_back([state = state_, bytes, work = std::move(work), done = std::move(done)] {

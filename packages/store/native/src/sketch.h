@@ -1,4 +1,4 @@
-// How often keys were read lately, in memory of a bound: counts are never too low, and halve as time goes on.
+// A count-min sketch of how often keys were read recently: its memory is bounded, counts are never too low, and they halve over time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@ namespace svc {
 
 class Sketch {
  public:
-  // Counts one more; how many that are.
+  // Counts one read; returns the count.
   u32 add(u64 hash) {
     if (++added_ == halveAfter) halve();
     u8 least = 255;

@@ -1,4 +1,4 @@
-// Writing a snapshot file frame by frame, and putting it in place of the log files before it.
+// Writes a snapshot file frame by frame, and replaces the log files before it.
 #include "snapshot.h"
 
 #include <fcntl.h>

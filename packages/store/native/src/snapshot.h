@@ -1,4 +1,4 @@
-// Snapshots: the table walked in slices while the log goes on; with the log from its first LSN on, it is the whole state.
+// Snapshots: the table is walked in slices while the log continues; with the log from its first LSN on, a snapshot is the whole state.
 #pragma once
 #include "log.h"
 
@@ -10,14 +10,14 @@ class Snapshot {
   ~Snapshot();
 
   bool running() const { return fd_ >= 0; }
-  // Running, or on its way to disk.
+  // Running, or being synced to disk.
   bool saving() const { return running() || finishing_.load(std::memory_order_acquire); }
   u64 taken() const { return taken_.load(std::memory_order_relaxed); }
-  // Call between turns, when every record is written.
+  // Must be called between loop iterations, when every record is written.
   bool begin();
-  // One slice; true while there is more.
+  // Writes one slice; true while there is more.
   bool some();
-  // Renamed once the next snapshot is whole.
+  // Damaged files, renamed once the next snapshot is complete.
   std::vector<std::string> damaged;
 
  private:

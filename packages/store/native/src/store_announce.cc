@@ -1,4 +1,4 @@
-// What subscribers of KV events are told: of a key that became readable or is gone, and of all keys there are.
+// KV events for subscribers: a key became readable or is gone, and dumps of all keys.
 #include <algorithm>
 
 #include "store.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr u8 flagOf(u8 medium) { return medium == KvEvents::cpu ? flag::announced : flag::announcedDisk; }
 }  // namespace
 
-// Whether whole bytes of it lie with a holder that was not lost.
+// Returns whether a complete replica lies with a holder that was not lost.
 bool Store::lies(u32 index, bool disk) const {
   bool found = false;
   eachReplica(index, [&](const Replica& replica) {
@@ -40,7 +40,7 @@ void Store::announce(u32 index, bool again) {
 void Store::announceOn(u32 index, u8 medium, bool again) {
   Object& object = table[index];
   const bool known = (object.flags & flagOf(medium)) != 0, there = lies(index, medium == KvEvents::disk);
-  // An upsert that writes in place ends with its bytes readable, or with the object erased; a file is never written in place.
+  // An upsert in place gets no event until it ends, with readable bytes or an erased object; a file is never written in place.
   const bool inPlace = medium == KvEvents::cpu && (object.flags & flag::unfinished) != 0;
   if (!there && (!known || inPlace)) return;
   if (there && known && !again) return;
@@ -59,7 +59,7 @@ void Store::retract(u32 index) {
   }
 }
 
-// After the log was read: every announced object has had a number, and what nobody was told of leaves one out.
+// After a replay: every announced object has had a number, and events that were never published leave a gap in the numbers.
 void Store::settleEvents() {
   quiet_ = false;
   for (u32 index = 1; index < table.end(); ++index) {
@@ -72,11 +72,11 @@ void Store::settleEvents() {
         const Segment* segment = cluster.segment(replica.segment);
         if (segment == nullptr || segment->inMemory() != disk) swept = swept && segment != nullptr && segment->swept;
       });
-      // It was erased before the end, and subscribers were told.
+      // It was erased before the restart, and subscribers were notified.
       if (swept) setAnnounced(table[index], medium, false);
     }
   }
-  // While nobody publishes, what happens is lost to whoever listened before.
+  // While nothing is published, earlier subscribers miss what happens.
   if (forgot_ || (!events.on() && events.next() > 0)) events.skip();
   if (!events.on()) return;
   events.atLeast((table.end() - 1 + KvEvents::perBatch - 1) / KvEvents::perBatch);
@@ -111,7 +111,7 @@ bool Store::nextOf(Dump& dump, std::string& payload) {
     for (u8 medium = 0; medium < KvEvents::media; ++medium) {
       const u32 stream = u32{table[index].tenant} * KvEvents::media + medium;
       if (!(table[index].flags & flagOf(medium)) || stream >= dump.ids.size()) continue;
-      // More keys than when it began: the numbers from there on are those of the events that follow, one of which says so again.
+      // There are more keys than when the dump began: later events get the numbers from here on, and one of them announces this key again.
       auto& [id, end] = dump.ids[stream];
       const bool numbered = id < end;
       if (!events.describe(described(index, medium), numbered ? id : KvEvents::noID, unixMs(), maps)) continue;

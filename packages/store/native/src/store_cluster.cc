@@ -1,4 +1,4 @@
-// Holders: pings, mounting and unmounting, silence and loss, and what our own probes found.
+// Clients that hold memory: pings, mounting and unmounting, silence and loss, and the results of our own probes.
 #include <algorithm>
 
 #include "store.h"
@@ -23,14 +23,14 @@ i32 Store::ping(const Uuid& id, i32& status) {
   Client& client = cluster.client(number);
   client.seenMs = nowMs_;
   bool awaiting = false;
-  // A disk is mounted anew by a call of its own.
+  // A disk is mounted again by a call of its own.
   for (const u32 each : client.segments) awaiting = awaiting || (cluster.segment(each)->awaiting && !cluster.segment(each)->onDisk());
   if (client.silent) {
     client.silent = false;
     for (const u32 each : client.segments) {
       Segment& segment = *cluster.segment(each);
       segment.silent = false;
-      // What was put meanwhile waits for no disk yet.
+      // Objects that were stored meanwhile are not queued for the disk yet.
       if (segment.onDisk()) segment.disk->cursor = 1;
     }
     cluster.refresh();
@@ -52,13 +52,13 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
     if (there->client != number || there->base != spec.base || there->size != spec.size) return code::segmentExists;
     client.known = true;
     if (there->awaiting) {
-      // The process that had it before our restart still has it: what we know of its bytes holds.
+      // The process that had it before our restart still has it, so what we know of its bytes is true.
       there->awaiting = false;
       cluster.refresh();
     }
     return code::ok;
   }
-  // Somebody answers at an endpoint whose former holder is not heard any more: that holder's memory is gone.
+  // Another process answers at the endpoint of a holder that is silent, so that holder's memory is gone.
   for (u32 each = 1; each < cluster.segmentEnd(); ++each) {
     Segment* other = cluster.segment(each);
     if (other == nullptr || other->gone || other->client == number || other->endpoint != spec.endpoint || spec.endpoint.empty()) continue;
@@ -89,10 +89,10 @@ i32 Store::remount(std::span<const SegmentSpec> specs, const Uuid& id) {
   i32 first = code::ok;
   for (const SegmentSpec& spec : specs) {
     const i32 outcome = mount(spec, id);
-    // A later process has it: this one, which was not heard, gets none of its objects any more.
+    // A later process has the segment: this one, which was silent, gets none of its objects back.
     if (outcome == code::segmentExists && tierOf(spec.protocol) == Tier::nof) continue;
     if (outcome == code::segmentExists) {
-      // The same id with another place in memory: a segment that we know wrongly is none.
+      // The same id has another address now, so what we know of the segment is wrong.
       if (Segment* there = cluster.findSegment(spec.id); there != nullptr && there->client == number) {
         dropSegment(*there);
         if (mount(spec, id) == code::ok) continue;
@@ -100,7 +100,7 @@ i32 Store::remount(std::span<const SegmentSpec> specs, const Uuid& id) {
     }
     if (first == code::ok) first = outcome;
   }
-  // What it had before and does not name any more was unmounted while nobody listened.
+  // Segments that it had before and does not name any more were unmounted while no master listened.
   std::vector<u32> lost;
   for (const u32 each : cluster.client(number).segments)
     if (cluster.segment(each)->awaiting && !cluster.segment(each)->onDisk()) lost.push_back(each);
@@ -129,7 +129,7 @@ bool Store::holds(std::span<const SegmentSpec> specs, const Uuid& id) const {
 
 i32 Store::unmount(const Uuid& id, const Uuid& client, u64 graceMs) {
   Segment* segment = cluster.findSegment(id);
-  // Unmounted already is as good; only a grace period needs something to wait for.
+  // Unmounting it twice succeeds; only a grace period needs a segment to wait for.
   if (segment == nullptr) return graceMs == 0 ? code::ok : code::segmentNotFound;
   if (cluster.findClient(client) != segment->client) return code::invalidParams;
   if (graceMs == 0) {
@@ -185,13 +185,13 @@ void Store::lose(u32 number) {
   client.known = false;
   client.silent = true;
   client.holdings.reset();
-  // Objects may still name it as their writer.
+  // Objects may still name it as their writer, so its number must not be reused.
   if (client.objects > 0) return;
   journal.clientGone(number);
   cluster.dropClient(number);
 }
 
-// Until its next ping.
+// The client stays silent until its next ping.
 void Store::markSilent(u32 number) {
   Client& client = cluster.client(number);
   client.silent = true;

@@ -1,4 +1,4 @@
-// Devices of the cold tier: which objects wait for one, and which of its files are given up since memory has the object too.
+// Devices of the cold tier: which objects wait for one, and which of its files are released since memory has the object too.
 #include "report.h"
 #include "store.h"
 
@@ -39,7 +39,7 @@ i32 Store::fillCold(const Uuid& client, const Uuid& id, Disk::Fills fills, std::
   Segment* segment = diskOf(client, id);
   if (segment == nullptr || !segment->cold()) return code::segmentNotFound;
   Disk& disk = *segment->disk;
-  // What was stored before waits for it too.
+  // Objects that were stored before are queued too.
   if (disk.fills != fills || disk.tenant != tenant) disk.cursor = 1;
   disk.fills = fills;
   disk.tenant = tenant;

@@ -1,4 +1,4 @@
-// Copying and moving replicas: begun, ended and revoked by the client that moves the bytes.
+// Copies and moves of replicas: begun, ended and revoked by the client that moves the bytes.
 #include <algorithm>
 
 #include "store.h"
@@ -10,7 +10,7 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   const u32 number = clientOf(client);
   if (number == 0) return code::clientNotFound;
   if (targets.empty() || targets.size() >= mostReplicas) return code::invalidParams;
-  // Its own place would be kept and dropped: the only copy would go.
+  // A move to its own source would drop the only copy.
   if (kind == TaskKind::move && std::find(targets.begin(), targets.end(), source) != targets.end()) return code::invalidParams;
   index = find(tenant, key);
   if (index == 0) return code::notFound;
@@ -35,14 +35,14 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   u32 more = 0;
   const bool summed = object.extra != 0 && table.extras[object.extra].hasChecksum;
   for (const std::string_view target : targets) {
-    // After a power cut nobody could tell its bytes from others.
+    // After a power failure, bytes without a checksum could not be told apart from others.
     if (!summed && !cluster.named(target).empty() && cluster.segment(cluster.named(target).front())->nof()) return code::invalidParams;
     const bool there = replicaIn(target, false) != 0;
-    // What would be left after the move could not be read, at least for now.
+    // The replica that would be left after the move cannot be read, at least for now.
     if (kind == TaskKind::move && there && replicaIn(target, true) == 0) return code::notReady;
     more += !there && !cluster.named(target).empty() && cluster.segment(cluster.named(target).front())->inMemory();
   }
-  // A move leaves a tenant with what it has; a copy is charged as a put is.
+  // A move does not change a tenant's usage; a copy is charged like a put.
   if (kind == TaskKind::copy && more > 0)
     if (const i32 wrong = overQuota(tenant, object.size * more, {}, index); wrong != code::ok) return wrong;
   Placed placed[mostReplicas];
@@ -50,7 +50,7 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   i32 wrong = code::ok;
   for (const std::string_view target : targets) {
     const std::vector<u32>& named = cluster.named(target);
-    // Where one lies already, there is nothing to do.
+    // A target that has a replica already needs no work.
     if (!named.empty() && replicaIn(target, false) != 0) continue;
     const u32 before = count;
     for (const u32 segment : named)
@@ -97,7 +97,7 @@ i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKin
   }
   u32 whole = 0;
   eachReplica(index, [&](const Replica& replica) { whole += replica.status == ReplicaStatus::processing; });
-  // A target's holder was lost on the way: all targets or none, and what there was stays.
+  // A target's holder was lost meanwhile: either all targets succeed or none, and the complete replicas stay.
   if (whole < extra.taskTargets) {
     dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
     log(index);
@@ -111,7 +111,7 @@ i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKin
   if (kind == TaskKind::move) dropReplicas(index, [&](const Replica& replica) { return replica.node == source; }, leased(object) ? settings.leaseMs : 0);
   announce(index);
   log(index);
-  // Not stored while it was being copied.
+  // The object was not queued for a disk while it was being copied.
   if (offloads() && kind != TaskKind::promote) queueOffload(index, false);
   return code::ok;
 }

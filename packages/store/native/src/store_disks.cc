@@ -1,4 +1,4 @@
-// Disks of clients: mounted and unmounted, and what lies there as their owners say it.
+// Clients' disks: mounting, unmounting, and the files that their owners report.
 #include <algorithm>
 
 #include "store.h"
@@ -17,22 +17,22 @@ i32 Store::mountDisk(const DiskSpec& spec, const Uuid& id) {
   if (spec.label > Disk::mostLabel || spec.endpoint.size() > KeyArena::longest) return code::invalidParams;
   const u32 number = clientOf(id);
   if (number == 0) return code::noHandle;
-  // It is not known yet: after a lost log its next ping is told to mount its memory again.
+  // The client does not become known here: after a lost log, its next ping must make it mount its memory again.
   cluster.client(number).seenMs = nowMs_;
   std::unordered_set<u64> dropped;
   if (Segment* there = cluster.findSegment(spec.id); there != nullptr) {
     if (!there->onDisk()) return code::segmentExists;
     if (there->client == number) {
       there->awaiting = false;
-      // It may not have got our last answer.
+      // The owner may not have received our last answer.
       there->disk->told.clear();
-      // What was put while it took nothing waits for no disk yet.
+      // Objects that were stored while the disk took none are not queued for it yet.
       if (spec.enabled && !there->disk->enabled) there->disk->cursor = 1;
       there->disk->enabled = spec.enabled;
       there->disk->capacity = spec.capacity;
       return code::ok;
     }
-    // The same disk in another process: the one before cannot serve its files any more, and this one says which there are.
+    // The disk is in another process now: the former one cannot serve its files any more, and this one reports which there are.
     dropped = std::move(there->disk->dropped);
     dropSegment(*there);
   }
@@ -65,7 +65,7 @@ i32 Store::unmountDisks(const Uuid& id) {
 i32 Store::unmountDisk(const Uuid& client, const Uuid& id, bool empty) {
   Segment* segment = diskOf(client, id, true);
   if (segment == nullptr) return code::ok;
-  // What is handed out to be stored there would be an object of it a moment later.
+  // The disk is refused while objects lie there or its owner has not mounted it again, so that no object is stranded.
   if (empty && (segment->awaiting || segment->disk->files > 0)) return code::notReady;
   dropSegment(*segment);
   return code::ok;
@@ -112,10 +112,10 @@ bool Store::isIn(u32 index, const StoredFile& file) const {
 i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
   if (file.key.empty() || file.key.size() > KeyArena::longest || file.group.size() > KeyArena::longest || file.size == 0 || file.file > Disk::mostFile) return code::invalidParams;
   if (tenant == noTenant) return code::tenantUnknown;
-  // Its object was removed before its owner heard of it.
+  // The object was removed before its owner reported the file.
   if (disk.disk->dropped.contains(file.file)) return code::notFound;
   u32 index = find(tenant, file.key);
-  // Its owner says so again, since our answer got lost, or since it went on to another master and back.
+  // The owner repeats its report, since our answer was lost, or since it went to another master and back.
   if (const Replica* known = index == 0 ? nullptr : fileOn(index, disk); known != nullptr && nodes[known->node].offset == file.file) return code::ok;
   if (index != 0 && file.task != 0 && endOffload(disk, index, file.task)) {
     Extra& extra = extraOf(index);
@@ -135,12 +135,12 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
     if (fileOn(index, disk) != nullptr || !isIn(index, file)) return code::exists;
     addFile(disk, index, file.file);
   } else {
-    // Without a checksum that its owner compared, nobody can say what it read.
+    // Unless its owner compared a checksum, the bytes that it read may be another object's.
     if (file.task != 0 && file.task != StoredFile::unknownTask) return code::invalidWrite;
     u64 at = 0;
     const u64 hash = Recent::hashOf(tenant, file.key);
     const Gone why = recent_.find(hash, at);
-    // Of a file that we never knew of, nothing else would say that its object was removed or replaced meanwhile.
+    // A removal that is remembered here is the only sign that the object of an unknown file was removed or replaced meanwhile.
     if (why == Gone::removed || why == Gone::checksum || (file.task != 0 && recent_.mayBeGone(hash))) return code::notFound;
     index = table.insert(tenant, file.key, table.hashOf(tenant, file.key));
     if (index == 0) return code::noHandle;
@@ -176,7 +176,7 @@ i32 Store::dropFile(Segment& disk, u16 tenant, std::string_view key, u64 file, G
   return code::ok;
 }
 
-// Its owner names no file, so only a key that is not there, or one that it was asked to take, is surely the object it has.
+// Mooncake's owners name no file, so only a missing key, or one that the owner was ordered to store, certainly is the object on its disk.
 i32 Store::keepFieldFile(Segment& disk, u16 tenant, std::string_view key, u64 size) {
   if (key.empty() || key.size() > KeyArena::longest || size == 0) return code::invalidParams;
   if (tenant == noTenant) return code::tenantUnknown;
@@ -222,7 +222,7 @@ i32 Store::dropFieldFile(const Uuid& client, u16 tenant, std::string_view key) {
 
 std::vector<u64> Store::takeDropped(Segment& segment, u32 most) {
   Disk& disk = *segment.disk;
-  // Its owner asks again, so it has removed those of the last time.
+  // The owner asks again, so it has removed the files of the last answer.
   for (const u64 file : disk.told) {
     disk.dropped.erase(file);
     journal.fileSwept(segment.number, file);

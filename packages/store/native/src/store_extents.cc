@@ -1,13 +1,13 @@
-// Memory leased ahead: ranges that a client writes first and gives a key in one commit afterwards.
+// Memory leased ahead: a client writes ranges first, and gives them a key in a commit afterwards.
 #include <algorithm>
 
 #include "store.h"
 
 namespace svc {
 
-//  lease (ranges held back in the log) → written by the client → commit (an object, whole at once)
-//                                      → given back unwritten: free at once
-//                                      → given back after a failed write, or its time is over: free after `releaseMs`
+//  lease (logged as cooling down) → written by the client → commit (an object, complete at once)
+//                                 → returned unwritten: free at once
+//                                 → returned after a failed write, or expired: free after `releaseMs`
 
 i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish& wish, std::vector<u64>& out) {
   out.clear();
@@ -22,7 +22,7 @@ i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish&
     return more > 0 && (extentBytes_ + more > share(settings.aheadRatio) || room.used + more > share(watermarkOf(tier)));
   };
   for (u32 i = 0; i < std::min(count, mostExtents); ++i) {
-    // One at a time is what any put takes. More than that is ahead of a need, and must not be why anything is evicted.
+    // One extent is what any put takes. More are leased ahead of need, and must not cause evictions.
     if (i > 0 && (ahead(Tier::memory) || ahead(Tier::nof))) break;
     Extent extent{client, tenant, size, tickOf(nowMs_ + settings.discardMs), std::vector<Placed>(replicas[0] + replicas[1])};
     const bool noSpace[tiers] = {rooms_[0].noSpace, rooms_[1].noSpace};
@@ -84,7 +84,7 @@ void Store::endOldExtents(u32 most) {
     if (found != extents_.end()) {
       if (found->second.until > tick()) return;
       ++counters.discarded;
-      // Its client may be stopped in the middle of a write.
+      // Its client may be suspended in the middle of a write.
       endExtent(found->first, settings.releaseMs);
     }
     extentEnds_.pop_front();
@@ -94,7 +94,7 @@ void Store::endOldExtents(u32 most) {
 i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 extentID, const Ended& ended, const Wish& wish, std::string_view group, bool replace) {
   const auto found = extents_.find(extentID);
   const u32 client = cluster.findClient(id);
-  // Leased before a restart, or too long ago: its bytes may be another's by the time anybody reads them.
+  // The extent was leased before a restart or has expired, so its bytes may be another object's by the time they are read.
   if (found == extents_.end() || client == 0 || found->second.client != client || found->second.until <= tick()) return code::invalidWrite;
   const u64 size = found->second.size;
   if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
@@ -175,7 +175,7 @@ Gone Store::whyMissing(u16 tenant, std::string_view key, std::string_view finger
   if (tenant == noTenant) return Gone::tenant;
   const u32 index = find(tenant, key);
   if (index != 0 && !fingerprint.empty() && fingerprintOf(table[index]) != fingerprint) return Gone::fingerprint;
-  // There, and not read: its holder is silent, or has not come back since a restart, and may yet.
+  // The object is known but unreadable: its holder is silent, or has not come back since a restart, and still may.
   if (index != 0) return (table[index].flags & flag::unfinished) ? Gone::unfinished : Gone::holderAway;
   return recent_.find(Recent::hashOf(tenant, key), unixMs);
 }

@@ -1,4 +1,4 @@
-// The folder that clients share: which object has which file there, which go when room is needed, and which are to be removed.
+// The shared folder: which object has which file, which files are evicted when space is needed, and which are to be removed.
 #include <algorithm>
 #include <cstdio>
 
@@ -7,12 +7,12 @@
 namespace svc {
 
 //  put ──> processing ──ended by its writer──> complete ──evicted, removed, replaced──> dropped ──removed by the leader──> swept
-//              └──revoked, or its time is over──> dropped, and left alone for `releaseMs`, in which a late writer may still make it
+//              └──revoked, or expired──> dropped, but not removed for `releaseMs`, in which a late writer may still create it
 
 void Store::openFolder() {
   Segment* there = folder();
   if (there != nullptr && there->disk->folder->path != settings.folder) {
-    // Its files stay: nobody says where that folder is mounted now.
+    // Its files stay, since it is unknown where that folder is mounted now.
     dropSegment(*there);
     there = nullptr;
     folder_ = 0;
@@ -41,7 +41,7 @@ bool Store::replayFolder(RecordReader& from) {
   const std::string_view path = from.text();
   if (from.failed || number == 0 || number > Cluster::mostClients * 4) return false;
   Segment* there = cluster.segment(number);
-  // A leader that never knew the one that is gone gives its number again.
+  // A leader that never knew the segment that is gone reuses its number.
   if (there != nullptr && there->gone && !(there->id == id)) {
     while (tendReplayed()) continue;
     for (u32 index = 1; index < table.end(); ++index)
@@ -63,7 +63,7 @@ bool Store::replayFolder(RecordReader& from) {
   return true;
 }
 
-// Of a folder that another master uses too, or used before its log was lost, no file has the same name.
+// The folder's id keeps the names apart from those of another master that uses it, or used it before its log was lost.
 std::string Store::nameOf(const Segment& folder, u64 file) const {
   char name[64];
   std::snprintf(name, sizeof name, "%016llx/%02x/%016llx", static_cast<unsigned long long>(folder.id.first), static_cast<u32>((file ^ file >> 16) & 0xff), static_cast<unsigned long long>(file));
@@ -109,7 +109,7 @@ void Store::addShared(u32 index) {
     ++counters.filesRefused;
     return;
   }
-  // Grows also from one life of a master to the next, so that the oldest has the least one.
+  // The number also grows across restarts, so that the oldest file has the least one.
   lastFile_ = std::max(lastFile_ + 1, unixMs() << 16);
   const u32 node = nodes.take();
   nodes[node].offset = lastFile_;
@@ -129,7 +129,7 @@ bool Store::makeRoomShared(Segment& segment, u64 size, u32 spared) {
     ++at;
     const Object& object = table[index];
     if (index == spared || (object.flags & flag::filing) || busy(object)) continue;
-    // Memory still has it, or nobody may be reading it.
+    // A file may be evicted if another replica exists, or if no reader may be using it.
     const bool only = !lies(index, false) && !anyOwned(index) && !anyNof(index);
     if (only && ((object.flags & flag::hardPin) || leased(object))) continue;
     ++counters.filesEvicted;
@@ -174,7 +174,7 @@ i32 Store::startFile(const Uuid& client, u16 tenant, std::string_view key, u64 s
   const u32 number = cluster.findClient(client);
   if (number == 0 || object.client != number) return code::illegalClient;
   if (object.flags & flag::unfinished) return code::notReady;
-  // The same client has stored others under that key since.
+  // The same client has stored other bytes under that key since.
   const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
   if (object.size != size || extra == nullptr || !extra->hasChecksum || extra->checksum != checksum) return code::exists;
   const Replica* there = sharedOf(index);

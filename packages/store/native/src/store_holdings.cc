@@ -1,4 +1,4 @@
-// What holders remember of their memory: changes for those that subscribed, and objects brought back after everything here was lost.
+// Records what clients have in their memory: changes for subscribers, and objects that are restored after the master lost its state.
 #include <algorithm>
 
 #include "store.h"
@@ -8,12 +8,12 @@ namespace svc {
 namespace {
 constexpr u32 lookedAt = 16'384, mostChanges = 4'096;
 constexpr std::size_t mostBytes = 1 << 20;
-// What a holder that brings objects back may be silent before its memory is open to others.
+// How long a holder that restores objects may be silent before its memory is open for allocation.
 constexpr u64 restoreMs = 10'000;
 }  // namespace
 
-//  lineage   a new log has a new one; standbys and snapshots have that of their log; where a damaged log made us forget, a new one begins
-//  holder    remembers the lineage, and as of which record each object was there. It brings back what no newer key, removal or range denies.
+//  lineage   a new log gets a new one; standbys and snapshots keep that of their log; a damaged log that lost objects gets a new one
+//  holder    remembers the lineage, and as of which record it had each object. It restores what no newer key, removal or range contradicts.
 
 void Store::nameLineage() {
   if (lineage_ != 0) return;
@@ -45,7 +45,7 @@ i32 Store::takeChanges(const Uuid& id, bool fromStart, u32 most, Changes& out) {
   const auto room = [&] { return out.gone.size() + out.held.size() < most && bytes < mostBytes; };
   const auto look = [&](u32 index) {
     const Object& object = table[index];
-    // Bytes that nobody can verify later are not worth remembering.
+    // Bytes without a checksum cannot be verified later, so they are not remembered.
     if (!table.live(index) || object.extra == 0 || !table.extras[object.extra].hasChecksum) return;
     eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = cluster.segment(replica.segment);
@@ -99,7 +99,7 @@ i32 Store::endRestore(const Uuid& id) {
 i32 Store::restore(const Uuid& id, const Restored& said) {
   const u32 number = cluster.findClient(id);
   if (number == 0) return code::clientNotFound;
-  // It is busy with this, and may not come to its pings.
+  // The client is busy with this, and may be late with its pings.
   cluster.client(number).seenMs = nowMs_;
   const u16 tenant = tenantOf(said.tenant);
   if (tenant == noTenant || (settings.multiTenant && !tenants[tenant].registered)) return code::tenantUnknown;
@@ -122,7 +122,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
     const bool same = extra != nullptr && extra->hasChecksum && extra->checksum == said.checksum && object.size == said.size && extra->fingerprint == fingerprint;
     const auto before = restored_.find(index);
     isNewer = !same && before != restored_.end() && before->second < said.asOf;
-    // What was stored here since, or what another holder saw later, is newer.
+    // An object that was stored here since, or that another holder saw later, is newer.
     if ((object.flags & flag::unfinished) || busy(object) || (!same && !isNewer)) return code::exists;
     bool here = false;
     eachReplica(index, [&](const Replica& replica) { here = here || (inMemory(replica) && cluster.segment(replica.segment)->client == number); });

@@ -1,4 +1,4 @@
-// Replicas behind NVMe over Fabrics: who may mount them, which kind of replica an end is about, and what leaves one tier and not the other.
+// Replicas behind NVMe over Fabrics: who may mount them, which replicas an end concerns, and what is dropped from one tier only.
 #include <algorithm>
 
 #include "store.h"
@@ -6,7 +6,7 @@
 namespace svc {
 
 //  memory   lost with its holder's process
-//  NOF      kept by a file or device: another process that mounts the segment by the same id, base and size has the same objects
+//  NOF      kept by a file or device: another process that mounts the segment by the same id, base and size gets the same objects
 
 bool Store::inMemory(const Replica& replica) const {
   const Segment* segment = cluster.segment(replica.segment);
@@ -45,7 +45,7 @@ void Store::dropTier(u32 index, Tier tier) {
 i32 Store::checkMount(const SegmentSpec& spec, u32 number) const {
   const Tier tier = tierOf(spec.protocol);
   if (tier == Tier::nof && !settings.nof) return code::notSupported;
-  // Neither may two holders serve one NOF segment under one name.
+  // A NOF segment needs an endpoint, since overlaps are checked per endpoint.
   if (tier == Tier::nof && spec.endpoint.empty()) return code::invalidParams;
   for (const u32 each : cluster.client(number).segments) {
     const Segment& other = *cluster.segment(each);
@@ -57,7 +57,7 @@ i32 Store::checkMount(const SegmentSpec& spec, u32 number) const {
 
 bool Store::takeOver(Segment& segment, const SegmentSpec& spec, u32 number) {
   if (!segment.nof() || tierOf(spec.protocol) != Tier::nof || segment.base != spec.base || segment.size != spec.size) return false;
-  // While its holder is heard, it is that holder's.
+  // A holder that is heard keeps its segment.
   if (!segment.awaiting && !segment.silent && !segment.unreachable) return false;
   cluster.handOver(segment, number, spec.name, spec.endpoint);
   segment.hostID = spec.hostID;
@@ -95,7 +95,7 @@ bool Store::dropUnfinished(u32 index, ReplicaType type, u64 holdMs, Gone why) {
 
 bool Store::discard(u32 index) {
   ++counters.discarded;
-  // What is whole can be read; of what never was, nothing is left.
+  // Complete replicas stay readable; an object that has none is erased.
   if (anyStatus(index, ReplicaStatus::complete)) return dropUnfinished(index, ReplicaType::all, settings.releaseMs, Gone::expired);
   erase(index, settings.releaseMs, true, Gone::expired);
   return true;

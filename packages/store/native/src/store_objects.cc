@@ -1,4 +1,4 @@
-// What every rule needs: finding, leases, groups, owners, and taking replicas out.
+// The basics of all rules: lookups, leases, groups, owners, and removing replicas.
 #include <algorithm>
 
 #include "store.h"
@@ -19,7 +19,7 @@ bool Store::leased(const Object& object) const {
 void Store::grant(Object& object) {
   const u64 end = nowMs_ + settings.leaseMs;
   if (end > object.leaseEndMs()) object.leaseUntil(end);
-  // A group has a lease of its own: refreshing it is refreshing every member.
+  // A group has a lease of its own, so refreshing it refreshes every member.
   if (object.extra != 0 && table.extras[object.extra].group != 0) {
     Group& group = groups_[table.extras[object.extra].group];
     group.leaseEndMs = std::max(group.leaseEndMs, end);
@@ -55,7 +55,7 @@ u32 Store::pruned(u32 index) {
   eachReplica(index, [&](const Replica& replica) { any = any || dead(replica); });
   if (!any) return index;
   if (dropReplicas(index, dead, 0)) {
-    // What was lost may be all that was still being written.
+    // The lost replicas may have been the only ones being written.
     if (!writing(index)) setProcessing(table[index], false);
     if (!anyStatus(index, ReplicaStatus::processing)) setFiling(table[index], false);
     announce(index);
@@ -150,7 +150,7 @@ void Store::setReplicas(u32 index, const Placed* placed, u32 count, ReplicaStatu
 void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   Object& object = table[index];
   Segment* segment = cluster.segment(placed.segment);
-  // A quota is one of memory.
+  // A quota counts memory only.
   if (segment == nullptr || segment->inMemory()) tenants[object.tenant].charged += object.size;
   if (segment != nullptr && segment->onDisk()) segment->disk->dropped.erase(nodes[placed.node].offset);
   if (segment != nullptr && segment->shared()) {
@@ -238,7 +238,7 @@ void Store::freeHeld(u32 number, u32 node) {
 
 void Store::erase(u32 index, u64 holdMs, bool logged, Gone why) {
   Object& object = table[index];
-  // While the log is read its own times count, and what is put in an object's place was not gone.
+  // During a replay the logged times count, and an object that a later record replaces is not gone.
   const u64 at = replaying_ ? 0 : unixMs();
   if (!replaying_ || why != Gone::unknown) recent_.note(Recent::hashOf(object.tenant, table.keyOf(index)), why, at);
   if (logged) journal.erased(object.tenant, table.keyOf(index), why, at);

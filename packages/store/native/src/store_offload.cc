@@ -1,12 +1,12 @@
-// From memory to a client's disk: which objects wait for it, what its owner is given to store, and what becomes of their memory.
+// From memory to a client's disk: which objects wait for it, what its owner is ordered to store, and when their memory is freed.
 #include <algorithm>
 
 #include "store.h"
 
 namespace svc {
 
-//  put, or about to be evicted ──> queued ──handed out──> offload task ──stored──> a file beside the memory, or in its place
-//                                     └──gone, changed──> (nothing)   └──a writer, a failure, its time──> as before
+//  put, or about to be evicted ──> queued ──handed out──> offload task ──stored──> a file next to the memory, or instead of it
+//                                     └──gone, changed──> (nothing)   └──a writer, a failure, a timeout──> as before
 
 bool Store::busy(const Object& object) const {
   const TaskKind task = object.extra == 0 ? TaskKind::none : table.extras[object.extra].task;
@@ -20,7 +20,7 @@ Segment* Store::diskFor(u32 index, bool evicting) {
     const Disk& disk = *segment.disk;
     if (!segment.readable() || !disk.enabled || object.size > disk.capacity) return false;
     if (!segment.cold()) return settings.offload && settings.offloadOnEvict == evicting;
-    // It makes no room by itself: what it has none for is evicted as if it were not there.
+    // A cold device never evicts, so an object that does not fit is evicted as if the device did not exist.
     const bool asked = evicting ? disk.fills != Disk::Fills::asked : disk.fills == Disk::Fills::stored;
     return asked && disk.hasRoom(object.size) && (disk.tenant.empty() || tenants[object.tenant].name == disk.tenant);
   };
@@ -40,7 +40,7 @@ void Store::queueOffload(u32 index, bool evicting) {
   Segment* disk = diskFor(index, evicting);
   if (disk == nullptr) return;
   if (disk->disk->offload.size() >= settings.offloadQueue) {
-    // The look for objects that no disk has finds it later.
+    // The scan for objects that are on no disk finds it later.
     ++counters.offloadsSkipped;
     disk->disk->cursor = std::min(disk->disk->cursor, index);
     return;
@@ -60,7 +60,7 @@ bool Store::leaveToDisk(u32 index) {
     }
     if (table[index].flags & flag::queued) {
       table[index].flags |= flag::leaving;
-      // Its room comes a little later.
+      // Its memory is freed a little later.
       evicted_ += table[index].size;
       return true;
     }
@@ -120,12 +120,12 @@ i32 Store::failOffload(Segment& disk, u16 tenant, std::string_view key, u32 task
   const u32 index = find(tenant, key);
   if (index == 0 || !endOffload(disk, index, task)) return code::noTask;
   ++counters.offloadsFailed;
-  // The next eviction that finds it does not wait for this disk again, unless it takes objects by then.
+  // Eviction does not wait for this disk again, unless the disk accepts objects the next time.
   table[index].flags &= static_cast<u8>(~flag::leaving);
   return code::ok;
 }
 
-// Objects that lie on no disk, since one was mounted later, was full of orders, or the master was started again.
+// Queues objects that are on no disk, since it was mounted later, its queue was full, or the master was restarted.
 void Store::fillOffloads(u32 budget) {
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);

@@ -1,4 +1,4 @@
-// Choosing the segments of a new object's replicas.
+// Chooses the segments of a new object's replicas.
 #include <algorithm>
 
 #include "store.h"
@@ -15,7 +15,7 @@ bool Store::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
   // Two replicas with one holder would be lost together.
   for (u32 i = 0; i < placed; ++i)
     if (cluster.segment(out[i].segment)->client == segment->client) return false;
-  // Also so that no size wraps around when it is rounded up.
+  // This also keeps a size from wrapping around when it is rounded up.
   if (size > segment->size) return false;
   const u64 bytes = segment->rangeBytes(size);
   const u32 node = segment->allocator.take(bytes);
@@ -32,7 +32,7 @@ u32 Store::place(u64 size, u64 wanted, const Wish& wish, Tier tier, Placed* out)
   u32 placed = 0;
   if (segments == 0 || count == 0) return 0;
   bool tried = false;
-  // A writer that cannot reach a holder is not sent there again; others are.
+  // A writer that cannot reach a holder is not sent there again; other writers are.
   const auto placeIn = [&](u32 number, u64 size, Placed* out, u32& placed) {
     const Segment* segment = wish.avoided.empty() ? nullptr : cluster.segment(number);
     if (segment != nullptr && std::find(wish.avoided.begin(), wish.avoided.end(), segment->endpoint) != wish.avoided.end()) return false;
@@ -64,7 +64,7 @@ u32 Store::place(u64 size, u64 wanted, const Wish& wish, Tier tier, Placed* out)
     for (u32 i = 0; i < sampled && placed < count; ++i) placeIn(ratios[i].second, size, out, placed);
   }
   for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i) placeIn(at(i), size, out, placed);
-  // Where no segment takes anything, eviction would free nothing that helps.
+  // If all segments are avoided, eviction would not help: a freed range would not be used either.
   if (placed == 0 && tried) roomOf(tier).noSpace = true;
   return placed;
 }

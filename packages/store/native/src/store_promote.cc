@@ -1,4 +1,4 @@
-// From a client's disk back to memory: objects that are read often and lie in none.
+// From a client's disk back to memory: objects that are read often and are not in memory.
 #include "store.h"
 
 namespace svc {
@@ -45,7 +45,7 @@ i32 Store::promoteStart(const Uuid& client, u16 tenant, std::string_view key, u6
   Wish wish;
   wish.preferred.assign(preferred.begin(), preferred.end());
   Placed placed[1];
-  // A promotion that finds no room must not be why anything else goes.
+  // A promotion that finds no space must not cause an eviction.
   const bool hadSpace = !rooms_[0].noSpace;
   if (place(size, 1, wish, Tier::memory, placed) == 0) {
     if (hadSpace) rooms_[0].noSpace = false;

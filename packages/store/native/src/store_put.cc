@@ -1,4 +1,4 @@
-// Writing: put and upsert from start to end, and revoking.
+// Put and upsert from start to end, and their revocation.
 #include <algorithm>
 
 #include "store.h"
@@ -6,14 +6,14 @@
 namespace svc {
 
 namespace {
-// A client that was given so many files and ended none has no way to the folder.
+// A client that was assigned this many files in a row and ended none cannot reach the folder.
 constexpr u32 mostUnfiled = 16;
 }  // namespace
 
 i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const {
   if (key.empty() || key.size() > KeyArena::longest || size == 0 || (wish.replicas == 0 && wish.nofReplicas == 0)) return code::invalidParams;
   if ((wish.nofReplicas != 0 && !settings.nof) || wish.dfsReplicas > 1) return code::invalidParams;
-  // A time says how long a pin lasts: with a wish that sets none it is a mistake.
+  // A pin's duration without a request to pin is a mistake.
   if (wish.softPin > 2 || (wish.softPin != 1 && wish.softPinMs) || wish.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
   if (wish.dfsReplicas == 1) return code::dfsUnavailable;
   if (tenant == noTenant) return code::tenantUnknown;
@@ -58,14 +58,14 @@ i32 Store::makeWay(u16 tenant, std::string_view key) {
   const Object& object = table[there];
   if (object.flags & flag::unfinished) {
     const bool young = nowMs_ < u64{object.started} * tickMs + settings.discardMs;
-    // A writer that is lost ends nothing any more.
+    // A lost writer ends no put any more.
     if (young && cluster.client(object.client).used && !cluster.client(object.client).silent) return code::exists;
     return discard(there) ? code::ok : code::exists;
   }
   bool reachable = false;
   eachReplica(there, [&](const Replica& replica) { reachable = reachable || readable(replica); });
   if (reachable) return code::exists;
-  // Nobody can read it now: to say that it exists would lose what the caller holds. Readers of the old bytes may still be under way.
+  // The object is unreadable, so a refusal would only lose the caller's bytes. Readers of the old bytes may still be active.
   erase(there, settings.leaseMs, true, Gone::holderLost);
   return code::ok;
 }
@@ -88,7 +88,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   if (busy(object)) return code::hasTask;
   if (!group.empty() && group != groupName(object)) return code::invalidParams;
   const bool unfinished = (object.flags & flag::unfinished) != 0;
-  // The end of a file names none: that of the one before must not count for this one.
+  // The end of a file names no file, so that of the former one must not count for the new one.
   const bool files = (object.flags & flag::filing) == 0;
   u32 replicas = 0;
   bool reachable = true;
@@ -96,7 +96,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
     ++replicas;
     reachable = reachable && readable(replica) && inMemory(replica);
   });
-  // Its ranges are written again only where nobody can be reading or writing them.
+  // Its ranges are written again only if no reader or writer can be using them.
   if (!unfinished && reachable && wish.nofReplicas == 0 && object.size == size && replicas >= std::min<u64>(wish.replicas, mostReplicas) && !leased(object)) {
     index = there;
     if (!restored_.empty()) restored_.erase(index);
@@ -119,7 +119,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
     return code::ok;
   }
   if (const i32 wrong = overQuota(tenant, size > object.size && wish.replicas > 0 ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
-  // Elsewhere, and only then is the old one gone: a full store leaves it as it is.
+  // The new replicas go elsewhere, and the old object is erased only once there is space: a full store keeps it.
   const std::string kept(groupName(object));
   const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
   const u64 objects = counters.evictedObjects + counters.nofEvictedObjects;
@@ -128,7 +128,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
   count += placeEvicting(size, wish, Tier::nof, placed + count, count > 0);
   if (count == 0) return refuseForSpace();
   for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
-  // The eviction may have taken the old one.
+  // The eviction may have erased the old object.
   const bool stands = objects == counters.evictedObjects + counters.nofEvictedObjects || find(tenant, key) == there;
   if (stands) erase(there, std::max(unfinished ? settings.releaseMs : 0, leased(object) ? settings.leaseMs : 0));
   const i32 made = create(client, tenant, key, size, wish, kept, files, index);
@@ -151,12 +151,12 @@ i32 Store::putEnd(const Uuid& client, u16 tenant, std::string_view key, std::opt
     if (at->status == ReplicaStatus::processing && isOf(*at, type)) at->status = ReplicaStatus::complete;
     if (at->next == 0) break;
   }
-  // Of none that it has: nothing is kept.
+  // The end concerns no replica that the object has, so nothing is kept.
   if (!anyStatus(index, ReplicaStatus::complete)) return code::invalidWrite;
-  // Kinds may end one after the other.
+  // Replicas of different types may end one after the other.
   const bool partly = writing(index);
   setProcessing(object, partly);
-  // Readable, and no lease yet: it may go as soon as room is needed.
+  // The object is readable but has no lease yet, so it may be evicted as soon as space is needed.
   object.leaseUntil(nowMs_);
   if (checksum) {
     Extra& extra = extraOf(index);
@@ -183,9 +183,9 @@ i32 Store::putRevoke(const Uuid& client, u16 tenant, std::string_view key, Repli
   if (number == 0 || object.client != number) return code::illegalClient;
   if (type == ReplicaType::disk) return endShared(index, false);
   if (!(object.flags & flag::unfinished)) return code::invalidWrite;
-  // The usual reason is a transfer that failed.
+  // The usual reason is a failed transfer, so its holders are probed.
   suspect(index);
-  // Its file is revoked by a call of its own; a kind that has ended was acknowledged, and may be being read.
+  // The file is revoked by a call of its own. Replicas of a type that has ended were acknowledged, and readers may be using them.
   if (type == ReplicaType::memory || type == ReplicaType::nof || anyEnded(index)) dropUnfinished(index, type, 0, Gone::unknown);
   else erase(index, 0);
   return code::ok;
@@ -199,7 +199,7 @@ i32 Store::remove(u16 tenant, std::string_view key, bool force) {
   if (held && !force) return code::hasLease;
   if (anyStatus(index, ReplicaStatus::processing)) return code::notReady;
   if (busy(object)) return code::hasTask;
-  // Forced under a lease, or while its disk's owner reads it: whoever reads it must not read another object's bytes.
+  // A reader under a lease, and the disk's owner during an offload, must not read another object's bytes.
   const bool offloading = object.extra != 0 && table.extras[object.extra].task == TaskKind::offload;
   erase(index, held || offloading ? settings.leaseMs : 0, true, Gone::removed);
   return code::ok;

@@ -1,4 +1,4 @@
-// After the log was read: allocators around the ranges in use, leases for all, holders awaited; and the same state as a snapshot.
+// After a replay: allocators are rebuilt around the ranges in use, all objects get leases, holders are awaited; and the state as a snapshot.
 #include <algorithm>
 #include <unordered_set>
 
@@ -12,7 +12,7 @@ void Store::recovered(bool heldNow) {
   replayedSwept_.clear();
   dying_.clear();
   cursor_ = 1;
-  // Without disks allowed, nobody would say that they are still there.
+  // With offload disabled, no owner would mount its disks again.
   for (u32 number = 1; number < cluster.segmentEnd() && !settings.offload; ++number)
     if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->cold() && !segment->shared() && !segment->gone) cluster.hide(*segment);
   for (u32 number = 1; number < cluster.segmentEnd() && !settings.nof; ++number)
@@ -28,7 +28,7 @@ void Store::recovered(bool heldNow) {
       ++segment.disk->files;
     });
     object.started = tick();
-    // Readers may hold a lease that was granted just before the end.
+    // Readers may have a lease that was granted just before the restart.
     object.leaseUntil(nowMs_ + settings.leaseMs);
   }
   std::vector<std::vector<std::pair<u32, u64>>> held(cluster.segmentEnd());
@@ -57,7 +57,7 @@ void Store::recovered(bool heldNow) {
     std::unordered_set<u32> holding;
     std::vector<std::pair<u32, u64>> kept;
     for (const auto& [node, size] : held[number]) {
-      // Where an object lies now, the time to hold back is over.
+      // A range where an object lies now does not cool down any more.
       const u64 from = nodes[node].offset;
       const auto end = live.begin() + static_cast<std::ptrdiff_t>(known);
       const auto after = std::upper_bound(live.begin(), end, from, [&](u64 offset, const auto& range) { return offset < nodes[range.first].offset; });
@@ -81,7 +81,7 @@ void Store::recovered(bool heldNow) {
     }
   }
   std::make_heap(held_.begin(), held_.end());
-  // Two objects on the same bytes: one of them must be wrong, and nobody can say which.
+  // Two objects overlap, so one of them must be wrong, and it is unknown which.
   for (u32 index = 1; !crossed.empty() && index < table.end(); ++index) {
     if (!table.live(index)) continue;
     const auto lost = [&](const Replica& replica) { return std::find(crossed.begin(), crossed.end(), std::pair(replica.segment, replica.node)) != crossed.end(); };
@@ -100,7 +100,7 @@ void Store::recovered(bool heldNow) {
   for (u32 number = 1; number < cluster.clientEnd(); ++number) {
     Client& client = cluster.client(number);
     if (!client.used) continue;
-    // After a takeover holders are where they were; clients of the field look for the next leader for as long as a lifetime.
+    // After a takeover holders are where they were; Mooncake's clients look for the next leader for as long as a client_ttl.
     client.seenMs = heldNow ? nowMs_ + settings.clientTtlMs : nowMs_;
     client.known = heldNow && !client.segments.empty();
   }
@@ -136,7 +136,7 @@ void Store::snapshotHead(Journal& to) const {
     if (segment != nullptr && !segment->gone) to.held(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node), forReaders);
   };
   for (const Held& each : held_) hold(each.segment, each.node, each.forReaders);
-  // A standby's: not in its allocators yet.
+  // A standby's ranges are not in its allocators yet.
   for (const auto& [at, range] : replayedHeld_) to.held(at.first, at.second, range.size, range.forReaders);
   for (const auto& [id, extent] : extents_)
     for (const Placed& range : extent.ranges) hold(range.segment, range.node);
@@ -149,7 +149,7 @@ bool Store::tendReplayed() {
   for (u32 i = 0; i < slice && cursor_ < table.end(); ++i, ++cursor_)
     if (table.live(cursor_)) pruned(cursor_);
   if (cursor_ < table.end()) return true;
-  // What was swept when the walk began has no replica left here either.
+  // A segment that was swept before the walk began has no replica left here either.
   for (const u32 number : dying_) cluster.forget(number);
   replayedSwept_.erase(replayedSwept_.begin(), replayedSwept_.begin() + static_cast<std::ptrdiff_t>(dying_.size()));
   dying_.clear();

@@ -1,4 +1,4 @@
-// Coming back: records of the log and of snapshots applied, then allocators rebuilt around what they name.
+// Applies records of the log and of snapshots; afterwards the allocators are rebuilt around what they name.
 #include <algorithm>
 
 #include "store.h"
@@ -38,7 +38,7 @@ bool Store::replay(RecordReader& from) {
       if (from.failed || number == 0 || number > Cluster::mostClients * 4 || size == 0) return false;
       if (client == 0 || client >= cluster.clientEnd()) return true;
       Segment* there = cluster.segment(number);
-      // A leader that never knew the one that is gone gives its number again.
+      // A leader that never knew the segment that is gone reuses its number.
       if (there != nullptr && there->gone && !(there->id == id)) {
         while (tendReplayed()) continue;
         for (u32 index = 1; index < table.end(); ++index)
@@ -77,7 +77,7 @@ bool Store::replay(RecordReader& from) {
       const u64 file = from.get<u64>();
       if (from.failed || segment == nullptr || !segment->onDisk()) return !from.failed;
       segment->disk->dropped.insert(file);
-      // A snapshot does not say whether it was whole.
+      // A snapshot does not say whether the file was complete, so it may have a late writer.
       if (segment->shared()) segment->disk->folder->writers[file] = tickOf(nowMs_ + settings.releaseMs) + 1;
       return !from.failed;
     }
@@ -278,7 +278,7 @@ void Store::forgetObjects() {
   for (u32 index = 1; index < table.end(); ++index)
     if (table.live(index)) erase(index, 0, false);
   replayedHeld_.clear();
-  // What holders remember may be all that is left: the log that is read on is not the whole of anything.
+  // The rest of the log is incomplete, and holders may remember more objects: the next lineage is a new one, so that they restore them.
   lineage_ = 0;
   recent_.doubt();
 }

@@ -1,4 +1,4 @@
-// Tenants: who is one, what each may have, and the room that its own objects make for it. And notes that the script keeps.
+// Tenants: their names, their quotas, and evictions among a tenant's own objects. Also the notes that JavaScript keeps.
 #include <algorithm>
 
 #include "store.h"
@@ -59,7 +59,7 @@ i32 Store::overQuota(u16 tenant, u64 more, std::string_view key, u32 spared) {
   return code::ok;
 }
 
-// The least recently read of those that a bounded look finds; the next look goes on behind it.
+// Evicts the least recently read objects that a bounded scan finds; the next scan continues after it.
 void Store::evictOf(u16 tenant, u64 bytes, bool pinned, u32 spared) {
   std::vector<std::pair<Tick, u32>> found;
   u32& cursor = tenants[tenant].cursor;
@@ -73,7 +73,7 @@ void Store::evictOf(u16 tenant, u64 bytes, bool pinned, u32 spared) {
   const u64 before = tenants[tenant].charged;
   for (const auto& [lease, index] : found) {
     if (before - tenants[tenant].charged >= bytes) return;
-    // A group takes others of the list along.
+    // The eviction of a group erases others of the list as well.
     if (table.live(index) && table[index].tenant == tenant) evictWhole(index, Tier::memory);
   }
 }

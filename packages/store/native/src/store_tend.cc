@@ -1,4 +1,4 @@
-// What goes on by itself, in slices: eviction, unfinished puts that are too old, replicas of lost segments, ranges held back.
+// Background work, in slices: eviction, expired puts, replicas of lost segments, and ranges that have cooled down.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@ namespace svc {
 
 namespace {
 constexpr u32 mostErasedPerSlice = 512, samples = 1024;
-// Of one eviction for a put: records looked at, objects that go, bytes of records in the log; and how many evictions a put is worth.
+// Limits of one eviction for a put: records scanned, objects evicted, bytes of log records; and how many evictions a put may cause.
 constexpr u32 mostLookedAt = 4'096, mostEvictedAtOnce = 64, mostEvictions = 8;
 constexpr std::size_t mostLogged = 4 << 10;
 constexpr u64 discardEveryMs = 2'000, evictAgainMs = 10, evictInVainMs = 200;
@@ -61,7 +61,7 @@ void Store::beginEviction(Tier tier) {
   evicted_ = 0;
   evictQueued_ = 0;
   ++counters.evictions;
-  // How old the oldest are whose bytes are enough: estimated from some, since ordering all would hold everything up.
+  // The age up to which objects are evicted is estimated from a sample, since ordering all of them would block the server thread.
   std::vector<std::pair<Tick, u64>> found;
   u64 seen = 0;
   const u32 end = table.end();
@@ -98,7 +98,7 @@ void Store::beginPass(Pass pass) {
   if (pass == Pass::dead) dead_.swap(dying_);
 }
 
-// Whether something was erased.
+// Returns whether something was erased.
 bool Store::visit(u32 index) {
   if (!table.live(index)) return false;
   if (pass_ == Pass::dead) {
@@ -135,7 +135,7 @@ void Store::evictWhole(u32 index, Tier tier) {
   const Object& object = table[index];
   const u32 group = object.extra == 0 ? 0 : table.extras[object.extra].group;
   std::vector<u32> leaving;
-  // The members of a group leave together.
+  // The members of a group are evicted together.
   for (u32 at = group == 0 ? 0 : groups_[group].first; at != 0; at = table.extras[table[at].extra].groupAfter)
     if (at != index) leaving.push_back(at);
   leaving.push_back(index);
@@ -169,7 +169,7 @@ void Store::endPass() {
     beginPass(Pass::evictPinned);
     return;
   }
-  // As often as the field's master; where nothing could go, asking again at once would only burn time.
+  // Mooncake's master evicts as often; if nothing could be evicted, retrying at once would only burn CPU time.
   roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? evictInVainMs : evictAgainMs);
   if (evicted_ == 0) roomOf(evicting_).inVainUntilMs = nowMs_ + evictInVainMs;
 }
@@ -180,7 +180,7 @@ bool Store::evictNow(u64 size, Tier tier) {
   if (room.capacity == 0 || nowMs_ < room.inVainUntilMs || (evicts && evicting_ != tier)) return false;
   const std::vector<u32>& open = cluster.open(tier);
   const u32 looked = std::min(static_cast<u32>(open.size()), mostLookedAt);
-  // What no segment could ever hold is not worth an object.
+  // A size that no segment can hold must not cost an object.
   if (std::none_of(open.begin(), open.begin() + looked, [&](u32 number) { return cluster.segment(number)->size >= size; })) return false;
   const Pass interrupted = evicts ? Pass::none : pass_;
   const u32 cursor = cursor_, left = left_;

@@ -1,4 +1,4 @@
-// Finding, inserting and erasing records; linear probing, and two slot arrays while one takes over from the other.
+// Finds, inserts and erases records: linear probing, and two slot arrays during a resize.
 #include "table.h"
 
 #include <cstdlib>
@@ -74,7 +74,7 @@ u32 Table::insert(u16 tenant, std::string_view key, u64 hash) {
   if (old_.at) {
     moveSome();
   } else if ((slots_.used + 1) / 3 > slots_.mask / 4) {
-    // Three quarters are used: graves alone do not make it larger.
+    // Three quarters are used: only live records, and not graves, make it larger.
     const u64 live = size(), slots = u64{slots_.mask} + 1;
     const u32 wanted = static_cast<u32>(live * 2 > slots ? slots * 2 : slots);
     old_ = std::move(slots_);
@@ -105,7 +105,7 @@ void Table::erase(u32 index) {
     if (!slots.at) return false;
     for (u32 at = hash & slots.mask; slots.at[at] != 0; at = (at + 1) & slots.mask) {
       if (slots.at[at] != slot) continue;
-      // Nothing probes past an end: no grave is needed there.
+      // A probe stops at an empty slot, so the last slot of a run needs no grave.
       const bool last = slots.at[(at + 1) & slots.mask] == 0;
       slots.at[at] = last ? 0 : grave;
       if (last) --slots.used;

@@ -1,4 +1,4 @@
-// The table of objects: records of a fixed size, their keys beside them, and a hash index that grows a little with every insert.
+// The table of objects: fixed-size records, their keys stored apart, and a hash index that is resized a little with every insert.
 #pragma once
 #include <memory>
 #include <vector>
@@ -17,48 +17,48 @@ struct Replica {
 };
 
 namespace flag {
-// `announced`: subscribers of KV events were told that it can be read from memory, or from a disk. `queued`: a disk's owner will be asked
-// to take it. `leaving`: its memory is free once it lies on a disk.
+// `announced`, `announcedDisk`: subscribers of KV events know that it is readable from memory, or from a disk. `queued`: it waits for a
+// disk's owner to take it. `leaving`: its memory is freed once it is on a disk.
 inline constexpr u8 hardPin = 1, unfinished = 2, announced = 4, announcedDisk = 8, queued = 16, leaving = 32;
 // Its file in the shared folder is being written.
 inline constexpr u8 filing = 64;
-// What a record keeps.
+// The flags that a record keeps.
 inline constexpr u8 kept = 15;
 }
 
 struct Object {
   u64 size;
-  u32 key;   // its place in the arena
-  u32 hash;  // its low half chooses the slot
+  u32 key;   // its index in the arena
+  u32 hash;  // low half of the key's hash; chooses the slot
   Tick lease, started;
-  u32 client;  // who wrote it, by number
-  u32 extra;   // what few objects have, or 0
+  u32 client;  // number of its writer
+  u32 extra;   // index of its Extra, or 0
   Replica first;
   u16 keyBytes;  // 0: the record is free
   u16 tenant;
   u8 flags, dataType;
-  u8 leaseMs;  // of the tick `lease`, so that a lease ends in its very millisecond
+  u8 leaseMs;  // milliseconds within the tick `lease`, so that a lease ends exactly on time
 
   u64 leaseEndMs() const { return u64{lease} * tickMs + leaseMs; }
   void leaseUntil(u64 ms) { lease = tickOf(ms), leaseMs = static_cast<u8>(ms % tickMs); }
 };
 static_assert(sizeof(Object) == 56);
 
-// An offload changes nothing until it is done, so it gives way to a writer, and no record keeps it.
+// An offload changes nothing until it is done, so a writer may cancel it, and no record keeps it.
 enum class TaskKind : u8 { none = 0, copy = 1, move = 2, offload = 3, promote = 4 };
 
-// What only some objects have: a checksum, a fingerprint, a pin that ends, a group, a copy or move under way.
+// Properties that only some objects have: a checksum, a fingerprint, a pin that ends, a group, a running copy or move.
 struct Extra {
   u64 checksum;
   Tick softPinUntil, taskStarted;
-  u32 softPinMs;  // wished for by a put that has not ended
+  u32 softPinMs;  // requested by a put that has not ended
   u32 group, groupBefore, groupAfter;
   u32 taskClient;
-  u32 taskSource;  // the node of the replica that is read; of an offload its number
+  u32 taskSource;  // node of the replica that is read; for an offload its number
   TaskKind task;
-  u8 taskTargets;  // that were new
+  u8 taskTargets;  // number of replicas that it creates
   bool hasChecksum;
-  u32 fingerprint;  // of the bytes' layout, by number, or 0
+  u32 fingerprint;  // number of the fingerprint of the bytes' layout, or 0
 };
 
 struct Group {
@@ -75,13 +75,13 @@ class Table {
   explicit Table(u64 seed);
 
   u64 hashOf(u16 tenant, std::string_view key) const;
-  // Brings what a look-up will read nearer; used ahead of a batch.
+  // Prefetches what a lookup will read; used ahead of a batch.
   void prefetchSlot(u64 hash) const;
   void prefetchRecord(u64 hash) const;
   void prefetchKey(u64 hash) const;
-  // 0 when there is none.
+  // Returns 0 when there is none.
   u32 find(u16 tenant, std::string_view key, u64 hash) const;
-  // A fresh record; 0 when there is no room. The key must not be there.
+  // Returns a new record; 0 when the table is full. The key must not exist.
   u32 insert(u16 tenant, std::string_view key, u64 hash);
   void erase(u32 index);
 
@@ -102,7 +102,7 @@ class Table {
     void resize(u32 size);
   };
   static constexpr u32 grave = ~u32{0}, movedPerInsert = 16;
-  // A slot is a record's index and, above it, bits of its hash that no mask keeps: of sixteen that a probe passes, fifteen need no look at their record.
+  // A slot is a record's index and, above it, hash bits that no mask uses: of sixteen records that a probe passes, fifteen are not read.
   static constexpr u32 indexMask = (u32{1} << 28) - 1;
   static u32 slotOf(u32 index, u32 hash) { return index | (hash & ~indexMask); }
   static bool differs(u32 slot, u32 hash) { return ((slot ^ hash) & ~indexMask) != 0; }
@@ -114,7 +114,7 @@ class Table {
   u64 seed_;
   Pool<Object> objects_;
   KeyArena keys_;
-  // While it grows, look-ups ask both; `moved_` is how far the old one was emptied.
+  // During a resize, lookups search both; `moved_` is how far the old one was emptied.
   Slots slots_, old_;
   u32 moved_ = 0;
 };

@@ -1,4 +1,4 @@
-// The last frames of the log in memory, as they were written: what a standby that was away for a moment missed.
+// The last frames of the log in memory, for a standby that was disconnected for a moment.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -21,7 +21,7 @@ class Tail {
     frames_.clear();
     bytes_ = 0;
   }
-  // Each frame from the one that begins with this record; false where it is not here. `end`: the record after the last one.
+  // Visits each frame from the one that begins with `lsn`; false if it is not kept. `end` is the record after the last one.
   template <typename Each>
   bool from(u64 lsn, u64 end, Each each) const {
     auto at = std::lower_bound(frames_.begin(), frames_.end(), lsn, [](const Frame& frame, u64 wanted) { return frame.firstLsn < wanted; });

@@ -1,4 +1,4 @@
-// Which threads of ours go first where there are fewer processors than work.
+// Scheduling of our threads on a machine that has fewer processors than work.
 #pragma once
 #include <sched.h>
 #include <sys/resource.h>
@@ -19,8 +19,8 @@ struct ThreadAttributes {
 };
 static_assert(sizeof(ThreadAttributes) == 48);
 
-// For a thread that answers and then waits: it takes over soon from one that computes, without a greater share. Linux 6.12 and later; elsewhere
-// nothing changes.
+// For a thread that answers and then waits: a short slice lets it preempt a computing thread soon, without a greater share. It needs
+// Linux 6.12 or later; elsewhere nothing changes.
 inline void runSoon() {
   constexpr u64 sliceNs = 100'000;
   ThreadAttributes own;
@@ -29,7 +29,7 @@ inline void runSoon() {
   syscall(SYS_sched_setattr, 0, &own, 0);
 }
 
-// For a thread whose work may take longer while others of this machine are busy. Waking up, it takes no processor from one that runs.
+// For a thread whose work may wait while others are busy. SCHED_BATCH keeps it from preempting a running thread when it wakes up.
 inline void runBehindOthers() {
   constexpr int nice = 10;
   const auto self = static_cast<id_t>(syscall(SYS_gettid));

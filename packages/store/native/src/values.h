@@ -1,4 +1,4 @@
-// Between JavaScript's values and ours: a value of another kind throws into the caller.
+// Conversions between JavaScript's values and ours: a value of another type throws.
 #pragma once
 #include <node_api.h>
 
@@ -15,7 +15,7 @@ inline void check(napi_status status, const char* what) {
 
 class Call {
  public:
-  // Outside of a callback: to make values.
+  // For use outside of a callback, to create values.
   explicit Call(napi_env env) : env(env), count_(0) {}
   Call(napi_env env, napi_callback_info info) : env(env) { check(napi_get_cb_info(env, info, &count_, values_, &self, nullptr), "arguments"); }
 
@@ -50,7 +50,7 @@ class Call {
     check(napi_get_value_bigint_uint64(env, from, &value, &lossless), "expected a bigint");
     return value;
   }
-  // One byte per character, as the RPC's strings of bytes are read.
+  // Reads one byte per character, like the RPC's byte strings.
   std::string bytes(napi_value from) const {
     std::size_t size = 0;
     check(napi_get_value_string_latin1(env, from, nullptr, 0, &size), "expected a string");

@@ -1,4 +1,4 @@
-// The RPC wire as bytes: frames, and the values within a body.
+// The RPC wire format: frames, and the values within a body.
 #pragma once
 #include "base.h"
 
@@ -8,7 +8,7 @@ namespace svc {
 //  response: magic u8 21 | version u8 | error u8          | message type u8 | seq u32 |                body bytes u32 | attachment bytes u32
 //  body:     type hash u32 | metainfo u8 | size (bits 0-1) | literal ... 00 (bit 2) | payload | later fields
 //            metainfo bits 0-1: 0 none, or a size of 2, 4, 8 bytes, the whole body's; bits 3-4: width of every length in it
-// Fields that a later release adds to a type of the same hash follow the payload; they are left out here.
+// Fields that a later release adds to a type with the same hash follow the payload; they are ignored.
 inline constexpr u8 wireMagic = 21, sizeBits = 3, hasLiteral = 4;
 inline constexpr std::size_t requestBytes = 20, responseBytes = 16;
 
@@ -27,7 +27,7 @@ class WireReader {
   WireReader(const char* at, std::size_t size) : begin_(at), at_(at), end_(at + size) {}
   bool failed = false;
 
-  // The type hash; the payload is read next.
+  // Returns the type hash; the payload is read next.
   u32 begin() {
     const u32 hash = get<u32>();
     const u8 metainfo = get<u8>();
@@ -56,7 +56,7 @@ class WireReader {
     return value;
   }
   bool flag() { return get<u8>() != 0; }
-  // A count of items of at least `itemBytes` each: more than the rest of the body can hold is refused.
+  // Reads a count of items of at least `itemBytes` each; a count that exceeds the rest of the body fails.
   std::size_t length(std::size_t itemBytes) {
     const u64 value = width_ == 0 ? get<u8>() : width_ == 1 ? get<u16>() : width_ == 2 ? get<u32>() : get<u64>();
     if (value > static_cast<u64>(end_ - at_) / itemBytes) {
@@ -115,7 +115,7 @@ class WireWriter {
     length(value.size());
     out_.append(value);
   }
-  // What has no value: done, or why not.
+  // Writes a result without a value: done, or the error.
   void done(i32 outcome) {
     put(static_cast<u8>(outcome == 0));
     if (outcome != 0) put(outcome);

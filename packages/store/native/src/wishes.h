@@ -1,4 +1,4 @@
-// What callers say to the store, and what it counts.
+// Arguments of calls to the store, and its counters.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace svc {
 
-// What a writer wishes for its replicas; views into the request.
+// A writer's put policy; its strings are views into the request.
 struct Wish {
   u64 replicas = 1, nofReplicas = 0, dfsReplicas = 0;
   u8 softPin = 0;  // 0 keep, 1 enable, 2 disable
@@ -21,7 +21,7 @@ struct Wish {
   std::vector<std::string_view> avoided;  // endpoints that its writer could not reach
 };
 
-// What a writer says of the bytes once they are there.
+// Properties of the bytes that a writer gives once they are written.
 struct Ended {
   std::optional<u64> checksum;
   std::string_view fingerprint;
@@ -38,18 +38,18 @@ struct Tenant {
   bool registered = false;
   u64 quota = 0, charged = 0;
   u64 announced[KvEvents::media] = {};  // objects that subscribers of KV events know
-  u32 cursor = 1;     // where its own eviction looks next
+  u32 cursor = 1;     // where its own eviction continues
 };
 
-// Every key that can be read, as batches of KV events whose numbers end right before the next one's.
+// The progress of a dump of every readable key, as batches of KV events whose numbers end right before the next one's.
 struct Dump {
   u64 first = 0;
   u32 batches = 0, made = 0, end = 0;
-  // The next event's number and the first that is not the dump's; by tenant and medium.
+  // Per tenant and medium: the next event's number, and the first that no longer belongs to the dump.
   std::vector<std::pair<u64, u64>> ids;
 };
 
-// What the script wants kept across restarts, by its kind and id.
+// A text that JavaScript keeps across restarts, by kind and id.
 struct Note {
   u8 kind = 0;
   std::string text;
@@ -58,7 +58,7 @@ struct Note {
 struct Counters {
   u64 evictedObjects = 0, evictedBytes = 0, evictions = 0, allocationFailures = 0, discarded = 0, clientsLost = 0, replicasLost = 0, restoredObjects = 0;
   u64 offloadedObjects = 0, offloadedBytes = 0, offloadsFailed = 0, offloadsSkipped = 0, promotedObjects = 0, promotionsFailed = 0, damagedFiles = 0;
-  u64 freedRanges = 0;  // what found no space may find some once it changes
+  u64 freedRanges = 0;  // a put that found no space is retried once it changes
   u64 nofEvictedObjects = 0, nofEvictedBytes = 0, nofDamaged = 0;
   u64 filedObjects = 0, filesFailed = 0, filesEvicted = 0, filesRefused = 0;
 };

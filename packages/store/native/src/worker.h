@@ -1,4 +1,4 @@
-// One thread that does jobs in their order: what must not hold up the thread that answers.
+// One thread that runs jobs in order: those that must not block the server thread.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -11,7 +11,7 @@ namespace svc {
 class Worker {
  public:
   Worker() : thread_([this] { run(); }) {}
-  // What was queued is done first.
+  // Finishes the queued jobs first.
   ~Worker() {
     {
       const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Ranges never overlap, never leave the segment, and all come back; and what was in use is so again after a restore.
+// Ranges never overlap, never leave the segment, and all can be freed; a restore brings back the same used ranges.
 #include <map>
 
 #include "../src/allocator.h"
@@ -41,7 +41,7 @@ void testAllocator(Chance& chance, u32 rounds) {
     }
     REQUIRE(nodes.live() == 0);
     {
-      // Named one after the other, all find their places in an empty segment.
+      // All of them fit into an empty segment when they are requested in ascending order.
       Allocator named(nodes, capacity);
       for (const auto& [offset, size] : kept) REQUIRE(named.takeAt(offset, size) != 0 && named.takeAt(offset, size) == 0);
       REQUIRE(named.sound());
@@ -53,7 +53,7 @@ void testAllocator(Chance& chance, u32 rounds) {
       nodes[node].offset = offset;
       ranges.push_back({node, size});
     }
-    // One that lies across another, and one outside, are left out.
+    // A range outside of the segment is left out.
     const u32 outside = nodes.take();
     nodes[outside].offset = capacity;
     ranges.push_back({outside, 1});
@@ -66,7 +66,7 @@ void testAllocator(Chance& chance, u32 rounds) {
     REQUIRE(again.sound() && again.used() == 0);
     REQUIRE(again.take(capacity) != 0 && again.take(1) == 0);
   }
-  // What was used is used again before bytes that nobody touched yet, and both together still hold what needs all of them.
+  // Freed ranges are used again before never-used space, and both together still hold a range that needs all of it.
   Allocator allocator(nodes, 1 << 20);
   std::vector<u32> half;
   for (u32 i = 0; i < 8; ++i) half.push_back(allocator.take(64 << 10));

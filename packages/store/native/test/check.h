@@ -1,4 +1,4 @@
-// What the tests of the core share: a source of chance with a printed seed, and a claim that ends the program.
+// Shared by the core's tests: a random source with a printed seed, and an assertion that ends the program.
 #pragma once
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Whatever a frame holds, the core answers, refuses or hands it on; nothing else happens.
+// The core answers, refuses or hands over every frame, whatever it contains, and does nothing else.
 #include <cstdlib>
 
 #include "../src/operations.h"
@@ -74,7 +74,7 @@ void testFrames(Chance& chance, u32 rounds) {
     Request request;
     request.function = static_cast<u32>(below(chance, std::size(names) + 1));
     const std::string body = request.function < declared.size() ? bodyOf(chance, declared[request.function]) : "x";
-    // Cut at its exact size, so that one byte read too many is seen.
+    // The copy has the exact size, so that a sanitizer sees a read past its end.
     const std::unique_ptr<char[]> exact(new char[body.size()]);
     std::memcpy(exact.get(), body.data(), body.size());
     request.bodyBytes = static_cast<u32>(body.size());

@@ -1,4 +1,4 @@
-// A log cut off at any byte gives a prefix of what was written; one with a changed byte never gives bytes to the wrong object.
+// A log that is cut at any byte gives a prefix of what was written; one with a flipped bit never gives bytes to the wrong object.
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void testLog(Chance& chance, u32 rounds) {
   for (u32 round = 0; round < rounds * 30; ++round) {
     const Folder folder;
     const Settings settings;
-    // Every state that was ever acknowledged, and the newest.
+    // Every state that was ever acknowledged; the newest is the last.
     std::vector<std::map<std::string, u64>> history;
     const bool withSnapshot = below(chance, 2) == 0;
     {
@@ -85,11 +85,11 @@ void testLog(Chance& chance, u32 rounds) {
     };
     Recovery found;
     REQUIRE(recover(found) == history.back() && found.damaged.empty());
-    // Reading it back began a file of its own, which has no record yet.
+    // The recovery began a file of its own, which has no record yet.
     for (const auto& entry : std::filesystem::directory_iterator(folder.path))
       if (std::filesystem::file_size(entry.path()) == 24) std::filesystem::remove(entry.path());
     if (below(chance, 2) == 0) {
-      // A torn tail: some state from before, whole.
+      // A torn tail gives an earlier state, as a whole.
       const u64 size = std::filesystem::file_size(files.back());
       std::filesystem::resize_file(files.back(), 24 + below(chance, size - 24));
       const auto state = recover(found);
@@ -105,7 +105,7 @@ void testLog(Chance& chance, u32 rounds) {
       stream.put(static_cast<char>(was ^ (1 << below(chance, 8))));
       stream.close();
       const auto state = recover(found);
-      // What comes back was there at the end, unless the damage was the very tail.
+      // Every recovered object existed at the end, unless the damage was in the tail.
       if (found.tornBytes == 0) {
         REQUIRE(!found.damaged.empty());
         for (const auto& [key, size] : state) REQUIRE(history.back().contains(key) && history.back().at(key) == size);

@@ -1,4 +1,4 @@
-// What a full store does: puts beyond its capacity evict at once, and leases end in their very millisecond.
+// A full store: puts beyond its capacity evict at once, and leases end on their exact millisecond.
 #include "check.h"
 #include "store.h"
 
@@ -29,12 +29,12 @@ struct Full {
 
 void testBurst(Chance& chance) {
   Full full(Settings(), chance());
-  // No turn of the server's thread comes in between, in which others are evicted.
+  // No background work, which would evict others, runs in between.
   for (u32 i = 0; i < count * 20; ++i) REQUIRE(full.put("key-" + std::to_string(i)) == 0);
   REQUIRE(full.put("larger", size * 10) == 0);
   REQUIRE(full.put("as large as all", size * count) == 0);
   REQUIRE(full.put("another") == 0);
-  // An upsert that grows may take its own old bytes.
+  // An upsert that grows may evict its own old bytes.
   for (u32 i = 0; i < 100; ++i) {
     REQUIRE(full.store.upsertStart(full.store.clientOf(full.id), 0, "grows", size * (1 + i % 50), Wish{}, "", full.index) == 0);
     REQUIRE(full.store.putEnd(full.id, 0, "grows", std::nullopt) == 0);

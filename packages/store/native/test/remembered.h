@@ -1,4 +1,4 @@
-// What tests of the store share: segments, ranges that no two objects have, and holders that remember what the table has.
+// Shared by the store's tests: segments, a check for overlapping ranges, and holders that remember what the table has.
 #pragma once
 #include <map>
 #include <unordered_map>
@@ -20,7 +20,7 @@ inline SegmentSpec segmentOf(u64 number, u64 client, u64 size) {
   return spec;
 }
 
-// No byte belongs to two objects.
+// Requires that no byte belongs to two objects.
 inline void requireDisjoint(Store& store) {
   std::map<std::pair<u32, u64>, u64> ranges;
   for (u32 index = 1; index < store.table.end(); ++index) {
@@ -49,7 +49,7 @@ struct Seen {
   bool operator==(const Seen&) const = default;
 };
 
-// What one holder remembers, as its client does: changes are few at a time, and a look from the start replaces what it does not name again.
+// One holder's memory, as its client keeps it: changes come a few at a time, and a scan from the start replaces what it does not repeat.
 struct Memory {
   std::map<u64, Seen> now, earlier;
 
@@ -74,7 +74,7 @@ struct Memory {
   }
 };
 
-// A client's memory as the table has it, as far as bytes can be verified.
+// The objects in a client's memory according to the table, as far as their bytes can be verified.
 inline std::map<u64, Seen> heldBy(Store& store, const Uuid& client) {
   std::map<u64, Seen> out;
   const u32 number = store.cluster.findClient(client);
@@ -89,7 +89,7 @@ inline std::map<u64, Seen> heldBy(Store& store, const Uuid& client) {
   return out;
 }
 
-// Every holder remembers what the table has, and a store that knows nothing is told all of it.
+// Requires that every holder remembers what the table has, and that an empty store learns all of it from them.
 inline void requireRemembered(Chance& chance, Store& store, std::map<u64, Memory>& memories, const std::unordered_map<u64, std::vector<u64>>& mounted) {
   Settings settings;
   Store empty(settings, chance());
@@ -114,7 +114,7 @@ inline void requireRemembered(Chance& chance, Store& store, std::map<u64, Memory
       said.key = seen.key;
       said.asOf = 1;
       const i32 outcome = empty.restore(id, said);
-      // Its owner may have two segments with a replica each.
+      // The owner may have two segments with a replica each.
       REQUIRE(outcome == 0 || outcome == code::replicaExists);
       REQUIRE(empty.exist(0, seen.key, false) == 1);
     }

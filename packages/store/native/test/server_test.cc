@@ -1,4 +1,4 @@
-// The thread that answers, over real sockets: whole, cut, pipelined and senseless frames, slow readers, and an end in the middle.
+// The server thread over real sockets: whole, cut, pipelined and malformed frames, slow readers, and a stop in the middle.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -82,7 +82,7 @@ void client(u16 port, u64 seed, u32 rounds) {
       if (sent <= 0) break;
       at += static_cast<std::size_t>(sent);
     }
-    // The others end in the middle: their answers may meet a closed connection.
+    // Clients of the other kinds close early, so their answers may meet a closed connection.
     if (kind == 2) readAnswers(fd, 0, count);
     close(fd);
   }
@@ -138,11 +138,11 @@ void testServer(Chance& chance, u32 rounds) {
       REQUIRE(server.with([&] { return server.store.table.size(); }) == 2'000);
       const int left = dial(port);
       server.stop();
-      // Its last answers are for a server that is still there.
+      // The worker's last answers need a server that still exists.
       script.reset();
       close(left);
     }
-    // Everything is there again.
+    // A recovery from the log finds every object.
     Store again(Settings(), 1);
     again.at(1'000);
     Log::Options options;

@@ -1,4 +1,4 @@
-// Random operations against a small model, and the same state again from the records alone.
+// Random operations are compared with a small model, and the state with one that is rebuilt from the records alone.
 #include <map>
 #include <unordered_map>
 
@@ -19,7 +19,7 @@ struct Leaving {
 // The store looks this often for grace periods that ended.
 constexpr u64 watchMs = 200;
 
-// What a reader could see of every object, for comparing two stores.
+// Everything that a reader could see of every object, to compare two stores.
 std::map<std::string, std::string> seen(Store& store) {
   std::map<std::string, std::string> out;
   for (u32 index = 1; index < store.table.end(); ++index) {
@@ -33,7 +33,7 @@ std::map<std::string, std::string> seen(Store& store) {
     if (places.empty()) continue;
     std::string text = std::to_string(object.size) + "/" + std::to_string(object.flags);
     for (const auto& [address, status] : places) text += " " + std::to_string(address) + "=" + std::to_string(status);
-    // A record that says nothing is as good as none: a copy that ended leaves one.
+    // An empty Extra equals none: a copy that ended leaves one.
     const Extra extra = object.extra == 0 ? Extra{} : store.table.extras[object.extra];
     text += " layout " + std::to_string(extra.fingerprint != 0) + " sum " + std::to_string(extra.hasChecksum ? extra.checksum : 0) + " task " + std::to_string(static_cast<int>(extra.task));
     out[std::string(store.table.keyOf(index))] = text;
@@ -43,7 +43,7 @@ std::map<std::string, std::string> seen(Store& store) {
 
 ReplicaType typeOf(u64 chance) { return chance == 0 ? ReplicaType::disk : chance == 1 ? ReplicaType::memory : ReplicaType::all; }
 
-// A file of the shared folder: begun, ended, evicted; and those that are swept have no object.
+// Begins, ends and evicts a file of the shared folder, and sweeps files without an object.
 void touchFile(Chance& chance, Store& store, const Uuid& id, const std::string& key) {
   u64 file = 0;
   const u32 index = store.table.find(0, key, store.table.hashOf(0, key));
@@ -62,7 +62,7 @@ void touchFile(Chance& chance, Store& store, const Uuid& id, const std::string& 
   if (below(chance, 4) == 0) store.swept(store.sweepable(50));
 }
 
-// What the folder knows of its files is what the objects have.
+// Requires that what the folder knows of its files matches the objects' replicas.
 void requireFiled(const Store& store) {
   const Segment* folder = store.folder();
   if (folder == nullptr) return;
@@ -81,11 +81,11 @@ void requireFiled(const Store& store) {
     REQUIRE(filing == ((store.table[index].flags & flag::filing) != 0));
   }
   REQUIRE(files == folder->disk->folder->objects.size() && files == folder->disk->files && used == folder->disk->used);
-  // Not known before it is opened.
+  // The capacity is unknown before the folder is opened.
   REQUIRE(used <= folder->disk->capacity || folder->disk->capacity == 0);
 }
 
-// Subscribers hear at once that a file went, also while the memory of its object is still being written.
+// A file's removal is published at once, even while its object's memory is still being written.
 void testFileFirst() {
   Settings settings;
   settings.folder = "/shared/cluster";
@@ -184,7 +184,7 @@ void testStore(Chance& chance, u32 rounds) {
           const std::size_t at = below(chance, own.size());
           const u64 extent = own[at];
           own[at] = own.back();
-          // One that is used twice is not there the second time.
+          // An extent that is kept here is used twice, and is not found the second time.
           if (below(chance, 5) != 0) own.pop_back();
           if (below(chance, 4) == 0) {
             store.returnExtent(id, extent, below(chance, 2) == 0);
@@ -221,13 +221,13 @@ void testStore(Chance& chance, u32 rounds) {
     }
     all += store.journal.pending;
     store.journal.clear();
-    // Until its grace period ends, objects lie on a segment, and its holder names it as one that it has.
+    // Objects lie on a segment until its grace period ends, and its holder still names it.
     for (const Leaving& each : leaving) {
       REQUIRE(now < each.endMs + watchMs || store.cluster.findSegment({each.segment, 77}) == nullptr);
       mounted[each.client].push_back(each.segment);
     }
     requireRemembered(chance, store, memories, mounted);
-    // The records alone give the same state; so does a snapshot taken from here, and applying all twice.
+    // The records alone give the same state, and so does a snapshot that is taken here.
     for (int way = 0; way < 2; ++way) {
       Store again(settings, chance());
       again.journal.epochMs = store.journal.epochMs;
@@ -283,7 +283,7 @@ void testEviction(Chance& chance) {
     store.journal.clear();
   }
   REQUIRE(store.counters.evictedObjects > 50'000 && stored > 99'000);
-  // Pinned ones stay, a group that is read stays as a whole, others left as wholes.
+  // Pinned objects stay; a group that is read stays complete, and other groups were evicted completely.
   for (u64 i = 0; i < 500; ++i) REQUIRE(store.exist(0, "hard-" + std::to_string(i), false) == 1 && store.exist(0, "soft-" + std::to_string(i), false) == 1);
   for (u64 group = 0; group < 100; ++group) {
     int members = 0;

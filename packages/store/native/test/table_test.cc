@@ -1,4 +1,4 @@
-// The table finds what was inserted and nothing else, while it grows and while others leave.
+// The table finds what was inserted and nothing else, while it grows and while other records are erased.
 #include <unordered_map>
 
 #include "../src/table.h"
