@@ -21,7 +21,7 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
     for (const tokens of Object.values(match.DP)) if (tokens / query.blockSize < blocks) depths.add(tokens / query.blockSize);
   const probes = new Map((JSON.parse(index.explain(query, list, Uint32Array.from(depths))) as Probe[]).map((probe) => [probe.depth, probe]));
   const streams = new Map(views.streams().map((row) => [row.stream, row]));
-  const subscriptions = new Map([...registry.subscriptions.values()].flatMap((one) => one.held.ids.map((id) => [id, one])));
+  const subscriptions = new Map([...registry.subscriptions.values()].flatMap((one) => one.generations.ids.map((id) => [id, one])));
 
   const freshness = freshnessOf(index, registry, query.tenant);
   const groupsOf = (instance: string, rank: number): CacheGroup[] =>

@@ -16,13 +16,13 @@ export class FreshnessTable {
   /** Of this moment, by the subscriptions' numbers; NaN stands for what is not known. Valid until the next call. */
   now(): Float64Array {
     let last = -1;
-    for (const { held } of this.#subscriptions.values()) last = Math.max(last, ...held.ids);
+    for (const { generations } of this.#subscriptions.values()) last = Math.max(last, ...generations.ids);
     if (this.#rows.length < (last + 1) * FIELDS) this.#rows = new Float64Array(2 * (last + 1) * FIELDS);
     const rows = this.#rows.fill(Number.NaN);
     const nowMs = Date.now();
     for (const subscription of this.#subscriptions.values()) {
       const { last_sequence, lag_ms, age_ms, gap, complete, source, connected } = subscription.heard(nowMs);
-      const [id = 0, former] = subscription.held.ids;
+      const [id = 0, former] = subscription.generations.ids;
       const row = id * FIELDS;
       rows[row] = last_sequence ?? Number.NaN;
       rows[row + 1] = lag_ms ?? Number.NaN;

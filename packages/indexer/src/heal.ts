@@ -7,16 +7,16 @@ import type { Batch } from "./frames.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex } from "./native.ts";
 import type { Offered, Order } from "./order.ts";
-import type { Proof } from "./proof.ts";
 import type { PublisherKind } from "./register-input.ts";
 import { ReplayFailed, replay } from "./replay.ts";
-import { Slots } from "./slots.ts";
+import { Semaphore } from "./semaphore.ts";
+import type { Verification } from "./verification.ts";
 
 /** Replays tried for one gap. */
 const MAX_ATTEMPTS = 3;
 
 /** Replays under way, over all publishers: each brings thousands of batches at once. */
-const replays = new Slots(64);
+const replays = new Semaphore(64);
 
 /** `hole`: the publisher left some out in the middle, as one does that sends faster than it is read. */
 type Ended = "whole" | "again" | "hole";
@@ -39,13 +39,13 @@ export interface HealedStream {
   readonly kind: PublisherKind;
   readonly registration: Registration;
   readonly order: Order;
-  readonly proof: Proof;
+  readonly verification: Verification;
   readonly counts: Counts;
   readonly gap: boolean;
   readonly last: { readonly source: Freshness["source"] };
   /** Until what waited and is due now is taken in. */
   readonly drained: Promise<void>;
-  readonly held: { settle(): void };
+  readonly generations: { settle(): void };
   complete: boolean;
   problem: string;
   /** Masters that answer replays side by side, though of one store only the leader does; first the one whose replay was taken in. */
@@ -116,7 +116,7 @@ export class Healer {
 
   async #replay(): Promise<void> {
     const subscription = this.#subscription;
-    const { order, proof } = subscription;
+    const { order, verification } = subscription;
     let trouble = "";
     // Live batches wait until the replay says what was before them.
     const first = order.next === undefined;
@@ -127,11 +127,11 @@ export class Healer {
         const ended = await replays.within(this.#signal, () => this.#once());
         await subscription.drained;
         if (ended === "whole") subscription.problem = "";
-        if (ended === "whole" && !order.gap && !proof.missing) return;
+        if (ended === "whole" && !order.gap && !verification.missing) return;
         // A replay that brought the stream on was not in vain: what is missing now was lost since.
         if (ended !== "again" && (order.gap || ended === "hole") && (order.next ?? 0) > from) attempt = 0;
         if (ended === "hole") {
-          proof.want();
+          verification.require();
           continue;
         }
         trouble = ended === "whole" ? "the replay ended before the missing batches" : "the publisher was replaced meanwhile";
@@ -149,7 +149,7 @@ export class Healer {
           return;
         }
       }
-      if (!order.gap && !proof.missing) return;
+      if (!order.gap && !verification.missing) return;
     }
     await this.#change(() => {
       if (order.gap) this.#giveUp(trouble);
@@ -167,7 +167,7 @@ export class Healer {
     const subscription = this.#subscription;
     if (subscription.order.next === 0) {
       // Nothing is dropped that was never had; the stream is true, but not all of it.
-      subscription.held.settle();
+      subscription.generations.settle();
       subscription.complete = false;
       subscription.order.jump();
       subscription.drain();
@@ -200,8 +200,8 @@ export class Healer {
 
   async #read(): Promise<Ended> {
     const subscription = this.#subscription;
-    const { order, proof } = subscription;
-    const { mark, isOfAll: ofAll } = proof;
+    const { order, verification } = subscription;
+    const { mark, isOfAll: ofAll } = verification;
     const from = order.next ?? 0;
     // One batch more than is missing: the last one we have proves that it is the same publisher.
     const next = ofAll ? 0 : from;
@@ -226,13 +226,13 @@ export class Healer {
   /** What a replay that came to its end has proven. */
   #judged({ from, restarts, proven, answered }: Reading, mark: number): Ended {
     const subscription = this.#subscription;
-    const { order, proof } = subscription;
+    const { order, verification } = subscription;
     if (subscription.counts.restarts !== restarts) return "again";
     const isStill = answered === 0 && order.next === from;
     if (proven && (answered > 0 || (isStill && from === 0))) {
-      proof.give(mark);
-      subscription.held.settle();
-    } else if (!isStill) proof.want();
+      verification.confirm(mark);
+      subscription.generations.settle();
+    } else if (!isStill) verification.require();
     else {
       // It would have had the last batch we know; this one has sent fewer.
       subscription.restart("the publisher's replay does not reach what was taken in before");
@@ -251,7 +251,7 @@ export class Healer {
     reading.answered++;
     // Where all is to be proven and the beginning cannot be, it is read anew.
     if (reading.ofAll && reading.answered === 1 && batch.sequence > 0 && reading.from > 0) return this.#isOther(batch);
-    // What came live since it was asked for is proof as well, and not to be taken in a second time.
+    // What came live since it was asked for is verification as well, and not to be taken in a second time.
     const known = subscription.kind === "store" ? next : Math.max(next, order.next ?? 0);
     if (!reading.proven && batch.sequence >= next - 1 && batch.sequence < known) {
       const seen = this.#options.index.seen(subscription.id, batch.sequence, batch.payload);

@@ -1,8 +1,8 @@
-// Prometheus figures of the indexer; counted where things happen, brought together when they are asked for.
+// Prometheus metrics of the indexer; counted where things happen, brought together when they are asked for.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { Counts } from "./counts.ts";
-import { figuresOf, type NativeIndex, outcomes } from "./native.ts";
-import type { WaitingRoom } from "./order.ts";
+import { metricsOf, type NativeIndex, outcomes } from "./native.ts";
+import type { PendingBudget } from "./order.ts";
 import type { Registry } from "./registry.ts";
 import type { Snapshots } from "./snapshot.ts";
 
@@ -21,7 +21,7 @@ const batchLabels: Record<(typeof batchFields)[number], string> = {
 
 export type IndexerMetrics = { collect(): void; onAnswer(path: string, status: number, seconds: number): void };
 
-export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, room: WaitingRoom): IndexerMetrics {
+export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, room: PendingBudget): IndexerMetrics {
   const requests = metrics.seconds("svc_indexer_request_seconds", "Time from a request's head to its answer", ["path", "code"]);
   const events = metrics.counter("svc_indexer_events_total", "What became of events and their blocks", ["outcome"]);
   const batches = metrics.counter("svc_indexer_batches_total", "What became of batches", ["outcome"]);
@@ -76,17 +76,17 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
         if (!connected) away++;
         mostLagMs = Math.max(mostLagMs, lag_ms ?? 0);
       }
-      const figures = figuresOf(index);
-      asked.inc(figures.askedBlocks - totals.asked);
-      matched.inc(figures.matchedBlocks - totals.matched);
-      evicted.inc(figures.evictedBlocks - totals.evicted);
-      Object.assign(totals, { asked: figures.askedBlocks, matched: figures.matchedBlocks, evicted: figures.evictedBlocks });
-      bytes.set({ part: "index" }, figures.indexBytes);
-      bytes.set({ part: "engine_names" }, figures.nameBytes);
-      bytes.set({ part: "other" }, figures.bytes - figures.indexBytes - figures.nameBytes);
+      const current = metricsOf(index);
+      asked.inc(current.askedBlocks - totals.asked);
+      matched.inc(current.matchedBlocks - totals.matched);
+      evicted.inc(current.evictedBlocks - totals.evicted);
+      Object.assign(totals, { asked: current.askedBlocks, matched: current.matchedBlocks, evicted: current.evictedBlocks });
+      bytes.set({ part: "index" }, current.indexBytes);
+      bytes.set({ part: "engine_names" }, current.nameBytes);
+      bytes.set({ part: "other" }, current.bytes - current.indexBytes - current.nameBytes);
       bytes.set({ part: "waiting" }, room.bytes);
-      budget.set(figures.budgetBytes + room.limitBytes);
-      blocks.set(figures.blocks);
+      budget.set(current.budgetBytes + room.limitBytes);
+      blocks.set(current.blocks);
       registrations.set(registry.subscriptions.size);
       gaps.set(withGap);
       uncertain.set(withUncertain);

@@ -2,8 +2,8 @@
 import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
 import { Contention } from "./contention.ts";
 import { LoopShare } from "./loop-share.ts";
-import type { WaitingRoom } from "./order.ts";
-import type { Stillness } from "./stillness.ts";
+import type { PendingBudget } from "./order.ts";
+import type { WriteBarrier } from "./write-barrier.ts";
 
 /** Of each turn of the event loop, so that a query waits no longer than that; as long as queries take where they take more. */
 const MIN_SLICE_MS = 0.25;
@@ -15,8 +15,8 @@ const RESTED_SLICE_MS = 0.5;
 const REQUESTED_MS = 500;
 
 export class Intake {
-  readonly stillness: Stillness;
-  readonly room: WaitingRoom;
+  readonly writeBarrier: WriteBarrier;
+  readonly room: PendingBudget;
   readonly #share: LoopShare;
   readonly #requestsMs: () => number;
   readonly #contention: Pick<Contention, "found">;
@@ -25,8 +25,8 @@ export class Intake {
   #unfinished: Promise<void> | undefined;
 
   /** `requestsMs`: what requests took since it was last asked. */
-  constructor(stillness: Stillness, room: WaitingRoom, requestsMs: () => number = () => 0, contention: Pick<Contention, "found"> = new Contention()) {
-    this.stillness = stillness;
+  constructor(writeBarrier: WriteBarrier, room: PendingBudget, requestsMs: () => number = () => 0, contention: Pick<Contention, "found"> = new Contention()) {
+    this.writeBarrier = writeBarrier;
     this.room = room;
     this.#requestsMs = requestsMs;
     this.#contention = contention;
@@ -34,7 +34,7 @@ export class Intake {
       () => this.#sliceMs(),
       () => this.#restMs(),
     );
-    stillness.before = () => this.#unfinished;
+    writeBarrier.before = () => this.#unfinished;
   }
 
   /** Before a peer's next message is received, which takes as long as applying it: undefined when that may be now. */
@@ -67,7 +67,7 @@ export class Intake {
   }
 
   get #changeable(): boolean {
-    return this.#unfinished === undefined && this.stillness.over === undefined;
+    return this.#unfinished === undefined && this.writeBarrier.over === undefined;
   }
 
   #attempt(peer: string, work: () => void): Promise<void> | undefined {
@@ -86,7 +86,7 @@ export class Intake {
 
   async #later(peer: string, work: () => void): Promise<void> {
     if (this.#unfinished !== undefined) await this.#unfinished.catch(() => {});
-    await this.stillness.wait();
+    await this.writeBarrier.wait();
     await this.run(peer, work);
   }
 

@@ -16,7 +16,7 @@ import { openIndexerMetrics } from "./indexer-metrics.ts";
 import { Intake } from "./intake.ts";
 import { LoopShare } from "./loop-share.ts";
 import { openIndex } from "./native.ts";
-import { WaitingRoom } from "./order.ts";
+import { PendingBudget } from "./order.ts";
 import { Quarantine } from "./quarantine.ts";
 import { readStatic } from "./register-input.ts";
 import { Registry } from "./registry.ts";
@@ -24,8 +24,8 @@ import { indexerRoutes } from "./routes.ts";
 import { type IndexerSettings, load } from "./settings.ts";
 import { Snapshots } from "./snapshot.ts";
 import { beginAgain } from "./start.ts";
-import { Stillness } from "./stillness.ts";
 import { Views } from "./views.ts";
+import { WriteBarrier } from "./write-barrier.ts";
 import { limitsOf } from "./zmq.ts";
 
 const MIB = 1024 * 1024;
@@ -60,16 +60,16 @@ async function run(argv: readonly string[]): Promise<number> {
   const budgetBytes = settings.memory_budget_mb * MIB;
   const waitingBytes = budgetBytes / WAITING_SHARE;
   const index = openIndex(budgetBytes - waitingBytes, BigInt(settings.hash_seed));
-  const stillness = new Stillness();
+  const writeBarrier = new WriteBarrier();
   const share = new LoopShare(REQUEST_SLICE_MS);
-  const intake = new Intake(stillness, new WaitingRoom(waitingBytes), () => share.takeSpentMs());
+  const intake = new Intake(writeBarrier, new PendingBudget(waitingBytes), () => share.takeSpentMs());
   const quarantine = new Quarantine(log, folder);
   const limits = limitsOf();
-  const snapshots = new Snapshots(index, stillness, log, quarantine, folder);
+  const snapshots = new Snapshots(index, writeBarrier, log, quarantine, folder);
   const registry = new Registry({ index, intake, settings, log, folder, quarantine, limits });
   await beginAgain({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
 
-  const views = new Views({ index, stillness, registry, settings, quarantine, snapshots });
+  const views = new Views({ index, writeBarrier, registry, settings, quarantine, snapshots });
   const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);
   const routes = indexerRoutes({
     index,

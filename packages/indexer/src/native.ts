@@ -72,7 +72,7 @@ export interface NativeIndex {
   figures(): number[];
   /** Frees blocks that were cleared, at most this many looked at; 1 while there are more. What was cleared is not answered anyway. */
   reclaim(most: number): number;
-  /** These two read everything on another thread (`save` into a new file, whose size it gives); what would change the index meanwhile blocks (stillness.ts waits instead). */
+  /** These two read everything on another thread (`save` into a new file, whose size it gives); what would change the index meanwhile blocks (write-barrier.ts waits instead). */
   tally(): Promise<string>;
   save(path: string, note: string): Promise<number>;
   /** Reads a snapshot's file; the note that was saved with it. */
@@ -147,11 +147,11 @@ export const figureNames = [
   "matchedBlocks",
   "changes",
 ] as const;
-export type Figures = Record<(typeof figureNames)[number], number>;
+export type NativeMetrics = Record<(typeof figureNames)[number], number>;
 
-export function figuresOf(index: NativeIndex): Figures {
+export function metricsOf(index: NativeIndex): NativeMetrics {
   const values = index.figures();
-  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as Figures;
+  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as NativeMetrics;
 }
 
 /** A new index; HOST_UNSUITABLE where the addon was not built. */

@@ -10,7 +10,7 @@
 export const MAX_WAITING = 20_000;
 
 /** What batches may take that wait for missing ones: of all publishers, and a share of it for each. */
-export class WaitingRoom {
+export class PendingBudget {
   readonly limitBytes: number;
   bytes = 0;
 
@@ -34,14 +34,14 @@ export class Order {
   /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `resume`, `goTo`, `jump` and `restart`. */
   next: number | undefined;
   readonly #waiting = new Map<number, Buffer>();
-  readonly #room: WaitingRoom;
+  readonly #room: PendingBudget;
   #bytes = 0;
-  #held = false;
+  #paused = false;
   #partial = false;
   /** Of one publisher's live batches each has a higher number than the one before. */
   #lastLive = -1;
 
-  constructor(room: WaitingRoom) {
+  constructor(room: PendingBudget) {
     this.#room = room;
   }
 
@@ -77,7 +77,7 @@ export class Order {
 
   /** A store's replay is read: its batches alone are taken in, and of two with one number its own. */
   hold(): void {
-    this.#held = true;
+    this.#paused = true;
   }
 
   /** What is taken in from here on is a dump, of which a part is worth nothing. */
@@ -87,7 +87,7 @@ export class Order {
 
   /** The replay is over; to its end mark, unless it failed. */
   release(isWhole: boolean): void {
-    this.#held = false;
+    this.#paused = false;
     if (isWhole) this.#partial = false;
   }
 
@@ -97,12 +97,12 @@ export class Order {
   }
 
   /** Whether what comes live waits for a replay that is under way. */
-  get held(): boolean {
-    return this.#held;
+  get isPaused(): boolean {
+    return this.#paused;
   }
 
   get #waits(): boolean {
-    return this.#held || this.#partial;
+    return this.#paused || this.#partial;
   }
 
   /** The waiting batch whose turn it is. */

@@ -10,14 +10,14 @@ import { asksFreshness, LISTS, type Lists, type ReadQuery, readQuery, readRaw } 
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import { respond } from "./respond.ts";
-import { Slots } from "./slots.ts";
+import { Semaphore } from "./semaphore.ts";
 import type { Views } from "./views.ts";
 
 const MAX_BATCHED_QUERIES = 1024;
 /** Longer bodies take milliseconds to read: other requests come between. */
 const LONG_BYTES = 256 * 1024;
 /** Of them one is read at a time: its numbers take several times its size. */
-const longOnes = new Slots(1);
+const longOnes = new Semaphore(1);
 const never = new AbortController().signal;
 
 export function queryRoutes(index: NativeIndex, registry: Registry, views: Views, share: LoopShare): Routes {

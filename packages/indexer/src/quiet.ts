@@ -34,11 +34,11 @@ export class Quiet {
 
   watch(firstMs: number, isUnproven: () => boolean, ask: () => void): void {
     const silence = (this.#silence = new Pause(firstMs));
-    const proof = new Pause(firstMs);
+    const verification = new Pause(firstMs);
     this.#timer = setInterval(
       () => {
-        if (!isUnproven()) proof.begin();
-        if (silence.isOver() || proof.isOver()) ask();
+        if (!isUnproven()) verification.begin();
+        if (silence.isOver() || verification.isOver()) ask();
       },
       Math.max(50, firstMs / 4),
     );

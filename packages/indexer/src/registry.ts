@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { asDiskFailure } from "./disk.ts";
-import { Held } from "./held.ts";
+import { Generations } from "./generations.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex, NativeSubscription } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
@@ -68,18 +68,22 @@ export class Registry {
       );
     this.#hold(key, name);
     try {
-      await intake.stillness.wait();
+      await intake.writeBarrier.wait();
       const description = this.#describe(registration);
-      const held = new Held({ index, reclaimer: this.#reclaimer, description }, saved?.id ?? index.subscribe(description), saved?.remembered.former);
+      const generations = new Generations(
+        { index, reclaimer: this.#reclaimer, description },
+        saved?.id ?? index.subscribe(description),
+        saved?.remembered.former,
+      );
       let subscription: Subscription | undefined;
       try {
-        subscription = await this.#begin(held, registration, saved);
+        subscription = await this.#begin(generations, registration, saved);
         if (!kept) await this.files.keep(registration);
       } catch (error) {
         await subscription?.close();
         if (subscription !== undefined && !kept) await this.files.forget(registration).catch(() => {});
-        await intake.stillness.wait();
-        held.end();
+        await intake.writeBarrier.wait();
+        generations.end();
         throw asDiskFailure(error, `the registration ${name}`);
       }
       this.subscriptions.set(key, subscription);
@@ -106,8 +110,8 @@ export class Registry {
       await this.files.forget(subscription.registration);
       this.subscriptions.delete(key);
       await subscription.close();
-      await intake.stillness.wait();
-      subscription.held.end();
+      await intake.writeBarrier.wait();
+      subscription.generations.end();
     } finally {
       this.#changing.delete(key);
     }
@@ -118,7 +122,7 @@ export class Registry {
     await Promise.all([...this.subscriptions.values()].map((subscription) => subscription.close()));
   }
 
-  async #begin(held: Held, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
+  async #begin(generations: Generations, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
     const { index, intake, settings, log } = this.#options;
     let subscription: Subscription | undefined;
     try {
@@ -126,7 +130,7 @@ export class Registry {
         index,
         reclaimer: this.#reclaimer,
         intake,
-        held,
+        generations,
         registration,
         kind: kindOf(registration.type, settings.brand),
         log,

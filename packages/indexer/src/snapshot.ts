@@ -5,12 +5,12 @@ import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 import { asDiskFailure, replace } from "./disk.ts";
 import type { Answer } from "./http-exchange.ts";
-import { figuresOf, type NativeIndex } from "./native.ts";
+import { metricsOf, type NativeIndex } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
-import type { Stillness } from "./stillness.ts";
 import { rememberedOf } from "./subscription-options.ts";
+import type { WriteBarrier } from "./write-barrier.ts";
 
 type Note = { version: 1; subscriptions: SavedSubscription[] };
 
@@ -20,7 +20,7 @@ const MAX_DOWNLOADS = 2;
 
 export class Snapshots {
   readonly #index: NativeIndex;
-  readonly #stillness: Stillness;
+  readonly #writeBarrier: WriteBarrier;
   readonly #log: Log;
   readonly #quarantine: Quarantine;
   readonly #folder: string;
@@ -35,9 +35,9 @@ export class Snapshots {
   /** Why the last one could not be written; "" when it was. */
   problem = "";
 
-  constructor(index: NativeIndex, stillness: Stillness, log: Log, quarantine: Quarantine, folder: string) {
+  constructor(index: NativeIndex, writeBarrier: WriteBarrier, log: Log, quarantine: Quarantine, folder: string) {
     this.#index = index;
-    this.#stillness = stillness;
+    this.#writeBarrier = writeBarrier;
     this.#log = log;
     this.#quarantine = quarantine;
     this.#folder = folder;
@@ -63,7 +63,7 @@ export class Snapshots {
       const { version, subscriptions } = JSON.parse(this.#index.load(path)) as Note;
       if (version !== NOTE_VERSION) throw new Error(`its description has version ${version}; this indexer reads ${NOTE_VERSION}`);
       this.#log.info(
-        { blocks: figuresOf(this.#index).blocks, subscriptions: subscriptions.length, ms: Math.round(performance.now() - started) },
+        { blocks: metricsOf(this.#index).blocks, subscriptions: subscriptions.length, ms: Math.round(performance.now() - started) },
         "a snapshot was read",
       );
       return subscriptions;
@@ -75,13 +75,13 @@ export class Snapshots {
 
   /** A file of what was taken in up to one moment: the index's copy and the subscriptions' places are of the same one. It is not synced yet. */
   #take(registry: Registry, path: string): Promise<{ bytes: number; changes: number }> {
-    return this.#stillness.during(async () => {
+    return this.#writeBarrier.during(async () => {
       const subscriptions = [...registry.subscriptions.values()].map((subscription) => ({
         id: subscription.id,
         registration: subscription.registration,
         remembered: rememberedOf(subscription),
       }));
-      const { changes } = figuresOf(this.#index);
+      const { changes } = metricsOf(this.#index);
       // At the start there may have been no room for it.
       mkdirSync(this.#folder, { recursive: true });
       const bytes = await this.#index.save(path, JSON.stringify({ version: NOTE_VERSION, subscriptions } satisfies Note));
@@ -96,7 +96,7 @@ export class Snapshots {
   }
 
   async #write(registry: Registry): Promise<void> {
-    if (figuresOf(this.#index).changes === this.#written) return;
+    if (metricsOf(this.#index).changes === this.#written) return;
     const started = performance.now();
     const fresh = `${this.#file}.new`;
     try {

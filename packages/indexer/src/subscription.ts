@@ -2,28 +2,28 @@
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
+import type { Generations } from "./generations.ts";
 import { Healer } from "./heal.ts";
-import type { Held } from "./held.ts";
 import { LastTaken } from "./last-taken.ts";
 import { LiveReceiver } from "./live.ts";
 import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
-import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import { nameOf, type PublisherKind } from "./register-input.ts";
 import type { SubscriptionOptions } from "./subscription-options.ts";
 import { subscribeTo } from "./subscription-socket.ts";
 import { Uncertain } from "./uncertain.ts";
+import { Verification } from "./verification.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
-  readonly held: Held;
+  readonly generations: Generations;
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly key: string;
   readonly counts: Counts;
   readonly order: Order;
-  readonly proof = new Proof();
+  readonly verification = new Verification();
   readonly startedAtMs = Date.now();
   gap = false;
   complete = true;
@@ -47,7 +47,7 @@ export class Subscription {
 
   constructor(options: SubscriptionOptions) {
     this.#options = options;
-    this.held = options.held;
+    this.generations = options.generations;
     this.registration = options.registration;
     this.kind = options.kind;
     this.key = nameOf(options.registration);
@@ -80,7 +80,7 @@ export class Subscription {
       },
     });
     const { next = null, gap = false, complete = true, isPartial = false, needsAll = false, takenAtMs = null, lagMs = null } = options.remembered ?? {};
-    this.proof.want({ ofAll: needsAll });
+    this.verification.require({ ofAll: needsAll });
     if (next === null) return;
     this.order.resume(next, isPartial);
     this.gap = gap;
@@ -89,7 +89,7 @@ export class Subscription {
   }
 
   get id(): number {
-    return this.held.id;
+    return this.generations.id;
   }
 
   get connected(): boolean {
@@ -103,7 +103,7 @@ export class Subscription {
     if (this.#options.quietCheckMs > 0 && this.registration.replay_endpoint !== "")
       this.#quiet.watch(
         this.#options.quietCheckMs,
-        () => this.proof.missing,
+        () => this.verification.missing,
         () => this.connected && this.#healer.begin(),
       );
   }
@@ -129,7 +129,7 @@ export class Subscription {
         return "applied";
       case "wait":
         if (!this.order.wait(sequence, payload) && this.kind !== "store") return this.#renewed(sequence, payload, source);
-        if (!this.order.held) this.#healer.begin();
+        if (!this.order.isPaused) this.#healer.begin();
         return "waits";
       default:
         return this.#behind(sequence, payload, source, verdict === "late");
@@ -149,7 +149,7 @@ export class Subscription {
 
   /** Another publisher may be there, and nothing that is known tells: a replay does. */
   #doubt(): void {
-    this.proof.want();
+    this.verification.require();
     this.#healer.begin();
   }
 
@@ -160,10 +160,10 @@ export class Subscription {
     return this.offer(sequence, payload, source);
   }
 
-  /** Another process publishes here now: whatever the former one held is gone. */
+  /** Another process publishes here now: whatever the former one generations is gone. */
   restart(why: string): void {
     this.#options.log.info({ subscription: this.key, why }, "the publisher begins anew; its blocks are cleared");
-    this.held.clear();
+    this.generations.clear();
     this.counts.restarted();
     this.#beginAnew();
   }
@@ -171,7 +171,7 @@ export class Subscription {
   /** A store tells all that it holds, from here on or when asked for it: until it did, what is known is answered. */
   reread(why: string, resumeAt?: number): void {
     this.#options.log.info({ subscription: this.key, why }, "the store is read anew; its former blocks are answered until that is done");
-    this.held.reread();
+    this.generations.reread();
     this.#beginAnew(resumeAt);
   }
 
@@ -179,7 +179,7 @@ export class Subscription {
     this.gap = false;
     this.complete = true;
     if (resumeAt === undefined) {
-      if (this.registration.replay_endpoint !== "") this.proof.want({ ofAll: this.kind !== "store" });
+      if (this.registration.replay_endpoint !== "") this.verification.require({ ofAll: this.kind !== "store" });
       this.order.restart();
     } else this.order.goTo(resumeAt);
   }
@@ -195,7 +195,7 @@ export class Subscription {
 
   #drop(why: string): void {
     this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are uncertain");
-    this.held.settle();
+    this.generations.settle();
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
     this.#uncertain.begin();
@@ -235,7 +235,7 @@ export class Subscription {
   /** The same without what the index knows, which it adds where it writes answers. */
   heard(nowMs: number): Omit<Freshness, "uncertain"> {
     // A publisher that is not connected is not heard.
-    const complete = this.complete && this.connected && !this.order.gap && !this.proof.missing;
+    const complete = this.complete && this.connected && !this.order.gap && !this.verification.missing;
     return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected: this.connected };
   }
 
@@ -243,7 +243,7 @@ export class Subscription {
     // The first batch we ever see need not be the publisher's first.
     if (this.order.next === undefined && sequence > 0) this.complete = false;
     const isFirst = this.last.source === "none" && sequence === 0;
-    if (source === "event" && (isFirst || this.registration.replay_endpoint === "")) this.proof.give();
+    if (source === "event" && (isFirst || this.registration.replay_endpoint === "")) this.verification.confirm();
     const { index } = this.#options;
     const taken = index.apply(this.id, sequence, payload, this.#batchCounts, this.#time);
     this.order.applied(sequence);

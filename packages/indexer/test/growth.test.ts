@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
 import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
@@ -102,13 +102,13 @@ void test("at the full budget the least recently used prefixes go, a few at a ti
   for (let chain = 0, before = 0; chain < 60_000; chain++) {
     publisher.store(chain);
     if (chain % 20 === 0) assert.equal(publisher.held(0), CHAIN);
-    const { bytes, evictedBlocks } = figuresOf(publisher.index);
+    const { bytes, evictedBlocks } = metricsOf(publisher.index);
     assert.ok(bytes <= budget, `${bytes} after ${chain}`);
     most = Math.max(most, evictedBlocks - before);
     before = evictedBlocks;
     assert.equal(publisher.held(chain), CHAIN);
   }
-  assert.ok(figuresOf(publisher.index).evictedBlocks > 100_000);
+  assert.ok(metricsOf(publisher.index).evictedBlocks > 100_000);
   assert.ok(most > 0 && most <= 8192 + 64, String(most));
   // Not the second chain: it lies on one page with the first.
   assert.equal(publisher.held(100), 0);
@@ -116,5 +116,5 @@ void test("at the full budget the least recently used prefixes go, a few at a ti
   const copy = openIndex(budget, 1337n);
   await copyInto(copy, publisher.index);
   assert.equal(await copy.tally(), await publisher.index.tally());
-  assert.ok(figuresOf(copy).bytes <= budget);
+  assert.ok(metricsOf(copy).bytes <= budget);
 });

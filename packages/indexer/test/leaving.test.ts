@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
 
 const packr = new Packr({ useRecords: false });
 const counts = new Uint32Array(outcomes.length);
@@ -58,7 +58,7 @@ class Publisher {
   }
 }
 
-const bytesOf = (index: NativeIndex): number => figuresOf(index).indexBytes + figuresOf(index).nameBytes;
+const bytesOf = (index: NativeIndex): number => metricsOf(index).indexBytes + metricsOf(index).nameBytes;
 function reclaimAll(index: NativeIndex): number {
   let steps = 1;
   while (index.reclaim(1 << 12) === 1) assert.ok(++steps < MOST_STEPS);
@@ -79,14 +79,14 @@ for (const { name, leave } of ways)
     const large = new Publisher(index, "large", LARGE_CHAINS, SMALL_CHAINS);
     large.storeAll();
     const most = bytesOf(index);
-    assert.equal(figuresOf(index).blocks, (SMALL_CHAINS + LARGE_CHAINS) * CHAIN);
+    assert.equal(metricsOf(index).blocks, (SMALL_CHAINS + LARGE_CHAINS) * CHAIN);
     assert.ok(most > 20 * before, `${most} after ${before}`);
 
     leave(index, large);
     // Work for several steps: none of them does all of it.
     if (name !== ways[2]?.name) assert.ok(reclaimAll(index) > (LARGE_CHAINS * CHAIN) / 2 ** 13);
     else reclaimAll(index);
-    const { blocks, indexBytes, nameBytes } = figuresOf(index);
+    const { blocks, indexBytes, nameBytes } = metricsOf(index);
     // Blocks that were removed one by one may still be parents: some of them are kept.
     const kept = name === ways[2]?.name ? 2 ** 16 + 64 : 0;
     assert.ok(blocks <= SMALL_CHAINS * CHAIN + kept, String(blocks));

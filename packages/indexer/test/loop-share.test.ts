@@ -5,9 +5,9 @@ import { setTimeout as delay, setImmediate as turn } from "node:timers/promises"
 import { Contention } from "../src/contention.ts";
 import { Intake } from "../src/intake.ts";
 import { LoopShare } from "../src/loop-share.ts";
-import { WaitingRoom } from "../src/order.ts";
-import { Slots } from "../src/slots.ts";
-import { Stillness } from "../src/stillness.ts";
+import { PendingBudget } from "../src/order.ts";
+import { Semaphore } from "../src/semaphore.ts";
+import { WriteBarrier } from "../src/write-barrier.ts";
 
 void test("one peer's thousand jobs do not keep another peer's one waiting", async () => {
   const share = new LoopShare(0);
@@ -33,8 +33,8 @@ void test("work that fails fails for who asked for it, and what waits behind it 
 });
 
 void test("nothing changes the index between a large batch's slices, and a read waits until it is whole", async () => {
-  const stillness = new Stillness();
-  const intake = new Intake(stillness, new WaitingRoom(1 << 20));
+  const writeBarrier = new WriteBarrier();
+  const intake = new Intake(writeBarrier, new PendingBudget(1 << 20));
   const order: string[] = [];
   let slices = 0;
   assert.equal(
@@ -48,7 +48,7 @@ void test("nothing changes the index between a large batch's slices, and a read 
     undefined,
   );
   const other = intake.run("other", () => void order.push("other"));
-  const read = stillness.during(async () => void order.push("read"));
+  const read = writeBarrier.during(async () => void order.push("read"));
   await Promise.all([other, read]);
   assert.deepEqual(order.slice(0, 4), ["first slice", "slice", "slice", "slice"]);
   assert.deepEqual(order.slice(4).sort(), ["other", "read"]);
@@ -56,7 +56,7 @@ void test("nothing changes the index between a large batch's slices, and a read 
 
 /** Peers that always have more, each message a tenth of a millisecond to receive and another to apply; messages applied in each turn of the loop, and by peer. */
 async function flooded(requestsMs: number, contended = false): Promise<{ inTurn: number[]; byPeer: number[] }> {
-  const intake = new Intake(new Stillness(), new WaitingRoom(1 << 20), () => requestsMs, { found: contended });
+  const intake = new Intake(new WriteBarrier(), new PendingBudget(1 << 20), () => requestsMs, { found: contended });
   const byPeer = Array.from({ length: 32 }, () => 0);
   const inTurn: number[] = [];
   let applied = 0;
@@ -136,7 +136,7 @@ void test("a thread that waits for a core more than a twentieth of the time is c
 });
 
 void test("slots are passed on in order, and who gives up waiting gets none", async () => {
-  const slots = new Slots(1);
+  const slots = new Semaphore(1);
   const order: string[] = [];
   const { promise: held, resolve: free } = Promise.withResolvers<void>();
   const leaving = new AbortController();

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
 
 const packr = new Packr({ useRecords: false });
 const counts = new Uint32Array(outcomes.length);
@@ -28,9 +28,9 @@ void test("the budget is never exceeded, and prefixes in use stay while others g
   for (let number = 0; number < 12_000; number++) {
     send(index, id, ["BlockStored", names(number), null, chain(number), 4, null, "GPU"]);
     if (number % 50 === 0) assert.equal(longest(index, chain(0)), 256);
-    assert.ok(figuresOf(index).bytes <= budget);
+    assert.ok(metricsOf(index).bytes <= budget);
   }
-  assert.ok(figuresOf(index).evictedBlocks > 100_000);
+  assert.ok(metricsOf(index).evictedBlocks > 100_000);
   assert.equal(longest(index, chain(11_999)), 256);
   assert.equal(longest(index, chain(1)), 0);
 });
@@ -87,5 +87,5 @@ void test("msgpack that lies about lengths or nests without end is refused witho
     "c1",
   ];
   for (const bytes of hostile) assert.equal(index.apply(id, sequence++, Buffer.from(bytes, "hex"), counts, new Float64Array(1)), 0, bytes.slice(0, 40));
-  assert.equal(figuresOf(index).blocks, 0);
+  assert.equal(metricsOf(index).blocks, 0);
 });

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
 import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
@@ -152,7 +152,7 @@ void test("namespaces that hold nothing are given back, and one that comes again
     engine.send({ event_type: "cleared", additional_salt: `customer-${i}` });
     if (i % 100 === 0) while (engine.index.reclaim(10_000) === 1);
   }
-  assert.ok(figuresOf(engine.index).namespaces <= 2500, String(figuresOf(engine.index).namespaces));
+  assert.ok(metricsOf(engine.index).namespaces <= 2500, String(metricsOf(engine.index).namespaces));
   store("customer-1");
   assert.equal(engine.ask(plain, { salt: "customer-1" }).GPU, 16);
   const copy = openIndex(256 * 1024 * 1024, 1337n);
@@ -169,7 +169,7 @@ void test("what is cleared is answered no more at once, and its memory comes bac
     engine.send(["BlockStored", Array.from({ length: 256 }, (_, i) => number * 1000 + i + 1), null, [...chain(number)], 4, null, "GPU"]);
   assert.equal(engine.ask(chain(3)).GPU, 1024);
   engine.send(["AllBlocksCleared"]);
-  assert.equal(figuresOf(engine.index).blocks, 102_400);
+  assert.equal(metricsOf(engine.index).blocks, 102_400);
   for (let number = 0; number < 400; number += 7) assert.equal(engine.ask(chain(number)).GPU, 0);
   // Its names mean nothing any more: a child of one waits.
   engine.send(["BlockStored", [5], 4, [1, 2, 3, 4], 4, null, "GPU"]);
@@ -178,7 +178,7 @@ void test("what is cleared is answered no more at once, and its memory comes bac
   let slices = 0;
   while (engine.index.reclaim(1000) === 1) slices++;
   assert.ok(slices > 100);
-  assert.equal(figuresOf(engine.index).blocks, 1);
+  assert.equal(metricsOf(engine.index).blocks, 1);
   assert.equal(engine.ask(chain(9)).GPU, 4);
 });
 

@@ -8,7 +8,7 @@ import { Packr } from "msgpackr";
 import { parseExact, writeExact } from "../src/exact-json.ts";
 import { readLive, readReplay } from "../src/frames.ts";
 import { openIndex, outcomes, UNUSUAL } from "../src/native.ts";
-import { Order, WaitingRoom } from "../src/order.ts";
+import { Order, PendingBudget } from "../src/order.ts";
 import { LISTS } from "../src/query-input.ts";
 import { readEndpoints } from "../src/register-input.ts";
 
@@ -18,7 +18,7 @@ void test("whatever order batches come in, each is applied once and in order", (
     .chain((order) => fc.array(fc.nat(11), { maxLength: 6 }).map((again) => [...order, ...again]));
   fc.assert(
     fc.property(arrivals, (sequences) => {
-      const order = new Order(new WaitingRoom(1 << 20));
+      const order = new Order(new PendingBudget(1 << 20));
       order.next = 0;
       const applied: number[] = [];
       const apply = (payload: Buffer) => {

@@ -6,15 +6,15 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { pino } from "pino";
-import { Held } from "../src/held.ts";
+import { Generations } from "../src/generations.ts";
 import { Intake } from "../src/intake.ts";
 import { openIndex } from "../src/native.ts";
-import { WaitingRoom } from "../src/order.ts";
+import { PendingBudget } from "../src/order.ts";
 import { Reclaimer } from "../src/reclaim.ts";
 import { readRegistration } from "../src/register-input.ts";
-import { Stillness } from "../src/stillness.ts";
 import { Subscription } from "../src/subscription.ts";
 import { type Remembered, rememberedOf } from "../src/subscription-options.ts";
+import { WriteBarrier } from "../src/write-barrier.ts";
 import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
 
 const KEYS = 12;
@@ -42,12 +42,12 @@ type Saved = { readonly path: string; readonly id: number; readonly remembered: 
 /** An indexer of one registration, as far as events go: what outlives it is its last snapshot. */
 class ModelIndexer {
   readonly index = openIndex(16 * 1024 * 1024, 1337n);
-  readonly stillness = new Stillness();
+  readonly writeBarrier = new WriteBarrier();
   readonly subscription: Subscription;
 
   constructor(kind: "engine" | "store", publisher: ModelPublisher, { roomBytes, quietCheckMs }: Chosen, saved?: Saved) {
-    const { index, stillness } = this;
-    const intake = new Intake(stillness, new WaitingRoom(roomBytes));
+    const { index, writeBarrier } = this;
+    const intake = new Intake(writeBarrier, new PendingBudget(roomBytes));
     if (saved !== undefined) index.load(saved.path);
     const reclaimer = new Reclaimer(index, intake);
     const names = { instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 4, rank: 0 };
@@ -70,7 +70,7 @@ class ModelIndexer {
       index,
       reclaimer,
       intake,
-      held: new Held({ index, reclaimer, description }, id, saved?.remembered.former),
+      generations: new Generations({ index, reclaimer, description }, id, saved?.remembered.former),
       registration,
       kind,
       log: pino({ base: null, timestamp: false }, note),
@@ -83,7 +83,7 @@ class ModelIndexer {
   }
 
   save(path: string): Promise<Saved> {
-    return this.stillness.during(async () => {
+    return this.writeBarrier.during(async () => {
       const remembered = JSON.parse(JSON.stringify(rememberedOf(this.subscription))) as Remembered;
       const { id } = this.subscription;
       await this.index.save(path, "");
@@ -170,7 +170,7 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
         if (chance < 50) for (let n = 1 + below(4); n > 0; n--) publisher.publish();
         if (chance < 75) await publisher.deliver(1 + below(6));
         else if (chance < 79) await publisher.restart();
-        else if (chance < 83) void indexer.stillness.during(() => delay(5 + below(30)));
+        else if (chance < 83) void indexer.writeBarrier.during(() => delay(5 + below(30)));
         else if (chance < 86) await save();
         else if (chance < 89) await restart();
         else await delay(1 + below(12));

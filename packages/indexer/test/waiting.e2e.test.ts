@@ -1,7 +1,7 @@
 // Batches that overtook others wait within bounds, and what waited comes in one after the other while queries are answered.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MAX_WAITING, Order, WaitingRoom } from "../src/order.ts";
+import { MAX_WAITING, Order, PendingBudget } from "../src/order.ts";
 import { seen, startIndexer } from "./indexer.ts";
 import { type BatchStep, needsPublishers, startPublisher } from "./publisher.ts";
 
@@ -14,7 +14,7 @@ const longest = async (indexer: { query(body: Record<string, unknown>): Promise<
   (await indexer.query({ model: "m", block_size: 4, token_ids: [n, n, n, n] }))["e"]?.longest_matched;
 
 void test("what waits is bounded for each publisher and for all of them together, and given back", () => {
-  const room = new WaitingRoom(4000);
+  const room = new PendingBudget(4000);
   const orders = Array.from({ length: 6 }, () => new Order(room));
   const payload = Buffer.alloc(100);
   for (const order of orders) {

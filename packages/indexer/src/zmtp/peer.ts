@@ -4,7 +4,7 @@
 //       └── late, or another mechanism ──┴── broken rules, silence, too large a message, its end ──▶ closed
 import { HELD, TURN, type Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import { GrowingBuffer } from "../growing-buffer.ts";
-import { Slots } from "../slots.ts";
+import { Semaphore } from "../semaphore.ts";
 import { COMMAND_FOUND, Decoder, MESSAGE, NOTHING } from "./decoder.ts";
 import { command, GREETING_BYTES, greeting, message, problemOfGreeting, properties, readCommand, readProperties, takesCommands } from "./wire-format.ts";
 
@@ -20,7 +20,7 @@ const MAX_UNREAD_BYTES = 64 * 1024;
 const MAX_PING_CONTEXT_BYTES = 16;
 /** Messages above this are put together a few at a time: each may take as much as the maximum. */
 const LARGE_BYTES = 64 * 1024;
-const largeOnes = new Slots(4);
+const largeOnes = new Semaphore(4);
 
 export type SocketType = "SUB" | "DEALER";
 const partners: Readonly<Record<SocketType, readonly string[]>> = { SUB: ["PUB", "XPUB"], DEALER: ["ROUTER", "DEALER", "REP"] };

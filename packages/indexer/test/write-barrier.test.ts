@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
-import { Stillness } from "../src/stillness.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { WriteBarrier } from "../src/write-barrier.ts";
 import { snapshotPath } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
@@ -62,21 +62,21 @@ void test("queries are answered while a snapshot is made and while digests are c
   const blocks = EVENTS * EVENT_BLOCKS;
   assert.equal((JSON.parse(await index.tally()) as { blocks: number }[])[0]?.blocks, blocks);
 
-  // Without stillness.ts a change blocks until the read is over: it is in the index, and not in the snapshot.
+  // Without write-barrier.ts a change blocks until the read is over: it is in the index, and not in the snapshot.
   const another = index.save(path, "note");
   send(EVENTS);
-  assert.equal(figuresOf(index).blocks, blocks + EVENT_BLOCKS);
+  assert.equal(metricsOf(index).blocks, blocks + EVENT_BLOCKS);
   const copy = openIndex(1024 ** 3, 1337n);
   await another;
   copy.load(path);
-  assert.equal(figuresOf(copy).blocks, blocks);
+  assert.equal(metricsOf(copy).blocks, blocks);
 });
 
 void test("who would change the index waits for reads, and readers that come all the time starve nobody", async () => {
-  const stillness = new Stillness();
+  const writeBarrier = new WriteBarrier();
   const order: string[] = [];
   const read = async (name: string) => {
-    await stillness.during(async () => {
+    await writeBarrier.during(async () => {
       order.push(`${name} begins`);
       await turn();
       order.push(`${name} ends`);
@@ -84,13 +84,13 @@ void test("who would change the index waits for reads, and readers that come all
   };
   const reads = ["first", "second", "third"].map(read);
   await turn();
-  assert.notEqual(stillness.over, undefined);
-  const changed = stillness.wait().then(() => {
-    assert.equal(stillness.over, undefined);
+  assert.notEqual(writeBarrier.over, undefined);
+  const changed = writeBarrier.wait().then(() => {
+    assert.equal(writeBarrier.over, undefined);
     order.push("changed");
   });
   await Promise.all([...reads, changed]);
   assert.deepEqual(order, ["first begins", "first ends", "changed", "second begins", "second ends", "third begins", "third ends"]);
-  await assert.rejects(stillness.during(() => Promise.reject(new Error("the read failed"))));
-  assert.equal(stillness.over, undefined);
+  await assert.rejects(writeBarrier.during(() => Promise.reject(new Error("the read failed"))));
+  assert.equal(writeBarrier.over, undefined);
 });

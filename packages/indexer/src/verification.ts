@@ -3,31 +3,31 @@
 //   snapshot, reconnect, batches that nothing compares ──▶ wanted ──a replay that has the last batch known──▶ given
 //   another process publishes                          ──▶ wanted ──a replay of all from the first batch────▶ given
 
-export class Proof {
-  #wanted = 0;
-  #wantedOfAll = 0;
-  #given = 0;
+export class Verification {
+  #required = 0;
+  #requiredOfAll = 0;
+  #confirmed = 0;
 
   get missing(): boolean {
-    return this.#given < this.#wanted;
+    return this.#confirmed < this.#required;
   }
 
   /** Only a replay from the first batch on proves it: batches of two processes may lie behind each other. */
   get isOfAll(): boolean {
-    return this.#given < this.#wantedOfAll;
+    return this.#confirmed < this.#requiredOfAll;
   }
 
   /** What a replay that is requested now can prove. */
   get mark(): number {
-    return this.#wanted;
+    return this.#required;
   }
 
-  want({ ofAll = false } = {}): void {
-    this.#wanted++;
-    if (ofAll) this.#wantedOfAll = this.#wanted;
+  require({ ofAll = false } = {}): void {
+    this.#required++;
+    if (ofAll) this.#requiredOfAll = this.#required;
   }
 
-  give(mark = this.#wanted): void {
-    this.#given = Math.max(this.#given, mark);
+  confirm(mark = this.#required): void {
+    this.#confirmed = Math.max(this.#confirmed, mark);
   }
 }

@@ -1,6 +1,6 @@
 // So many at once and no more: who comes later waits, in order, until it is let in or gives up.
 
-export class Slots {
+export class Semaphore {
   #free: number;
   readonly #waiting: { enter: () => void; signal: AbortSignal }[] = [];
 

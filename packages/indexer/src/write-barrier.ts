@@ -2,7 +2,7 @@
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 
-export class Stillness {
+export class WriteBarrier {
   /** Until nothing is read any more; undefined while all may change. Look again after waiting: another read may have begun. */
   over: Promise<void> | undefined;
   /** What a read waits for: a batch that is half applied. */

@@ -7,19 +7,19 @@
 import type { NativeIndex, NativeSubscription } from "./native.ts";
 import type { Reclaimer } from "./reclaim.ts";
 
-export type HeldOptions = {
+export type GenerationsOptions = {
   readonly index: Pick<NativeIndex, "subscribe" | "unsubscribe" | "clear">;
   readonly reclaimer: Pick<Reclaimer, "begin">;
   /** As the index knows it. */
   readonly description: NativeSubscription;
 };
 
-export class Held {
+export class Generations {
   id: number;
   former: number | undefined;
-  readonly #options: HeldOptions;
+  readonly #options: GenerationsOptions;
 
-  constructor(options: HeldOptions, id: number, former: number | undefined) {
+  constructor(options: GenerationsOptions, id: number, former: number | undefined) {
     this.#options = options;
     this.id = id;
     this.former = former;
