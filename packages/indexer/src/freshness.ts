@@ -1,8 +1,8 @@
-// How fresh each publisher is, as a table of numbers: answers are written without becoming JavaScript values.
+// The freshness of each publisher as a table of numbers, so that the core writes answers without JavaScript values.
 import { freshnessSources } from "./native.ts";
 import type { Subscription } from "./subscription.ts";
 
-/** Those of a row, in the order of `FreshnessField` in native/src/query.h. */
+/** The fields of a row, in the order of `FreshnessField` in native/src/query.h. */
 const FIELDS = 7;
 
 export class FreshnessTable {
@@ -13,7 +13,7 @@ export class FreshnessTable {
     this.#subscriptions = subscriptions;
   }
 
-  /** Of this moment, by the subscriptions' numbers; NaN stands for what is not known. Valid until the next call. */
+  /** Returns the present freshness by subscription number; NaN means unknown. The table is valid until the next call. */
   now(): Float64Array {
     let last = -1;
     for (const { generations } of this.#subscriptions.values()) last = Math.max(last, ...generations.ids);

@@ -1,4 +1,4 @@
-// Prometheus metrics of the indexer; counted where things happen, brought together when they are asked for.
+// The Prometheus metrics of the indexer: counted where things happen, and collected on request.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { Counts } from "./counts.ts";
 import { metricsOf, type NativeIndex, outcomes } from "./native.ts";
@@ -39,9 +39,9 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
   const snapshotSeconds = metrics.gauge("svc_indexer_snapshot_seconds", "Duration of the last snapshot");
   const snapshotBytes = metrics.gauge("svc_indexer_snapshot_bytes", "Size of the last snapshot");
 
-  // Counters only grow: what a subscription counted stays when it goes.
+  // Counters only grow: what a subscription counted stays when the subscription ends.
   const known = new WeakMap<Counts, Counts>();
-  // By path and status: looking labels up costs more than counting.
+  // Timers by path and status: the lookup of labels costs more than counting.
   const timers = new Map<string, ReturnType<typeof requests.labels>>();
   const totals = { asked: 0, matched: 0, evicted: 0 };
   return {

@@ -1,17 +1,18 @@
-// What changes the index comes through here: in slices of the event loop's turns, one batch after the other, never while the index is read.
+// All changes of the index pass through here: in slices of each tick of the event loop, one batch after the other, never while the index is
+// read.
 import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
 import { Contention } from "./contention.ts";
 import { LoopShare } from "./loop-share.ts";
 import type { PendingBudget } from "./order.ts";
 import type { WriteBarrier } from "./write-barrier.ts";
 
-/** Of each turn of the event loop, so that a query waits no longer than that; as long as queries take where they take more. */
+/** The slice of each tick, so that a query waits no longer than that; it grows to the time that queries take if they take more. */
 const MIN_SLICE_MS = 0.25;
 const MAX_SLICE_MS = 2;
-/** While requests come and others want the cores, too: a thread that takes all it can get waits for each further turn behind them. */
+/** The pause between slices while requests come and cores are scarce: a thread that uses all the time it can get is scheduled behind the others. */
 const REST_MS = 1;
 const RESTED_SLICE_MS = 0.5;
-/** Requests come as long as the last one was so short a time ago. */
+/** Requests count as coming for this long after the last one. */
 const REQUESTED_MS = 500;
 
 export class Intake {
@@ -21,10 +22,10 @@ export class Intake {
   readonly #requestsMs: () => number;
   readonly #contention: Pick<Contention, "found">;
   #requestedMs = Number.NEGATIVE_INFINITY;
-  /** Until a batch that is applied in slices is there wholly. */
+  /** Resolves when a batch that is applied in slices is applied completely. */
   #unfinished: Promise<void> | undefined;
 
-  /** `requestsMs`: what requests took since it was last asked. */
+  /** `requestsMs` returns the time that requests took since its last call. */
   constructor(writeBarrier: WriteBarrier, room: PendingBudget, requestsMs: () => number = () => 0, contention: Pick<Contention, "found"> = new Contention()) {
     this.writeBarrier = writeBarrier;
     this.room = room;
@@ -37,22 +38,22 @@ export class Intake {
     writeBarrier.before = () => this.#unfinished;
   }
 
-  /** Before a peer's next message is received, which takes as long as applying it: undefined when that may be now. */
+  /** Waits until the peer may receive its next message, which takes as long as applying it; undefined if that may be now. */
   enter(peer: string): Promise<void> | undefined {
     return this.#share.enter(peer);
   }
 
-  /** Runs `work` now, or when its turn comes; undefined when it ran at once. */
+  /** Runs `work` now (the result is undefined) or when the peer is due. */
   run(peer: string, work: () => void): Promise<void> | undefined {
     return this.#changeable ? this.#attempt(peer, work) : this.#later(peer, work);
   }
 
-  /** `step` goes on with a batch that is larger than a slice, until it says false; everything else waits for it. */
+  /** Continues a batch that is larger than a slice with `step` until it returns false; everything else waits for it. */
   goOn(step: () => boolean): void {
     this.#unfinished = this.#steps(step).finally(() => {
       this.#unfinished = undefined;
     });
-    // Whoever waits for it goes on either way.
+    // The callers that wait for the batch continue even if it fails.
     this.#unfinished.catch(() => {});
   }
 

@@ -1,4 +1,4 @@
-// The indexer: KV events of every engine and store in, matched prefixes per instance out.
+// The indexer: consumes the KV events of every engine and store, and answers queries with the matched prefixes per instance.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -23,19 +23,19 @@ import { Registry } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
 import { type IndexerSettings, load } from "./settings.ts";
 import { Snapshots } from "./snapshot.ts";
-import { beginAgain } from "./start.ts";
+import { restoreState } from "./start.ts";
 import { Views } from "./views.ts";
 import { WriteBarrier } from "./write-barrier.ts";
 import { limitsOf } from "./zmq.ts";
 
 const MIB = 1024 * 1024;
-/** Of the memory budget, what batches may take that wait for missing ones. */
+/** Pending batches may take one part in this many of the memory budget. */
 const WAITING_SHARE = 8;
-/** Of each turn of the event loop, what requests may take; /health is answered between. */
+/** The share of each tick that requests may take; /health is answered in between. */
 const REQUEST_SLICE_MS = 5;
 /**
- * Messages lie outside of V8's heap, which is small; counted together they had it marked whole eight times for two million blocks,
- * a tenth of what taking them in costs. Now twice.
+ * Messages lie outside of V8's small heap; counted together, they made V8 mark the whole heap eight times for two million blocks, a tenth
+ * of the cost of taking them in. With this value it is twice.
  */
 const HEAP_GROWING_PERCENT = 400;
 
@@ -67,7 +67,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const limits = limitsOf();
   const snapshots = new Snapshots(index, writeBarrier, log, quarantine, folder);
   const registry = new Registry({ index, intake, settings, log, folder, quarantine, limits });
-  await beginAgain({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
+  await restoreState({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
 
   const views = new Views({ index, writeBarrier, registry, settings, quarantine, snapshots });
   const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);

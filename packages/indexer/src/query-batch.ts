@@ -1,15 +1,15 @@
-// A batch of queries, read and answered one after the other.
+// Reads and answers the queries of a batch one after the other.
 import { Packr } from "msgpackr";
 import type { FreshnessTable } from "./freshness.ts";
 import { BATCH_END, type NativeIndex, UNUSUAL, WANTS_FRESHNESS } from "./native.ts";
 import { Refusal } from "./refusal.ts";
 
-/** Of all results of a batch. */
+/** The bound of all results of a batch together. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 const packr = new Packr({ useRecords: false });
 const comma = Buffer.from(",");
 
-/** The results of a batch, in the form that the client takes. */
+/** The results of a batch, in the form that the client accepts. */
 export class BatchResults {
   readonly #packed: boolean;
   readonly #parts: Buffer[] = [];
@@ -19,7 +19,7 @@ export class BatchResults {
     this.#packed = packed;
   }
 
-  /** What `answer` gives, or the error instead of it. */
+  /** Adds the result of `answer`, or its error. */
   add(answer: () => Buffer): void {
     const part = this.#partOf(answer);
     this.#sizeBytes += part.length;
@@ -70,7 +70,7 @@ export class PlainBatch {
     return this.#index.scanBatch(body, this.#msgpack, this.#place) === 1;
   }
 
-  /** Answers the next query, and says whether there may be another; `unusual`: this batch is for the careful reader. */
+  /** Answers the next query, and returns whether there may be another; `unusual`: the slow path must read this batch. */
   step(body: Buffer): "more" | "end" | "unusual" {
     const scanned = this.#index.scanNext(body, this.#msgpack, this.#place);
     if (scanned === UNUSUAL) return "unusual";

@@ -1,4 +1,4 @@
-// The registrations in force: made, ended, kept on disk, and read back at the start.
+// The active registrations: created, ended, stored on disk, and restored at the start.
 import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -30,12 +30,12 @@ export type RegistryOptions = {
 };
 
 export class Registry {
-  /** By `keyOf`. */
+  /** Subscriptions by `keyOf`. */
   readonly subscriptions = new Map<string, Subscription>();
   readonly files: RegistrationFiles;
   readonly #options: RegistryOptions;
   readonly #reclaimer: Reclaimer;
-  /** Keys whose registration or end is under way. */
+  /** Keys whose registration or removal is under way. */
   readonly #changing = new Set<string>();
 
   constructor(options: RegistryOptions) {
@@ -48,7 +48,7 @@ export class Registry {
     return readRegistration(input, this.#options.settings.brand);
   }
 
-  /** Begins to consume; a repeat of the same registration changes nothing. What does not come to its end leaves nothing behind. */
+  /** Begins to consume; a repeat of the same registration changes nothing. A registration that fails leaves nothing behind. */
   async register(registration: Registration, { saved, kept = false }: { saved?: SavedSubscription | undefined; kept?: boolean } = {}): Promise<Subscription> {
     const { index, log, limits, intake } = this.#options;
     const key = keyOf(registration);
@@ -90,14 +90,14 @@ export class Registry {
     } finally {
       this.#changing.delete(key);
     }
-    // At the start: of snapshots whose registrations are gone.
+    // At the start, a snapshot may have had blocks of registrations that are gone.
     this.#reclaimer.begin();
     this.#options.quarantine.forget(name);
     log.info({ subscription: name, endpoint: registration.endpoint, replay: registration.replay_endpoint }, "registered");
     return this.subscriptions.get(key) as Subscription;
   }
 
-  /** Ends a subscription; what it gave is gone when this returns. */
+  /** Ends a subscription; its blocks are gone from answers when this returns. */
   async unregister(registration: { instance_id: string; tenant_id: string; dp_rank: number }): Promise<void> {
     const { log, intake } = this.#options;
     const key = keyOf(registration);
@@ -106,7 +106,7 @@ export class Registry {
     if (subscription === undefined) throw new Refusal("not_found", `no registration ${name} (instance_id|tenant_id|dp_rank)`, {}, "REGISTRATION_NOT_FOUND");
     this.#hold(key, name);
     try {
-      // First: were it not gone from the disk, the next start would have it again.
+      // The file goes first: if it stayed, the next start would restore the registration.
       await this.files.forget(subscription.registration);
       this.subscriptions.delete(key);
       await subscription.close();

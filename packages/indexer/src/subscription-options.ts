@@ -1,4 +1,4 @@
-// What a subscription is made with, and what a snapshot keeps of it for the next one.
+// The options of a subscription, and what a snapshot remembers of it.
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Generations } from "./generations.ts";
 import type { HealOptions } from "./heal.ts";
@@ -10,7 +10,7 @@ import type { Reclaimer } from "./reclaim.ts";
 import type { PublisherKind } from "./register-input.ts";
 import type { Verification } from "./verification.ts";
 
-/** What a snapshot remembers of a subscription beside its blocks. */
+/** The state that a snapshot keeps of a subscription in addition to its blocks. */
 export type Remembered = {
   next: number | null;
   gap: boolean;
@@ -18,7 +18,7 @@ export type Remembered = {
   isPartial?: boolean;
   needsAll?: boolean;
   former?: number | undefined;
-  /** When the last batch was taken in, and how late it was. */
+  /** When the last batch was taken in, and its lag. */
   takenAtMs?: number | null;
   lagMs?: number | null;
 };

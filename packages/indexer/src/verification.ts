@@ -1,7 +1,7 @@
-// Whether a replay has shown that what is held is what the present publisher said, and all of it. Until then a stream is not complete.
+// Tracks whether a replay has confirmed that our state matches the current publisher completely. Until then a stream is not complete.
 //
-//   snapshot, reconnect, batches that nothing compares ──▶ wanted ──a replay that has the last batch known──▶ given
-//   another process publishes                          ──▶ wanted ──a replay of all from the first batch────▶ given
+//   snapshot, reconnect, batches that cannot be compared ──▶ required ──a replay that has our last batch────────▶ confirmed
+//   another process publishes                            ──▶ required ──a replay of all from the first batch──▶ confirmed
 
 export class Verification {
   #required = 0;
@@ -12,12 +12,12 @@ export class Verification {
     return this.#confirmed < this.#required;
   }
 
-  /** Only a replay from the first batch on proves it: batches of two processes may lie behind each other. */
+  /** True if only a replay from the first batch on suffices, since batches of two processes may follow each other. */
   get isOfAll(): boolean {
     return this.#confirmed < this.#requiredOfAll;
   }
 
-  /** What a replay that is requested now can prove. */
+  /** The requirements so far: a replay that is requested now can meet these. */
   get mark(): number {
     return this.#required;
   }

@@ -1,4 +1,4 @@
-// What the indexer tells about itself: registrations with freshness and digests, and pages of everything it holds.
+// The indexer's own state for clients: registrations with freshness and digests, and pages of everything that it holds.
 
 import type { CacheGroup } from "./cache-groups.ts";
 import { diagnose } from "./doctor.ts";
@@ -41,7 +41,7 @@ export type ViewsOptions = {
 export class Views {
   readonly #options: ViewsOptions;
   readonly #index: NativeIndex;
-  /** Of contents and streams as they were. */
+  /** The last digests, and the state of contents and streams that they belong to. */
   #tallied: { changes: number; version: string; tally: ReadonlyMap<number, Tally> } | undefined;
   #asked: Promise<unknown> | undefined;
 
@@ -54,7 +54,7 @@ export class Views {
     return JSON.parse(this.#index.streams()) as StreamRow[];
   }
 
-  /** Digests take a pass over all blocks: it is not repeated while nothing changes, and is one for all that ask meanwhile. */
+  /** Computing the digests takes a pass over all blocks: it is not repeated while nothing changes, and concurrent requests share it. */
   services(): Promise<unknown> {
     const { changes } = metricsOf(this.#index);
     if (this.#tallied?.changes === changes && this.#tallied.version === this.#index.streams()) return Promise.resolve(this.#describe(this.#tallied.tally));
@@ -63,7 +63,7 @@ export class Views {
         const now = { changes: metricsOf(this.#index).changes, version: this.#index.streams() };
         const tally = new Map((JSON.parse(await this.#index.tally()) as Tally[]).map((row) => [row.stream, row]));
         this.#tallied = { ...now, tally };
-        // Before anything changes again: sequences and digests of one answer are of one moment.
+        // The description is made before anything changes again, so that sequences and digests of an answer are of one moment.
         return this.#describe(tally);
       })
       .finally(() => {
@@ -116,7 +116,7 @@ export class Views {
     return { count: services.length, doctor: this.#doctor(), services };
   }
 
-  /** What is wrong with the indexer itself. */
+  /** Says what is wrong with the indexer itself. */
   #doctor(): string[] {
     const { quarantine, settings, snapshots } = this.#options;
     const says = quarantine.entries.map(({ name, reason }) => `${name}: ${reason}`);
@@ -142,7 +142,7 @@ export class Views {
     for (const { stream, subscription, rank, medium, uncertain } of this.streams())
       names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}${uncertain === true ? "|uncertain" : ""}`);
     const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
-    // The groups of an engine's KV cache are one holder.
+    // All groups of an engine's KV cache count as one holder.
     const holdersOf = (ids: number[]): string[] => [...new Set(ids.map(nameOf))];
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({
       context: space,
