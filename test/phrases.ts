@@ -77,7 +77,6 @@ export const notYetRewritten: readonly string[] = [
   "packages/envd",
   "packages/gateway",
   "packages/indexer/README.md",
-  "packages/indexer/native",
   "packages/indexer/test",
   "packages/kit/src/proxy",
   "packages/sandbox/src/agent",
