@@ -76,8 +76,6 @@ export const notYetRewritten: readonly string[] = [
   "packages/contract",
   "packages/envd",
   "packages/gateway",
-  "packages/indexer/README.md",
-  "packages/indexer/test",
   "packages/kit/src/proxy",
   "packages/sandbox/src/agent",
   "packages/sandbox/src/cluster",

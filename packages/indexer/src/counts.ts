@@ -3,7 +3,7 @@ import { type Outcome, outcomes } from "./native.ts";
 import type { PublisherKind } from "./register-input.ts";
 
 /** The number of restarts whose time is kept. */
-const MOST_RESTARTS = 10;
+const MAX_RESTARTS_KEPT = 10;
 
 /** Outcomes of events whose blocks the engine has and the index lacks. */
 const UNREAD = [
@@ -47,7 +47,7 @@ export class Counts {
 
   restarted(): void {
     this.restarts++;
-    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - MOST_RESTARTS);
+    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - MAX_RESTARTS_KEPT);
   }
 
   brokeOff(why: string): void {

@@ -157,7 +157,7 @@ export class Healer {
     });
   }
 
-  /** Changes the index when the intake lets this stream. */
+  /** Changes the index when the intake admits this stream. */
   #change(change: () => void): Promise<void> | undefined {
     return this.#options.intake.run(this.#subscription.key, () => {
       if (!this.#signal.aborted) change();
@@ -250,7 +250,7 @@ export class Healer {
     // Another publisher has published meanwhile, so this may be the former one's answer.
     if (subscription.counts.restarts !== reading.restarts) return "again";
     reading.answered++;
-    // If everything must be verified and the publisher no longer has the beginning, the stream is read again from the start.
+    // If everything must be verified and the publisher no longer has the beginning, its stream counts as another one and is read again.
     if (reading.ofAll && reading.answered === 1 && batch.sequence > 0 && reading.from > 0) return this.#isOther(batch);
     // A batch that came live since the request verifies the publisher as well, and must not be taken in twice.
     const known = subscription.kind === "store" ? next : Math.max(next, order.next ?? 0);

@@ -215,12 +215,12 @@ export class Connection implements WireOwner {
     void answer.then((late) => {
       if (late.file !== undefined) return this.#sendFile(late);
       this.#send(late);
-      this.#goOn();
+      this.#resume();
     });
   }
 
   /** Continues with the input that came while an answer was made or sent. */
-  #goOn(): void {
+  #resume(): void {
     this.#answering = false;
     this.begunMs = performance.now();
     this.#wire.resume(HELD);
@@ -257,7 +257,7 @@ export class Connection implements WireOwner {
       if (this.#wire.closed) return;
       this.#front.answered(this);
       if (!keep) this.#wire.end();
-      else this.#goOn();
+      else this.#resume();
     });
     if (!stream.destroyed) stream.pipe(socket, { end: false });
   }

@@ -43,7 +43,7 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
     options.onAnswer(Object.hasOwn(routes, request.path) ? request.path : "other", answer.status ?? 200, (performance.now() - request.startedMs) / 1000);
     return answer;
   }
-  async function inTurn(request: Request): Promise<Answer> {
+  async function whenDue(request: Request): Promise<Answer> {
     return share.run(request.peer, () => handlerOf(routes, request)(request));
   }
   const front: Front = {
@@ -55,7 +55,7 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
         const now = options.urgent.includes(request.path) || share.open;
         // The request waits, and the connection reads into the body's buffer again before it runs.
         const kept = now || request.bodyStays ? request : { ...request, body: Buffer.from(request.body), bodyStays: true };
-        const answer = now ? share.timed(() => handlerOf(routes, request)(request)) : inTurn(kept);
+        const answer = now ? share.timed(() => handlerOf(routes, request)(request)) : whenDue(kept);
         return answer instanceof Promise ? answer.then((late) => counted(request, late), failed) : counted(request, answer);
       } catch (error) {
         return failed(error);

@@ -21,7 +21,7 @@ const batchLabels: Record<(typeof batchFields)[number], string> = {
 
 export type IndexerMetrics = { collect(): void; onAnswer(path: string, status: number, seconds: number): void };
 
-export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, room: PendingBudget): IndexerMetrics {
+export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, pending: PendingBudget): IndexerMetrics {
   const requests = metrics.seconds("svc_indexer_request_seconds", "Time from a request's head to its answer", ["path", "code"]);
   const events = metrics.counter("svc_indexer_events_total", "What became of events and their blocks", ["outcome"]);
   const batches = metrics.counter("svc_indexer_batches_total", "What became of batches", ["outcome"]);
@@ -84,8 +84,8 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
       bytes.set({ part: "index" }, current.indexBytes);
       bytes.set({ part: "engine_names" }, current.nameBytes);
       bytes.set({ part: "other" }, current.bytes - current.indexBytes - current.nameBytes);
-      bytes.set({ part: "waiting" }, room.bytes);
-      budget.set(current.budgetBytes + room.limitBytes);
+      bytes.set({ part: "waiting" }, pending.bytes);
+      budget.set(current.budgetBytes + pending.limitBytes);
       blocks.set(current.blocks);
       registrations.set(registry.subscriptions.size);
       gaps.set(withGap);

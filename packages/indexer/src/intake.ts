@@ -1,6 +1,6 @@
 // All changes of the index pass through here: in slices of each tick of the event loop, one batch after the other, never while the index is
 // read.
-import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as tick } from "node:timers/promises";
 import { Contention } from "./contention.ts";
 import { LoopShare } from "./loop-share.ts";
 import type { PendingBudget } from "./order.ts";
@@ -17,7 +17,7 @@ const REQUESTED_MS = 500;
 
 export class Intake {
   readonly writeBarrier: WriteBarrier;
-  readonly room: PendingBudget;
+  readonly pendingBudget: PendingBudget;
   readonly #share: LoopShare;
   readonly #requestsMs: () => number;
   readonly #contention: Pick<Contention, "found">;
@@ -26,9 +26,14 @@ export class Intake {
   #unfinished: Promise<void> | undefined;
 
   /** `requestsMs` returns the time that requests took since its last call. */
-  constructor(writeBarrier: WriteBarrier, room: PendingBudget, requestsMs: () => number = () => 0, contention: Pick<Contention, "found"> = new Contention()) {
+  constructor(
+    writeBarrier: WriteBarrier,
+    pendingBudget: PendingBudget,
+    requestsMs: () => number = () => 0,
+    contention: Pick<Contention, "found"> = new Contention(),
+  ) {
     this.writeBarrier = writeBarrier;
-    this.room = room;
+    this.pendingBudget = pendingBudget;
     this.#requestsMs = requestsMs;
     this.#contention = contention;
     this.#share = new LoopShare(
@@ -49,7 +54,7 @@ export class Intake {
   }
 
   /** Continues a batch that is larger than a slice with `step` until it returns false; everything else waits for it. */
-  goOn(step: () => boolean): void {
+  applySlices(step: () => boolean): void {
     this.#unfinished = this.#steps(step).finally(() => {
       this.#unfinished = undefined;
     });
@@ -94,7 +99,7 @@ export class Intake {
   async #steps(step: () => boolean): Promise<void> {
     for (let more = true; more; ) {
       const restMs = this.#restMs();
-      await (restMs > 0 ? delay(restMs) : turn());
+      await (restMs > 0 ? delay(restMs) : tick());
       const endsMs = performance.now() + this.#sliceMs();
       while (more && performance.now() < endsMs) more = step();
     }

@@ -3,7 +3,7 @@ import type { Intake } from "./intake.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 /** The number of messages of one publisher in one go while others wait. */
-const MOST_IN_A_TURN = 8;
+const MAX_AT_ONCE = 8;
 
 export type Receiving = {
   readonly key: string;
@@ -56,7 +56,7 @@ export class LiveReceiver {
   /** Takes a few messages in, and returns whether there may be more. */
   #step(): boolean {
     const { signal, take } = this.#receiving;
-    for (let n = 0; n < MOST_IN_A_TURN && !signal.aborted; n++) {
+    for (let n = 0; n < MAX_AT_ONCE && !signal.aborted; n++) {
       const frames = this.#socket.front();
       if (frames === undefined) return false;
       this.#full = take(frames, this.#full);

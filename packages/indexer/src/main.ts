@@ -31,7 +31,7 @@ import { limitsOf } from "./zmq.ts";
 const MIB = 1024 * 1024;
 /** Pending batches may take one part in this many of the memory budget. */
 const WAITING_SHARE = 8;
-/** The share of each tick that requests may take; /health is answered in between. */
+/** The time of each tick that requests may take; /health is answered in between. */
 const REQUEST_SLICE_MS = 5;
 /**
  * Messages lie outside of V8's small heap; counted together, they made V8 mark the whole heap eight times for two million blocks, a tenth
@@ -70,7 +70,7 @@ async function run(argv: readonly string[]): Promise<number> {
   await restoreState({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
 
   const views = new Views({ index, writeBarrier, registry, settings, quarantine, snapshots });
-  const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);
+  const indexerMetrics = openIndexerMetrics(metrics, index, registry, snapshots, intake.pendingBudget);
   const routes = indexerRoutes({
     index,
     registry,
@@ -78,7 +78,7 @@ async function run(argv: readonly string[]): Promise<number> {
     metrics,
     share,
     apiKey: settings.api_key,
-    collect: figures.collect,
+    collect: indexerMetrics.collect,
     snapshot: () => snapshots.download(registry),
     startedAtMs: Date.now(),
   });
@@ -91,7 +91,7 @@ async function run(argv: readonly string[]): Promise<number> {
     maxBodyBytes: settings.max_body_bytes,
     maxConnections: limits.connections,
     log,
-    onAnswer: figures.onAnswer,
+    onAnswer: indexerMetrics.onAnswer,
   }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot listen there: ${error.message}`));
   snapshots.every(settings.snapshot_interval_seconds, registry);
   const url = urlOf(host, server.port);

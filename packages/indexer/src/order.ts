@@ -38,15 +38,15 @@ export class Order {
   /** The number that follows the last one taken in; undefined before the first. `applied`, `resume`, `goTo`, `jump` and `restart` set it. */
   next: number | undefined;
   readonly #waiting = new Map<number, Buffer>();
-  readonly #room: PendingBudget;
+  readonly #budget: PendingBudget;
   #bytes = 0;
   #paused = false;
   #partial = false;
-  /** The number of the last live batch: one publisher's live batches have rising numbers. */
+  /** The highest number of a live batch: one publisher's live batches have rising numbers. */
   #lastLive = -1;
 
-  constructor(room: PendingBudget) {
-    this.#room = room;
+  constructor(budget: PendingBudget) {
+    this.#budget = budget;
   }
 
   /** Decides what to do with a batch of this number. */
@@ -60,7 +60,7 @@ export class Order {
     if (this.next !== undefined && sequence < this.next) return source === "event" && sequence > this.#lastLive ? "late" : "behind";
     if (this.next === undefined || (sequence === this.next && !(source === "event" && this.#waits))) return "apply";
     if (this.#waiting.has(sequence)) return "wait";
-    return this.#waiting.size >= MAX_WAITING || !this.#room.takes(sizeBytes, this.#bytes) ? "full" : "wait";
+    return this.#waiting.size >= MAX_WAITING || !this.#budget.takes(sizeBytes, this.#bytes) ? "full" : "wait";
   }
 
   /** Keeps a batch; returns false if another batch of this number waits, which stays. */
@@ -169,6 +169,6 @@ export class Order {
 
   #count(bytes: number): void {
     this.#bytes += bytes;
-    this.#room.bytes += bytes;
+    this.#budget.bytes += bytes;
   }
 }

@@ -17,7 +17,7 @@ const MAX_BATCHED_QUERIES = 1024;
 /** Longer bodies take milliseconds to read, so they are read on another thread and other requests come in between. */
 const LONG_BYTES = 256 * 1024;
 /** Only one long body is read at a time: its numbers take several times its size. */
-const longOnes = new Semaphore(1);
+const longBodies = new Semaphore(1);
 const never = new AbortController().signal;
 
 export function queryRoutes(index: NativeIndex, registry: Registry, views: Views, share: LoopShare): Routes {
@@ -49,7 +49,7 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
     const msgpack = isMsgpack(request.type);
     const packed = takesMsgpack(request);
     const body = kept(request);
-    const split = await longOnes.within(never, () => index.splitLater(body, msgpack));
+    const split = await longBodies.within(never, () => index.splitLater(body, msgpack));
     return share.run(request.peer, () => inForm(answerRead(readQuery(split as SplitBody, msgpack, lists), packed, wantsFreshness), packed));
   }
 

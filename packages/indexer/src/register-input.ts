@@ -5,8 +5,8 @@ import { Refusal, refusalOf } from "./refusal.ts";
 
 export type PublisherKind = "engine" | "store";
 
-const engineWords = ["vllm", "sglang"];
-const storeWords = ["mooncake"];
+const engineTypes = ["vllm", "sglang"];
+const storeTypes = ["mooncake"];
 /** The maximum number of masters of one store. */
 const MAX_ENDPOINTS = 8;
 
@@ -55,8 +55,8 @@ export function checkReplays(record: Registration): Registration {
 
 export function kindOf(type: string, brands: readonly string[]): PublisherKind {
   const word = type.toLowerCase();
-  if (engineWords.includes(word)) return "engine";
-  if (storeWords.includes(word) || brands.some((brand) => brand.toLowerCase() === word)) return "store";
+  if (engineTypes.includes(word)) return "engine";
+  if (storeTypes.includes(word) || brands.some((brand) => brand.toLowerCase() === word)) return "store";
   throw new Refusal("invalid_value", `type: expected vLLM, SGLang, Mooncake or ${brands.join(", ")}, got ${JSON.stringify(type)}`, { field: "type" });
 }
 

@@ -52,7 +52,7 @@ export class Subscription {
     this.kind = options.kind;
     this.key = nameOf(options.registration);
     this.counts = new Counts(options.kind);
-    this.order = new Order(options.intake.room);
+    this.order = new Order(options.intake.pendingBudget);
     this.#uncertain = new Uncertain(this, options, this.#ending.signal);
     this.#healer = new Healer(this, options, this.#ending.signal);
     this.#socket = subscribeTo({
@@ -263,7 +263,7 @@ export class Subscription {
     }
     this.#count(taken === MORE);
     if (taken === MORE)
-      this.#options.intake.goOn(() => {
+      this.#options.intake.applySlices(() => {
         const more = index.applyMore(this.id, this.#batchCounts) === MORE;
         this.#count(more);
         return more;

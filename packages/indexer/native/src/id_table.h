@@ -7,7 +7,7 @@
 //
 //   bucket 5 of a segment       bucket 5 of one half     A split moves an entry, if at all, to the same bucket of the other half, by the lowest
 //          a b c d e f …    →          a c e …           of its bits of the fraction, and reads no block. That bit is the group's from then on:
-//                           →          b d f …           a number of blocks twice as high needs it. Where an entry has none left, its block is asked.
+//                           →          b d f …           twice as many blocks need it. If an entry has no such bit left, its block is read.
 //
 //   Guests, entries that did not fit into their full home bucket, are marked; the hash of their block shows where they belong.
 //

@@ -1,4 +1,4 @@
-// Finds the indexer that a command talks to: the one that is named, else this machine's own.
+// Finds the indexer that a command talks to: the one that is named, else this machine's own, wherever it listens.
 import { fail } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
 import { ownServer } from "@svc/kit/own-server.ts";

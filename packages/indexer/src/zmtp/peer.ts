@@ -20,7 +20,7 @@ const MAX_UNREAD_BYTES = 64 * 1024;
 const MAX_PING_CONTEXT_BYTES = 16;
 /** Messages above this size are assembled a few at a time: each may take as much as the maximum. */
 const LARGE_BYTES = 64 * 1024;
-const largeOnes = new Semaphore(4);
+const largeMessages = new Semaphore(4);
 
 export type SocketType = "SUB" | "DEALER";
 const partners: Readonly<Record<SocketType, readonly string[]>> = { SUB: ["PUB", "XPUB"], DEALER: ["ROUTER", "DEALER", "REP"] };
@@ -81,7 +81,7 @@ export class Peer implements WireOwner {
       this.#decoder.shift();
     }
     if (this.#decoder.problem !== "") this.#break(this.#decoder.problem);
-    else this.#goOn();
+    else this.#resume();
     return undefined;
   }
 
@@ -192,7 +192,7 @@ export class Peer implements WireOwner {
   }
 
   /** Reads on after all kept bytes are consumed, unless the message that is cut must wait until it may be assembled. */
-  #goOn(): void {
+  #resume(): void {
     if (this.#phase === "handshake") {
       if (this.#decoder.wantedBytes > LARGE_BYTES) this.#break("the peer sent a message where READY was expected");
       return;
@@ -211,7 +211,7 @@ export class Peer implements WireOwner {
       resolve();
     };
     this.#wire.pause(TURN);
-    void largeOnes.within(this.#gone.signal, () => {
+    void largeMessages.within(this.#gone.signal, () => {
       this.#wire.resume(TURN);
       return promise;
     });
