@@ -61,8 +61,7 @@ export class Subscription {
       counts: this.counts,
       log: options.log,
       onReady: () => {
-        // Batches before the connection are not heard live, and the publisher may have been replaced meanwhile; its replay decides. A
-        // store's dump that is under way has everything.
+        // The publisher may have been replaced while it was not connected; its replay decides. A store's current dump has everything.
         if (this.kind !== "store" || !this.#healer.running) this.#verify();
       },
       onReadable: () => this.#live.begin(),
@@ -137,10 +136,7 @@ export class Subscription {
     }
   }
 
-  /**
-   * A lower number is either the same batch again or the first batch of a new publisher process; a store's dump has other batches under
-   * numbers that come late.
-   */
+  /** A lower number is the same batch again or a new process's first one; a store's dump has other batches under numbers that come late. */
   #behind(sequence: number, payload: Buffer, source: "event" | "replay", isLate: boolean): Offered {
     const known = this.#options.index.seen(this.id, sequence, payload);
     if (source === "replay") return this.kind === "store" || known === 1 ? "duplicate" : known === 2 ? "other" : "unknown";
