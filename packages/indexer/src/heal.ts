@@ -219,13 +219,13 @@ export class Healer {
       await this.#options.intake.enter(subscription.key);
     }
     await this.#change(() => {
-      ended = this.#judged(reading, mark);
+      ended = this.#outcome(reading, mark);
     });
     return ended ?? "whole";
   }
 
   /** Decides what a replay proved that came to its end. */
-  #judged({ from, restarts, proven, answered }: Reading, mark: number): Ended {
+  #outcome({ from, restarts, proven, answered }: Reading, mark: number): Ended {
     const subscription = this.#subscription;
     const { order, verification } = subscription;
     if (subscription.counts.restarts !== restarts) return "again";

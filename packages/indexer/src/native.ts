@@ -56,9 +56,9 @@ export interface NativeIndex {
    */
   scan(body: Buffer, msgpack: boolean, lists: number): number;
   /** Returns 1 if a body begins as a batch of queries, and sets the position of the first one: three numbers that `scanNext` advances. */
-  scanBatch(body: Buffer, msgpack: boolean, place: Uint32Array): number;
+  scanBatch(body: Buffer, msgpack: boolean, position: Uint32Array): number;
   /** Works like `scan` for the query at the position; BATCH_END after the last one. */
-  scanNext(body: Buffer, msgpack: boolean, place: Uint32Array): number;
+  scanNext(body: Buffer, msgpack: boolean, position: Uint32Array): number;
   /** Answers as JSON text or msgpack, with freshness if its table is given (freshness.ts). */
   answerScanned(packed: boolean, freshness: Float64Array | null): Buffer;
   /** Reads a query's lists up to the first fault, and returns the body without them. */

@@ -50,7 +50,7 @@ export class Order {
   }
 
   /** Decides what to do with a batch of this number. */
-  judge(sequence: number, sizeBytes: number, source: "event" | "replay" = "event"): Verdict {
+  decide(sequence: number, sizeBytes: number, source: "event" | "replay" = "event"): Verdict {
     const verdict = this.#verdict(sequence, sizeBytes, source);
     if (source === "event" && verdict !== "full") this.#lastLive = Math.max(this.#lastLive, sequence);
     return verdict;

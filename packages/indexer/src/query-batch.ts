@@ -56,7 +56,7 @@ export class PlainBatch {
   readonly #freshness: FreshnessTable;
   readonly #msgpack: boolean;
   readonly #packed: boolean;
-  readonly #place = new Uint32Array(3);
+  readonly #position = new Uint32Array(3);
 
   constructor(index: NativeIndex, freshness: FreshnessTable, msgpack: boolean, packed: boolean) {
     this.#index = index;
@@ -67,12 +67,12 @@ export class PlainBatch {
   }
 
   begins(body: Buffer): boolean {
-    return this.#index.scanBatch(body, this.#msgpack, this.#place) === 1;
+    return this.#index.scanBatch(body, this.#msgpack, this.#position) === 1;
   }
 
   /** Answers the next query, and returns whether there may be another; `unusual`: the slow path must read this batch. */
   step(body: Buffer): "more" | "end" | "unusual" {
-    const scanned = this.#index.scanNext(body, this.#msgpack, this.#place);
+    const scanned = this.#index.scanNext(body, this.#msgpack, this.#position);
     if (scanned === UNUSUAL) return "unusual";
     if (scanned === BATCH_END) return "end";
     this.results.add(() => this.#index.answerScanned(this.#packed, scanned === WANTS_FRESHNESS ? this.#freshness.now() : null));

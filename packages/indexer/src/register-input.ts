@@ -54,9 +54,9 @@ export function checkReplays(record: Registration): Registration {
 }
 
 export function kindOf(type: string, brands: readonly string[]): PublisherKind {
-  const word = type.toLowerCase();
-  if (engineTypes.includes(word)) return "engine";
-  if (storeTypes.includes(word) || brands.some((brand) => brand.toLowerCase() === word)) return "store";
+  const name = type.toLowerCase();
+  if (engineTypes.includes(name)) return "engine";
+  if (storeTypes.includes(name) || brands.some((brand) => brand.toLowerCase() === name)) return "store";
   throw new Refusal("invalid_value", `type: expected vLLM, SGLang, Mooncake or ${brands.join(", ")}, got ${JSON.stringify(type)}`, { field: "type" });
 }
 

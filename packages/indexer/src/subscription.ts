@@ -120,7 +120,7 @@ export class Subscription {
 
   /** Offers a live or replayed batch, within the intake. Returns what became of it; `full`: nothing yet, since there is no capacity to keep it. */
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
-    const verdict = this.order.judge(sequence, payload.length, source);
+    const verdict = this.order.decide(sequence, payload.length, source);
     if (verdict === "full") return verdict;
     switch (verdict) {
       case "apply":

@@ -14,8 +14,8 @@ const PAGE = 4096;
 
 /** A disk of this size in a folder of its own, removed at the end. */
 class SmallDisk {
-  readonly #place = makeHome();
-  readonly home = join(this.#place, "home");
+  readonly #folder = makeHome();
+  readonly home = join(this.#folder, "home");
 
   constructor(size: string) {
     mkdirSync(this.home);
@@ -55,7 +55,7 @@ class SmallDisk {
 
   [Symbol.dispose](): void {
     execFileSync("umount", ["-l", this.home]);
-    removeHome(this.#place);
+    removeHome(this.#folder);
   }
 }
 

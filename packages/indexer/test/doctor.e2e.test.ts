@@ -34,7 +34,7 @@ void test("the doctor reports a silent endpoint, another seed, another block siz
   ])
     assert.match(ills, part);
   await indexer.until(
-    "silence is told",
+    "silence is reported",
     () => says("silent"),
     (text) => /nobody speaks ZMQ at tcp:\/\/127.0.0.1:9/.test(text),
   );

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { heldOf, seen, startIndexer } from "./indexer.ts";
+import { cachedOf, seen, startIndexer } from "./indexer.ts";
 import { type Batch, batch, removed, startScripted, stored } from "./scripted-publisher.ts";
 
 const known = [1, 2, 3, 4, 5, 6];
@@ -37,7 +37,7 @@ for (const [title, before, late] of [
     await seen(indexer, "the dump's last batch", ({ last_sequence, complete }) => last_sequence === 14 && complete);
     await master.publish(...live.slice(late), batch(15, stored(25, 8), removed(26, 8)));
     const service = await seen(indexer, "the batch after the dump", ({ last_sequence, complete }) => last_sequence === 15 && complete);
-    assert.deepEqual(await heldOf(indexer, CANDIDATES), known);
+    assert.deepEqual(await cachedOf(indexer, CANDIDATES), known);
     assert.equal(service.batches["restarts"], 0);
     assert.equal(service.batches["gaps_lost"], 0);
   });
@@ -56,7 +56,7 @@ void test("a dump that ends before its end mark is not treated as complete", asy
   await indexer.register(master.registration);
   await seen(indexer, "the whole dump", ({ last_sequence, complete }) => last_sequence === 14 && complete);
   assert.ok(isPartialKnown);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), known);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), known);
 });
 
 void test("a store whose replay has other batches than before is read again, and the blocks that it still has stay in answers meanwhile", async () => {
@@ -84,11 +84,11 @@ void test("a store whose replay has other batches than before is read again, and
     async () => wholes,
     (count) => count === 2,
   );
-  for (let at = 0; at < 5; at++) assert.deepEqual(await heldOf(indexer, [1, 2, 3]), [1, 2, 3]);
+  for (let at = 0; at < 5; at++) assert.deepEqual(await cachedOf(indexer, [1, 2, 3]), [1, 2, 3]);
   assert.equal((await indexer.services())[0]?.freshness.complete, false);
   proceed();
   const whole = await seen(indexer, "the whole of it", ({ last_sequence, complete }) => last_sequence === 7 && complete);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), [1, 3, 4]);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), [1, 3, 4]);
   assert.deepEqual([whole.batches["restarts"], whole.doctor], [service.batches["restarts"], []]);
   // Quiet checks find the batch that the master keeps.
   const read = wholes;
@@ -124,5 +124,5 @@ void test("an engine that is replaced after a replay brought the former one comp
   await master.publish(...present);
   const service = await seen(indexer, "all of the present one", ({ last_sequence, complete }) => last_sequence === 3 && complete);
   assert.equal(service.batches["restarts"], 1);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), [4, 5, 6, 7]);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), [4, 5, 6, 7]);
 });

@@ -110,7 +110,7 @@ void test("at the full budget the least recently used prefixes are evicted, a fe
   }
   assert.ok(metricsOf(publisher.index).evictedBlocks > 100_000);
   assert.ok(most > 0 && most <= 8192 + 64, String(most));
-  // The second chain is not checked: it shares a page with the first.
+  // An early chain was evicted. It is not the second one, which shares a page with the first and stays with it.
   assert.equal(publisher.held(100), 0);
   // The index is full, with free numbers between its blocks.
   const copy = openIndex(budget, 1337n);

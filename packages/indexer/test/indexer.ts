@@ -174,7 +174,7 @@ export async function seen(indexer: TestIndexer, what: string, holds: (freshness
 }
 
 /** Returns which of these hashes instance `pool` has in its CPU tier, as prompts of one block of model `m`. */
-export async function heldOf(indexer: TestIndexer, hashes: readonly number[]): Promise<number[]> {
+export async function cachedOf(indexer: TestIndexer, hashes: readonly number[]): Promise<number[]> {
   const held: number[] = [];
   for (const hash of hashes) {
     const { body } = await indexer.post("/query_by_hash", { model: "m", block_size: 4, seq_hashes: [hash] });

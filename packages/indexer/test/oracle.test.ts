@@ -66,7 +66,7 @@ class World {
   /** The contents that each publisher has, by publisher, medium and salt. */
   readonly truth = new Map<string, Set<number>>();
   /** The contents that were stored since a publisher began, by publisher and salt: an engine stores a child only after its parent. */
-  readonly told = new Map<string, Set<number>>();
+  readonly stored = new Map<string, Set<number>>();
   #sequence = 0;
   readonly #counts = new Uint32Array(outcomes.length);
 
@@ -98,7 +98,7 @@ class World {
     const { publisher } = step;
     if (step.do === "clear all" || step.do === "restart") {
       for (const medium of ["GPU", "CPU"]) for (const salt of ["", "s"]) this.set(publisher, medium, salt).clear();
-      for (const salt of ["", "s"]) this.told.delete(`${publisher} ${salt}`);
+      for (const salt of ["", "s"]) this.stored.delete(`${publisher} ${salt}`);
       if (step.do === "clear all") this.send(publisher, ["AllBlocksCleared"]);
       else this.index.clear(this.ids[publisher] as number);
       return;
@@ -109,7 +109,7 @@ class World {
       held.clear();
       // The contents that are still known as parents are those of the other medium.
       const other = this.set(publisher, medium === "CPU_PINNED" ? "GPU" : "CPU", salt);
-      this.told.set(`${publisher} ${salt}`, new Set(other));
+      this.stored.set(`${publisher} ${salt}`, new Set(other));
       this.send(publisher, this.event("cleared", publisher, salt, medium, {}, []));
       return;
     }
@@ -119,12 +119,12 @@ class World {
       this.send(publisher, this.event("removed", publisher, salt, medium, { seq_hashes: [name] }, ["BlockRemoved", [name], medium]));
       return;
     }
-    const told = member(this.told, `${publisher} ${salt}`);
-    const from = step.from > 0 && !told.has(contentOf(step.chain, step.from - 1)) ? 0 : step.from;
+    const stored = member(this.stored, `${publisher} ${salt}`);
+    const from = step.from > 0 && !stored.has(contentOf(step.chain, step.from - 1)) ? 0 : step.from;
     const depths = Array.from({ length: Math.min(step.count, DEPTH - from) }, (_, i) => from + i);
     for (const depth of depths) {
       held.add(contentOf(step.chain, depth));
-      told.add(contentOf(step.chain, depth));
+      stored.add(contentOf(step.chain, depth));
     }
     const names = depths.map((depth) => nameOf(publisher, step.chain, depth, salt));
     const parent = from === 0 ? null : nameOf(publisher, step.chain, from - 1, salt);

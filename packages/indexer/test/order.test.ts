@@ -27,7 +27,7 @@ void test("batches are applied once and in order, in whatever order they come", 
       };
       for (const sequence of sequences) {
         const payload = Buffer.from([sequence]);
-        const verdict = order.judge(sequence, payload.length);
+        const verdict = order.decide(sequence, payload.length);
         if (verdict === "apply") apply(payload);
         if (verdict === "wait") order.wait(sequence, payload);
         for (let due = order.takeDue(); due !== undefined; due = order.takeDue()) apply(due);

@@ -170,7 +170,7 @@ void test("the doctor reports quiet publishers, lost beginnings, unnumbered keys
   assert.match(says, /1 events could not be understood/);
   assert.match(await doctorOf(indexer, "keys"), /neither decimal nor 0x-hexadecimal/);
   await indexer.until(
-    "quiet is told",
+    "quiet is reported",
     () => doctorOf(indexer, "quiet"),
     (text) => /no event has come for \d+ s: is KV event publishing switched on/.test(text),
   );

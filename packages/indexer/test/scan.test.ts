@@ -111,11 +111,11 @@ void test("the queries of a batch are read one by one like single ones, and a ba
       if (damage < 8) body = body.subarray(0, body.length - 1 - damage);
       if (damage === 8) body = Buffer.concat([body, Buffer.from("]")]);
       if (damage === 9) body = bodyOf({ queries: values, more: 1 }, msgpack);
-      const place = new Uint32Array(3);
-      if (index.scanBatch(body, msgpack, place) === 0) return;
+      const position = new Uint32Array(3);
+      if (index.scanBatch(body, msgpack, position) === 0) return;
       const results: unknown[] = [];
       for (;;) {
-        const scanned = index.scanNext(body, msgpack, place);
+        const scanned = index.scanNext(body, msgpack, position);
         if (scanned === UNUSUAL) return;
         if (scanned === BATCH_END) break;
         results.push(answered(scanned, packed));

@@ -1,7 +1,7 @@
 // Tests that complete rows are verified: after a restart, a reconnect, a snapshot or incomparable batches, a replay has confirmed them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { heldOf, seen, startIndexer } from "./indexer.ts";
+import { cachedOf, seen, startIndexer } from "./indexer.ts";
 import { type Answer, batch, startScripted, stored } from "./scripted-publisher.ts";
 
 const QUICK = ["--indexer.quiet_check_ms=0", "--indexer.replay_timeout_ms=300"];
@@ -26,7 +26,7 @@ void test("an engine that is replaced after a long replay is not complete until 
   await engine.publish(...present.slice(2));
   const service = await seen(indexer, "all of the present one", ({ last_sequence, complete }) => last_sequence === 2 && complete);
   assert.equal(service.batches["restarts"], 1);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), [2, 3, 4]);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), [2, 3, 4]);
 });
 
 void test("a publisher is not taken for another one because thousands of batches came live while its replay was on its way", async () => {
@@ -49,7 +49,7 @@ void test("a publisher is not taken for another one because thousands of batches
   await engine.publish(all[3000] as ReturnType<typeof batch>);
   const service = await seen(indexer, "all of it", ({ last_sequence, complete }) => last_sequence === 3000 && complete);
   assert.deepEqual([service.batches["restarts"], service.batches["gaps_lost"]], [0, 0]);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), CANDIDATES);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), CANDIDATES);
 });
 
 void test("after a restart with failed replays the emptied row is not complete until a whole replay comes", async () => {
@@ -76,10 +76,10 @@ void test("after a restart with failed replays the emptied row is not complete u
     (count) => count >= 5,
   );
   await seen(indexer, "it is still not complete", ({ complete }) => !complete);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), []);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), []);
   answers = true;
   await seen(indexer, "a whole replay", ({ last_sequence, complete }) => last_sequence === 2 && complete);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), [3, 4, 5]);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), [3, 4, 5]);
 });
 
 void test("a replay that breaks off leaves the row incomplete, and so does a publisher that never answered", async () => {
@@ -97,7 +97,7 @@ void test("a replay that breaks off leaves the row incomplete, and so does a pub
   // The batch leaves a gap, which causes another request.
   await engine.publish(...all.slice(3));
   await seen(indexer, "the rest", ({ last_sequence, complete }) => last_sequence === 3 && complete);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), [1, 2, 3, 4]);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), [1, 2, 3, 4]);
 
   await using silent = await startScripted(async () => "silent");
   await indexer.register({ ...silent.registration, type: "vLLM", instance_id: "silent" });
@@ -121,7 +121,7 @@ void test("an index loaded from a snapshot is not complete before its publisher'
   await indexer.start();
   const service = await seen(indexer, "the snapshot", ({ connected }) => connected);
   assert.deepEqual([service.freshness.source, service.freshness.complete], ["snapshot", false]);
-  assert.deepEqual(await heldOf(indexer, CANDIDATES), [1, 2, 3]);
+  assert.deepEqual(await cachedOf(indexer, CANDIDATES), [1, 2, 3]);
   answers = true;
   await seen(indexer, "the verification", ({ complete }) => complete);
 });

@@ -19,7 +19,7 @@ void test("pending batches are bounded for each publisher and for all of them to
   const payload = Buffer.alloc(100);
   for (const order of orders) {
     order.next = 0;
-    for (let n = 1; order.judge(n, payload.length) === "wait"; n++) order.wait(n, payload);
+    for (let n = 1; order.decide(n, payload.length) === "wait"; n++) order.wait(n, payload);
   }
   assert.equal(budget.bytes, 4000);
   orders[0]?.goTo(6);

@@ -45,13 +45,13 @@ async function heard(publisher: Publisher, taken: Buffer[][], word: string): Pro
 const folder = mkdtempSync(join(tmpdir(), "zmtp-"));
 process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 
-const places: [name: string, bind: string, connect?: string][] = [
+const endpoints: [name: string, bind: string, connect?: string][] = [
   ["tcp", "tcp://127.0.0.1:*"],
   ["tcp by name", "tcp://127.0.0.1:*", "localhost"],
   ["a unix socket", `ipc://${folder}/live`],
   ["a unix socket without a file", `ipc://@svc-zmtp-${process.pid}`],
 ];
-for (const [name, bind, host] of places)
+for (const [name, bind, host] of endpoints)
   void test(`messages of all sizes come from libzmq over ${name}`, async () => {
     const publisher = new Publisher({ linger: 0, sendHighWaterMark: 0 });
     await publisher.bind(bind);

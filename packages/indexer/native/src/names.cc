@@ -29,7 +29,7 @@ u32 Index::findNamed(u32 space, u64 name) const {
 
 u64 Index::qualifierOf(const Subscription& sub, const Event& event, const Namespace& space) const {
   if (!event.named || (space.lora.empty() && space.salt.empty() && space.tenant == sub.tenant)) return 0;
-  // A removal does not contain the tokens that its blocks were hashed with.
+  // A removal does not say which lookahead tokens its blocks were hashed with, so they do not count here.
   Namespace plain = space;
   plain.ahead = 0;
   return seedOf(plain);
