@@ -71,7 +71,6 @@ export function faultOfComment(text: string): string | undefined {
  */
 export const notYetRewritten: readonly string[] = [
   "setup/runsc/files",
-  "packages/indexer",
 ];
 
 /** Returns the string and template literals of a TypeScript source by line, without the code inside `${}`. */

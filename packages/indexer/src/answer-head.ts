@@ -1,4 +1,4 @@
-// The head of an answer: its status, what its body is, and whether the connection stays.
+// The head of an HTTP answer: status, content type, length, and whether the connection stays open.
 import { STATUS_CODES } from "node:http";
 import type { Answer } from "./http-exchange.ts";
 

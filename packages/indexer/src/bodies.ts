@@ -1,4 +1,4 @@
-// Request bodies become values: JSON with exact numbers or msgpack, small ones only, and the words for what is wrong with them.
+// Parses small request bodies (JSON with exact numbers, or msgpack) and words the refusal of a body that is malformed.
 import { exactText } from "@svc/contract/exact-text.ts";
 import { Unpackr } from "msgpackr";
 import { parseExact } from "./exact-json.ts";
@@ -9,7 +9,7 @@ export const JSON_TYPE = "application/json";
 export const MSGPACK_TYPE = "application/msgpack";
 export const RAW_TYPE = "application/octet-stream";
 const msgpackTypes = [MSGPACK_TYPE, "application/x-msgpack", "application/vnd.msgpack"];
-/** Parsing makes many times a body's size of values: what is not a list of numbers is small. */
+/** Parsed values take many times the size of a body, so only bodies without a long list of numbers are parsed here, and they are small. */
 const MAX_PARSED_BYTES = 64 * 1024;
 
 const unpackr = new Unpackr({ useRecords: false, mapsAsObjects: true, int64AsType: "bigint" });
@@ -22,7 +22,7 @@ export function takesMsgpack({ accept, type }: Request): boolean {
   return msgpackTypes.some((name) => accept.includes(name)) || (isMsgpack(type) && !accept.includes(JSON_TYPE));
 }
 
-/** The content type is looked at for msgpack only: everything else is read as JSON, as clients of this API expect. */
+/** Only msgpack is recognized by its content type; everything else is read as JSON, as clients of this API expect. */
 export function readBody(request: Request): unknown {
   const { body } = request;
   if (body.length > MAX_PARSED_BYTES)
@@ -46,7 +46,7 @@ export function parseJson(body: Buffer): unknown {
   }
 }
 
-/** 64-bit msgpack integers that fit become numbers, as small ones are. */
+/** Converts 64-bit msgpack integers that fit into a number, as msgpackr does with small ones. */
 function safe(value: unknown): unknown {
   if (typeof value === "bigint") return value >= 0n && value <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(value) : value;
   if (Array.isArray(value)) return value.map(safe);
@@ -55,7 +55,7 @@ function safe(value: unknown): unknown {
   return value;
 }
 
-/** As native/src/split_values.h writes it. */
+/** The shape that native/src/split_values.h writes. */
 export type SplitProblem = { reason: Reason; found: string; offset: number; field?: string; index?: number };
 
 const elements: Record<string, string> = {

@@ -1,13 +1,13 @@
-// The groups of an engine's KV cache, and what the doctor says of those that cannot be understood.
+// The groups of an engine's KV cache, and what the doctor reports about those that the indexer does not understand.
 
 export type CacheGroup = {
   rank: number;
   group: number;
   needs: "whole" | "window" | "chunk" | "state" | "unsaid" | "unknown";
-  /** As the engine's events name it. */
+  /** The group's kind as the engine's events name it. */
   kind: string;
   window: number;
-  /** Above 0: its blocks have this size, and not the registered one. */
+  /** If above 0, the group has blocks of this size instead of the registered one. */
   block_size: number;
 };
 

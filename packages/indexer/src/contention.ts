@@ -1,8 +1,8 @@
-// Whether this thread waits for a core while it could run: the kernel counts it.
+// Detects from the kernel's counter that this thread waits for a core although it could run.
 import { readFileSync } from "node:fs";
 
 const SAMPLE_MS = 100;
-/** Of the time between two samples: beyond it others want the cores as well. */
+/** The share of the time between two samples; a thread that waits longer competes with others for the cores. */
 const WAITED_SHARE = 0.05;
 
 export class Contention {
@@ -11,13 +11,13 @@ export class Contention {
   #beforeMs: number | undefined;
   #found = false;
 
-  /** `waitedMs`: so far, of the main thread; undefined where the kernel does not count it, which is taken for waiting. */
+  /** `waitedMs` returns the main thread's total wait so far; undefined (the kernel does not count it) is treated as contention. */
   constructor(waitedMs: () => number | undefined = waitedForCoreMs) {
     this.#waitedMs = waitedMs;
     this.#beforeMs = waitedMs();
   }
 
-  /** As of the last tenth of a second. */
+  /** True if the last sample, at most a tenth of a second old, showed contention. */
   get found(): boolean {
     const nowMs = performance.now();
     if (nowMs - this.#sampledMs < SAMPLE_MS) return this.#found;
@@ -29,7 +29,7 @@ export class Contention {
   }
 }
 
-/** The second number of the main thread's `schedstat`, in nanoseconds there. */
+/** Returns the second number of the main thread's `schedstat` in milliseconds; the kernel gives nanoseconds. */
 function waitedForCoreMs(): number | undefined {
   try {
     const waitedNs = Number(readFileSync("/proc/self/schedstat", "latin1").split(" ")[1]);

@@ -1,9 +1,9 @@
-// What a subscription has seen, counted: for metrics, /services and the doctor.
+// Counts what a subscription has seen, for metrics, /services and the doctor.
 import { type Outcome, outcomes } from "./native.ts";
 import type { PublisherKind } from "./register-input.ts";
 
-/** Restarts whose time is kept. */
-const MOST_RESTARTS = 10;
+/** The number of restarts whose time is kept. */
+const MAX_RESTARTS_KEPT = 10;
 
 /** Outcomes of events whose blocks the engine has and the index lacks. */
 const UNREAD = [
@@ -20,26 +20,26 @@ export class Counts {
   healedGaps = 0;
   lostGaps = 0;
   restarts = 0;
-  /** When the last of them were seen: two publishers on one endpoint look like endless restarts. */
+  /** The times of the last restarts: two publishers on one endpoint look like endless restarts. */
   readonly restartsAtMs: number[] = [];
   disconnects = 0;
-  /** Connections that were ended here: for a message too large, for silence, or since what is there does not speak ZMTP. */
+  /** Connections that the indexer ended: the message was too large, the peer was silent, or it does not speak ZMTP. */
   brokenOff = 0;
   brokenOffWhy = "";
-  /** Why the last dial failed; "" once a connection stands. */
+  /** Why the last dial failed; "" once a connection is open. */
   unreachableWhy = "";
-  /** Since when nobody is connected; undefined while somebody is. */
+  /** Since when no publisher is connected; undefined while one is. */
   awaySinceMs: number | undefined = Date.now();
-  /** By `outcomes`. */
+  /** Event counts in the order of `outcomes`. */
   readonly events = new Float64Array(outcomes.length);
   readonly #unread: readonly number[];
 
   constructor(kind: PublisherKind = "engine") {
-    // A store's keys need be no hashes.
+    // A store's keys need not be hashes.
     this.#unread = UNREAD.filter((name) => kind === "engine" || name !== "no_hash").map((name) => outcomes.indexOf(name as Outcome));
   }
 
-  /** Whether everything in it is indexed. */
+  /** Adds a batch's counts, and returns whether everything in the batch is indexed. */
   add(batch: Uint32Array): boolean {
     for (let i = 0; i < this.events.length; i++) this.events[i] = (this.events[i] as number) + (batch[i] as number);
     return this.#unread.every((outcome) => batch[outcome] === 0);
@@ -47,7 +47,7 @@ export class Counts {
 
   restarted(): void {
     this.restarts++;
-    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - MOST_RESTARTS);
+    this.restartsAtMs.splice(0, this.restartsAtMs.push(Date.now()) - MAX_RESTARTS_KEPT);
   }
 
   brokeOff(why: string): void {
@@ -55,7 +55,7 @@ export class Counts {
     this.brokenOffWhy = why;
   }
 
-  /** The event counts that are not zero, by name. */
+  /** Returns the event counts that are not zero, by name. */
   named(): Record<string, number> {
     return Object.fromEntries(outcomes.map((name, i) => [name, this.events[i] ?? 0] as const).filter(([, value]) => value > 0));
   }

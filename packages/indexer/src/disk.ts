@@ -1,15 +1,15 @@
-// Files that are on the disk when a call returns, or not there at all; a full disk is a failure with its name.
+// Durable file operations: when a call returns, its change is on disk completely or not at all. A full disk is the failure DISK_FULL.
 import { open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
 import { Failure, isDiskFull } from "@svc/contract/failures.ts";
 
-/** DISK_FULL where there was no room; every other error as it is. */
+/** Converts the error of a full disk to DISK_FULL and returns every other error unchanged. */
 export function asDiskFailure(error: unknown, what: string): unknown {
   if (!isDiskFull(error)) return error;
   return new Failure("DISK_FULL", `${what} cannot be stored: the disk is full; make room and try again`, { cause: error });
 }
 
-/** Puts a file in place of the former one, whole or not at all. */
+/** Replaces a file atomically. */
 export async function writeDurably(path: string, text: string): Promise<void> {
   const fresh = `${path}.new`;
   try {
@@ -27,7 +27,7 @@ export async function writeDurably(path: string, text: string): Promise<void> {
   }
 }
 
-/** Renames what is on the disk already, and has the new name there when it returns. */
+/** Renames a file that is already on disk, and returns once the new name is durable. */
 export async function replace(fresh: string, path: string): Promise<void> {
   await rename(fresh, path);
   await syncFolder(dirname(path));

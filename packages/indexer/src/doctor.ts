@@ -1,4 +1,4 @@
-// Says in a sentence what is wrong with a registration, from what its first events and its silence show.
+// Says in a sentence what is wrong with a registration, judging from its first events and from its silence.
 import { type CacheGroup, groupComplaints } from "./cache-groups.ts";
 import { outcomeIndex } from "./native.ts";
 import type { Subscription } from "./subscription.ts";
@@ -8,14 +8,14 @@ const FLAPPING_WITHIN_MS = 60_000;
 const NOT_ONE_STORE =
   "they are not masters of one store, so what is answered of this instance is now the one's, now the other's; register each store by itself, and only masters of one cluster together";
 
-/** What the doctor knows beside the subscription itself. */
+/** The facts that the doctor needs in addition to the subscription itself. */
 export type Circumstances = {
-  /** The core's last refusal in words. */
+  /** The core's description of the last event that it refused. */
   readonly complaint: string;
   readonly silenceMs: number;
   /** Other registrations with the same endpoint, by name. */
   readonly sharing?: readonly string[];
-  /** The memory budget took blocks of it. */
+  /** True if the memory budget evicted blocks of this subscription. */
   readonly evicted?: boolean;
   readonly groups?: readonly CacheGroup[];
 };
@@ -40,7 +40,7 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
         : `nobody speaks ZMQ at ${registration.endpoint} for ${seconds(nowMs - subscription.startedAtMs)}: check host and port (rank r of an engine publishes at its port + r), and that the engine's publisher is "zmq"`,
     );
   }
-  // The core keeps the last complaint only, and names the seed that would fit where it finds one.
+  // The core keeps only the last complaint, and names the seed that would fit if it finds one.
   const wrongSeed = `${count("wrong_seed")} events' seq_hashes are not XXH3-64 of their tokens under indexer.hash_seed; set the same seed on both sides`;
   if (count("wrong_seed") > 0) says.push(complaint.includes("seed") ? complaint : wrongSeed);
   if (count("tokens_missing") > 0) says.push(`${count("tokens_missing")} stored events were not indexed: they carry neither token_ids nor standard hashes`);
@@ -87,8 +87,8 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
     says.push(
       `${registration.endpoint} seems to have two publishers: batch numbers go back again and again. Give each process (each rank of an engine) an endpoint and a registration of its own`,
     );
-  // Two publishers look like one that loses events: nothing that it could be told to do would help.
-  // A gap that a message made which could not be read is named above; no replay heals it.
+  // Two publishers on one endpoint look like one that loses events, and no advice about lost events would help them. A gap that an
+  // unreadable message made is reported above; no replay heals it.
   const unread = counts.malformedFrames + count("lost_removal") > 0 && counts.lostGaps === 0;
   if (subscription.gap && !several && !unread) {
     const advice =

@@ -1,4 +1,4 @@
-// JSON whose whole numbers above 2^53 stay exact: read as bigint, written as digits.
+// JSON whose whole numbers above 2^53 stay exact: they are read as bigint and written as digits.
 
 type Reviver = (this: unknown, key: string, value: unknown, context: { source?: string }) => unknown;
 const parse = JSON.parse as (text: string, reviver: Reviver) => unknown;
@@ -10,7 +10,7 @@ export function parseExact(text: string): unknown {
   );
 }
 
-/** bigint becomes a number's digits, or a decimal string where the client asked for strings. */
+/** Writes a bigint as a number's digits, or as a decimal string if the client requested strings. */
 export function writeExact(value: unknown, asStrings: boolean): string {
   return JSON.stringify(value, (_key, member: unknown) => (typeof member !== "bigint" ? member : asStrings ? member.toString() : rawJSON(member.toString())));
 }

@@ -1,4 +1,4 @@
-// Why each instance matched as far as it did: the first block that ended it, who has that block, and how fresh all this is.
+// Explains why each instance matched as far as it did: the first block that ended the match, who has that block, and how fresh the data is.
 import type { Freshness, Match, QueryAnswer } from "@svc/contract/indexer.ts";
 import type { CacheGroup } from "./cache-groups.ts";
 import type { NativeIndex } from "./native.ts";
@@ -15,13 +15,13 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
   const rows = answer[query.tenant] ?? {};
   const byTokens = list instanceof Uint32Array;
   const blocks = byTokens ? Math.floor(list.length / query.blockSize) : list.length;
-  // Where somebody's prefix ends is all that needs a look.
+  // Only the depths at which a match ends need an explanation.
   const depths = new Set<number>();
   for (const match of Object.values(rows))
     for (const tokens of Object.values(match.DP)) if (tokens / query.blockSize < blocks) depths.add(tokens / query.blockSize);
   const probes = new Map((JSON.parse(index.explain(query, list, Uint32Array.from(depths))) as Probe[]).map((probe) => [probe.depth, probe]));
   const streams = new Map(views.streams().map((row) => [row.stream, row]));
-  const subscriptions = new Map([...registry.subscriptions.values()].flatMap((one) => one.held.ids.map((id) => [id, one])));
+  const subscriptions = new Map([...registry.subscriptions.values()].flatMap((one) => one.generations.ids.map((id) => [id, one])));
 
   const freshness = freshnessOf(index, registry, query.tenant);
   const groupsOf = (instance: string, rank: number): CacheGroup[] =>
@@ -62,13 +62,13 @@ export function explain(index: NativeIndex, registry: Registry, views: Views, { 
   return { [query.tenant]: { query: { blocks, ignored_tokens: byTokens ? list.length - blocks * query.blockSize : 0 }, instances } };
 }
 
-/** By instance, then by data-parallel rank: of every publisher that gives to the tenant's instances. */
+/** Returns the freshness of every publisher that serves the tenant's instances, by instance and then by data-parallel rank. */
 export function freshnessOf(index: NativeIndex, registry: Registry, tenant: string): Map<string, Record<string, Freshness>> {
   const now = Date.now();
   const found = new Map<string, Record<string, Freshness>>();
-  // A store's own events may name other tenants than its registration.
+  // A store's own events may name other tenants than its registration does.
   const giving = [...registry.subscriptions.values()].filter(({ registration, kind }) => registration.tenant_id === tenant || kind === "store");
-  // A rank that several give to is its own registration's first, as native/src/view.cc has it.
+  // If several publishers serve a rank, the rank's own registration takes precedence, as in native/src/view.cc.
   for (const own of [true, false])
     for (const subscription of giving) {
       const { instance_id, dp_rank } = subscription.registration;

@@ -1,8 +1,8 @@
-// How fresh each publisher is, as a table of numbers: answers are written without becoming JavaScript values.
+// The freshness of each publisher as a table of numbers, so that the core writes answers without JavaScript values.
 import { freshnessSources } from "./native.ts";
 import type { Subscription } from "./subscription.ts";
 
-/** Those of a row, in the order of `FreshnessField` in native/src/query.h. */
+/** The fields of a row, in the order of `FreshnessField` in native/src/query.h. */
 const FIELDS = 7;
 
 export class FreshnessTable {
@@ -13,16 +13,16 @@ export class FreshnessTable {
     this.#subscriptions = subscriptions;
   }
 
-  /** Of this moment, by the subscriptions' numbers; NaN stands for what is not known. Valid until the next call. */
+  /** Returns the present freshness by subscription number; NaN means unknown. The table is valid until the next call. */
   now(): Float64Array {
     let last = -1;
-    for (const { held } of this.#subscriptions.values()) last = Math.max(last, ...held.ids);
+    for (const { generations } of this.#subscriptions.values()) last = Math.max(last, ...generations.ids);
     if (this.#rows.length < (last + 1) * FIELDS) this.#rows = new Float64Array(2 * (last + 1) * FIELDS);
     const rows = this.#rows.fill(Number.NaN);
     const nowMs = Date.now();
     for (const subscription of this.#subscriptions.values()) {
       const { last_sequence, lag_ms, age_ms, gap, complete, source, connected } = subscription.heard(nowMs);
-      const [id = 0, former] = subscription.held.ids;
+      const [id = 0, former] = subscription.generations.ids;
       const row = id * FIELDS;
       rows[row] = last_sequence ?? Number.NaN;
       rows[row + 1] = lag_ms ?? Number.NaN;

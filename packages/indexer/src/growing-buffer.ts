@@ -1,4 +1,4 @@
-// Bytes of a head or a body that come in pieces: the room doubles as they come, so that appending stays linear.
+// Collects the bytes of a head or a body that come in pieces. The capacity doubles, so that appending stays linear.
 
 const FIRST_BYTES = 4096;
 const LF = 10;
@@ -8,8 +8,8 @@ export class GrowingBuffer {
   size = 0;
   #bytes: Buffer = Buffer.alloc(0);
 
-  /** What fits before it grows again. */
-  get room(): number {
+  /** The size that fits before the buffer grows. */
+  get capacity(): number {
     return this.#bytes.length;
   }
 
@@ -24,12 +24,12 @@ export class GrowingBuffer {
     this.size = size;
   }
 
-  /** Valid until the next call of another method. */
+  /** The view is valid until the next call of another method. */
   view(): Buffer {
     return this.#bytes.subarray(0, this.size);
   }
 
-  /** Hands the bytes over; what comes next goes to another buffer. */
+  /** Transfers the bytes to the caller; later appends go to a new buffer. */
   take(): Buffer {
     const all = this.view();
     this.#bytes = Buffer.alloc(0);
@@ -37,13 +37,13 @@ export class GrowingBuffer {
     return all;
   }
 
-  /** Forgets the bytes, and the room where it is larger than `kept`. */
+  /** Drops the bytes, and the memory as well if it is larger than `kept`. */
   clear(kept: number): void {
     this.size = 0;
     if (this.#bytes.length > kept) this.#bytes = Buffer.alloc(0);
   }
 
-  /** Whether the empty line that ends a head lies at `from` or behind it. */
+  /** Returns whether the empty line that ends a head lies at or after `from`. */
   endsHead(from: number): boolean {
     const bytes = this.view();
     for (let at = bytes.indexOf(LF, from); at >= 0 && at + 1 < bytes.length; at = bytes.indexOf(LF, at + 1))
@@ -52,7 +52,7 @@ export class GrowingBuffer {
   }
 }
 
-/** The content of a body whose chunk framing was checked while it came; moved together where it lies. */
+/** Returns the content of a chunked body whose framing was already checked. The chunks are moved together in place. */
 export function joinChunks(framed: Buffer): Buffer {
   let size = 0;
   for (let at = 0; at < framed.length; ) {

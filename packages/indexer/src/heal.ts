@@ -1,4 +1,5 @@
-// Heals a stream: asks for a replay at the start, at a gap and after a reconnect; without one, or in vain, the stream is lost.
+// Heals a stream: requests a replay at the start, at a gap and after a reconnect. Without a replay, or if it does not help, the missing
+// events are lost.
 import { setTimeout as delay } from "node:timers/promises";
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -7,18 +8,18 @@ import type { Batch } from "./frames.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex } from "./native.ts";
 import type { Offered, Order } from "./order.ts";
-import type { Proof } from "./proof.ts";
 import type { PublisherKind } from "./register-input.ts";
 import { ReplayFailed, replay } from "./replay.ts";
-import { Slots } from "./slots.ts";
+import { Semaphore } from "./semaphore.ts";
+import type { Verification } from "./verification.ts";
 
-/** Replays tried for one gap. */
+/** The number of replays tried for one gap. */
 const MAX_ATTEMPTS = 3;
 
-/** Replays under way, over all publishers: each brings thousands of batches at once. */
-const replays = new Slots(64);
+/** Limits the replays under way over all publishers: each brings thousands of batches at once. */
+const replays = new Semaphore(64);
 
-/** `hole`: the publisher left some out in the middle, as one does that sends faster than it is read. */
+/** `hole`: the publisher left out batches in the middle, as one does that sends faster than we read. */
 type Ended = "whole" | "again" | "hole";
 
 export type HealOptions = {
@@ -29,26 +30,26 @@ export type HealOptions = {
   readonly reorderGraceMs: number;
 };
 
-/** A replay as it is read: whether it proved to be of the publisher whose batches are held, and how much of it came. */
+/** The progress of a replay: how many batches came, and whether one proved that this publisher sent what we have. */
 type Reading = { readonly next: number; readonly from: number; readonly ofAll: boolean; readonly restarts: number; proven: boolean; answered: number };
 
-/** A publisher's stream, as far as it is healed. */
+/** A publisher's stream, as far as the healer needs it. */
 export interface HealedStream {
   readonly id: number;
   readonly key: string;
   readonly kind: PublisherKind;
   readonly registration: Registration;
   readonly order: Order;
-  readonly proof: Proof;
+  readonly verification: Verification;
   readonly counts: Counts;
   readonly gap: boolean;
   readonly last: { readonly source: Freshness["source"] };
-  /** Until what waited and is due now is taken in. */
+  /** Resolves when all pending batches that are due are taken in. */
   readonly drained: Promise<void>;
-  readonly held: { settle(): void };
+  readonly generations: { settle(): void };
   complete: boolean;
   problem: string;
-  /** Masters that answer replays side by side, though of one store only the leader does; first the one whose replay was taken in. */
+  /** Masters that answer replays at the same time, although only the leader of a store should; the one whose replay we took in comes first. */
   rivals: readonly string[];
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered;
   restart(why: string): void;
@@ -72,7 +73,7 @@ export class Healer {
     this.#signal = signal;
   }
 
-  /** Begins unless it is under way; events go on coming in meanwhile. */
+  /** Begins to heal unless that is under way; live events continue to come in meanwhile. */
   begin(): void {
     this.#wanted = true;
     if (this.running || this.#signal.aborted) return;
@@ -82,7 +83,7 @@ export class Healer {
 
   async #run(): Promise<void> {
     await this.#heal();
-    // Right behind the last look at what is wanted: whatever is wanted later begins anew.
+    // This line must directly follow the last look at `#wanted`: a later request then starts a new run.
     this.running = false;
   }
 
@@ -103,7 +104,7 @@ export class Healer {
     }
   }
 
-  /** Without a replay only a batch that was overtaken can still come. */
+  /** Without a replay, only a batch that was overtaken can still close the gap. */
   async #waitForLate(): Promise<void> {
     const { order } = this.#subscription;
     if (!order.gap) return;
@@ -116,9 +117,9 @@ export class Healer {
 
   async #replay(): Promise<void> {
     const subscription = this.#subscription;
-    const { order, proof } = subscription;
+    const { order, verification } = subscription;
     let trouble = "";
-    // Live batches wait until the replay says what was before them.
+    // Live batches wait until the replay has sent the batches before them.
     const first = order.next === undefined;
     for (let attempt = 1; attempt <= MAX_ATTEMPTS && !this.#signal.aborted; attempt++) {
       order.next ??= 0;
@@ -127,36 +128,36 @@ export class Healer {
         const ended = await replays.within(this.#signal, () => this.#once());
         await subscription.drained;
         if (ended === "whole") subscription.problem = "";
-        if (ended === "whole" && !order.gap && !proof.missing) return;
-        // A replay that brought the stream on was not in vain: what is missing now was lost since.
+        if (ended === "whole" && !order.gap && !verification.missing) return;
+        // A replay that advanced the stream succeeded: what is missing now was lost since then, so the attempts are counted again.
         if (ended !== "again" && (order.gap || ended === "hole") && (order.next ?? 0) > from) attempt = 0;
         if (ended === "hole") {
-          proof.want();
+          verification.require();
           continue;
         }
         trouble = ended === "whole" ? "the replay ended before the missing batches" : "the publisher was replaced meanwhile";
-        // What the new one holds is asked for now, and not only once it says something.
+        // The new publisher's blocks are requested now, not only once it publishes.
         if (ended === "again") continue;
       } catch (error) {
         if (!(error instanceof ReplayFailed)) throw error;
         if (this.#signal.aborted) return;
         trouble = error.message;
         subscription.problem = trouble;
-        // Nothing was ever taken in: whatever comes first is the beginning.
+        // We have never taken a batch in, so whatever comes first is the beginning.
         if (first && order.next === 0) {
           if (order.gap) break;
           order.next = undefined;
           return;
         }
       }
-      if (!order.gap && !proof.missing) return;
+      if (!order.gap && !verification.missing) return;
     }
     await this.#change(() => {
       if (order.gap) this.#giveUp(trouble);
     });
   }
 
-  /** Changes the index, when its turn comes. */
+  /** Changes the index when the intake admits this stream. */
   #change(change: () => void): Promise<void> | undefined {
     return this.#options.intake.run(this.#subscription.key, () => {
       if (!this.#signal.aborted) change();
@@ -166,8 +167,8 @@ export class Healer {
   #giveUp(why: string): void {
     const subscription = this.#subscription;
     if (subscription.order.next === 0) {
-      // Nothing is dropped that was never had; the stream is true, but not all of it.
-      subscription.held.settle();
+      // We had nothing, so there is nothing to drop: what comes is correct but not complete.
+      subscription.generations.settle();
       subscription.complete = false;
       subscription.order.jump();
       subscription.drain();
@@ -176,7 +177,7 @@ export class Healer {
     subscription.lose(why);
   }
 
-  /** While the lead goes from one master to another both may answer once: only what a second replay finds as well is said. */
+  /** While the lead moves from one master to another, both may answer once. Rivals are reported only if a second replay finds them as well. */
   #answered(by: readonly string[]): void {
     const areSeveral = by.length > 1;
     this.#subscription.rivals = areSeveral && this.#hadRivals ? by : [];
@@ -200,10 +201,10 @@ export class Healer {
 
   async #read(): Promise<Ended> {
     const subscription = this.#subscription;
-    const { order, proof } = subscription;
-    const { mark, isOfAll: ofAll } = proof;
+    const { order, verification } = subscription;
+    const { mark, isOfAll: ofAll } = verification;
     const from = order.next ?? 0;
-    // One batch more than is missing: the last one we have proves that it is the same publisher.
+    // We request one batch more than is missing: the last one that we have proves that the publisher is the same.
     const next = ofAll ? 0 : from;
     const reading: Reading = { next, from, ofAll, restarts: subscription.counts.restarts, proven: next === 0, answered: 0 };
     let ended: Ended | undefined;
@@ -218,53 +219,53 @@ export class Healer {
       await this.#options.intake.enter(subscription.key);
     }
     await this.#change(() => {
-      ended = this.#judged(reading, mark);
+      ended = this.#outcome(reading, mark);
     });
     return ended ?? "whole";
   }
 
-  /** What a replay that came to its end has proven. */
-  #judged({ from, restarts, proven, answered }: Reading, mark: number): Ended {
+  /** Decides what a replay proved that came to its end. */
+  #outcome({ from, restarts, proven, answered }: Reading, mark: number): Ended {
     const subscription = this.#subscription;
-    const { order, proof } = subscription;
+    const { order, verification } = subscription;
     if (subscription.counts.restarts !== restarts) return "again";
     const isStill = answered === 0 && order.next === from;
     if (proven && (answered > 0 || (isStill && from === 0))) {
-      proof.give(mark);
-      subscription.held.settle();
-    } else if (!isStill) proof.want();
+      verification.confirm(mark);
+      subscription.generations.settle();
+    } else if (!isStill) verification.require();
     else {
-      // It would have had the last batch we know; this one has sent fewer.
+      // The same publisher would have sent the last batch that we have; this one has sent fewer.
       subscription.restart("the publisher's replay does not reach what was taken in before");
       return "again";
     }
     return "whole";
   }
 
-  /** One batch of a replay; what it ends the replay with. */
+  /** Takes one batch of a replay in; a result ends the replay. */
   #replayed(batch: Batch, reading: Reading): Ended | undefined {
     const subscription = this.#subscription;
     const { order } = subscription;
     const { next } = reading;
-    // Another publisher spoke meanwhile: this may be the former one's answer.
+    // Another publisher has published meanwhile, so this may be the former one's answer.
     if (subscription.counts.restarts !== reading.restarts) return "again";
     reading.answered++;
-    // Where all is to be proven and the beginning cannot be, it is read anew.
+    // If everything must be verified and the publisher no longer has the beginning, its stream counts as another one and is read again.
     if (reading.ofAll && reading.answered === 1 && batch.sequence > 0 && reading.from > 0) return this.#isOther(batch);
-    // What came live since it was asked for is proof as well, and not to be taken in a second time.
+    // A batch that came live since the request verifies the publisher as well, and must not be taken in twice.
     const known = subscription.kind === "store" ? next : Math.max(next, order.next ?? 0);
     if (!reading.proven && batch.sequence >= next - 1 && batch.sequence < known) {
       const seen = this.#options.index.seen(subscription.id, batch.sequence, batch.payload);
-      // So many came live since that its like is forgotten: a later one tells.
+      // The fingerprint of this batch is forgotten, since many live batches came after it; a later one decides.
       if (seen === 0 && batch.sequence < known - 1) return undefined;
       if (seen !== 1) return this.#isOther(batch);
       reading.proven = true;
       return undefined;
     }
-    // What waits and is due is taken in before this one.
+    // Pending batches that are due are taken in before this one.
     const expected = order.next ?? 0;
     if (batch.sequence > expected && !order.due) {
-      // Behind the batch that proved it comes no dump, either.
+      // A dump never comes after the batch that verified the publisher, either.
       if (reading.answered > 1 && (expected > reading.from || subscription.kind === "store")) return "hole";
       this.#beginsLater(batch.sequence);
     } else if (!reading.proven && batch.sequence >= next) this.#beginsLater(batch.sequence);
@@ -275,12 +276,12 @@ export class Healer {
   }
 
   #isOther({ sequence }: Batch): Ended {
-    // A dump has other batches under the same numbers: a store that goes on looks like another one.
+    // A dump has other batches under the same numbers, so a store that continues looks like another one.
     this.#subscription[this.#subscription.kind === "store" ? "reread" : "restart"](`a replay has another batch ${sequence}`);
     return "again";
   }
 
-  /** The publisher's buffer no longer has what is missing: goes on from what it has. */
+  /** The publisher's buffer no longer has what is missing: continue with the first batch that it has. */
   #beginsLater(sequence: number): void {
     const subscription = this.#subscription;
     const nothingYet = subscription.last.source === "none";

@@ -1,4 +1,4 @@
-// One client's connection: heads read strictly, bodies into a buffer that grows as they come, one answer after the other.
+// One client's connection: parses heads strictly, collects bodies in a growing buffer, and sends one answer after the other.
 import type { Socket } from "node:net";
 import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "@svc/kit/proxy/head-lines.ts";
@@ -14,11 +14,11 @@ import { Refusal } from "./refusal.ts";
 export type Front = {
   readonly maxBodyBytes: number;
   draining: boolean;
-  /** The answer, never a failure. */
+  /** Returns the answer; a failure is an answer as well. */
   answer(request: Request): Answer | Promise<Answer>;
-  /** The answer to a request that could not be read. */
+  /** Returns the answer to a request that could not be read. */
   refuse(refusal: Refusal): Answer;
-  /** A part of a body is kept, or given back (below 0); others may be ended to make room for it. */
+  /** Counts body bytes that are kept (below 0: released); other connections may be ended to free memory. */
   keep(connection: Connection, bytes: number): void;
   answered(connection: Connection): void;
   closed(connection: Connection): void;
@@ -29,7 +29,7 @@ export class Connection implements WireOwner {
   readonly #wire: Wire;
   readonly #peer: string;
   readonly #scanner = new BodyScanner();
-  /** Bytes of a head that is not whole, or of requests behind the one being answered. */
+  /** Bytes of an incomplete head, or of requests that follow the one being answered. */
   readonly #left = new GrowingBuffer();
   readonly #body = new GrowingBuffer();
   #request: Omit<Request, "body" | "bodyStays"> | undefined;
@@ -37,10 +37,10 @@ export class Connection implements WireOwner {
   #keepAlive = true;
   #answering = false;
   #ended = false;
-  /** The last answer was given: what still comes is thrown away. */
+  /** The last answer was given; further input is discarded. */
   #over = false;
   #drained = 0;
-  /** When the head or body that is under way began. */
+  /** When the current head or body began. */
   begunMs = 0;
 
   constructor(front: Front, accepted: Socket) {
@@ -54,7 +54,7 @@ export class Connection implements WireOwner {
     return !this.#answering && this.#request === undefined;
   }
 
-  /** Whether a request is being answered, or its answer is still on its way. */
+  /** True while a request is being answered, or the client has not read its answer yet. */
   get busy(): boolean {
     return this.#answering || this.#wire.isPaused(BEHIND);
   }
@@ -67,13 +67,13 @@ export class Connection implements WireOwner {
     this.#wire.destroy();
   }
 
-  /** Refuses what is under way: it takes too long, or too much while others wait. */
+  /** Refuses the current request: it takes too long, or too much memory while others wait. */
   giveUp(refusal: Refusal, status: number): void {
     if (this.busy || this.#over || this.#wire.closed) return;
     this.#refuse(refusal, status);
   }
 
-  /** Ends a request that does not become whole in time, and says whether it did. */
+  /** Ends a request that is not complete in time, and returns whether it did. */
   endIfLate(nowMs: number): boolean {
     if (this.busy || this.#over || (this.#request === undefined && this.#left.size === 0)) return false;
     const limitMs = this.#request === undefined ? HEAD_MS : BODY_MS;
@@ -89,7 +89,7 @@ export class Connection implements WireOwner {
       return;
     }
     if (this.busy) {
-      // Read before the pause took hold.
+      // The wire delivered these bytes before the pause took effect.
       this.#left.append(bytes, 0, length);
       return;
     }
@@ -100,7 +100,7 @@ export class Connection implements WireOwner {
     }
     const before = this.#left.size;
     this.#left.append(bytes, 0, length);
-    // A head that is not whole is not read again for each of its bytes.
+    // An incomplete head is not parsed again for each of its bytes.
     if (this.#left.endsHead(Math.max(0, before - 3)) || this.#left.size > MAX_HEAD_BYTES) this.#readLeft();
   }
 
@@ -153,7 +153,7 @@ export class Connection implements WireOwner {
         this.#refuse(new Refusal("invalid_value", "the body's chunked encoding is invalid"));
         return;
       }
-      // A body that lies whole in what was just read is used where it lies.
+      // A body that lies completely in the bytes just read is used in place.
       const whole = this.#body.size === 0 && this.#scanner.done ? bytes.subarray(at, bodyEnd) : undefined;
       if (whole === undefined) {
         const most = this.#front.maxBodyBytes;
@@ -163,7 +163,7 @@ export class Connection implements WireOwner {
         }
         this.#body.append(bytes, at, bodyEnd);
         this.#front.keep(this, bodyEnd - at);
-        // Others, or this one, may have been ended for the room.
+        // Counting the bytes may have ended other connections, or this one, to free memory.
         if (this.#over) return;
       }
       at = bodyEnd;
@@ -172,7 +172,7 @@ export class Connection implements WireOwner {
     }
   }
 
-  /** A head is whole: what its request is, before its body. */
+  /** Starts a request whose head is complete. */
   #begin(): boolean {
     const target = head.target;
     const mark = target.indexOf("?");
@@ -202,7 +202,7 @@ export class Connection implements WireOwner {
   #answer(body: Buffer): void {
     const request = this.#request as Omit<Request, "body" | "bodyStays">;
     // A large buffer is not kept for the next request.
-    const bodyStays = this.#body.size > 0 && this.#body.room > KEPT_BUFFER_BYTES;
+    const bodyStays = this.#body.size > 0 && this.#body.capacity > KEPT_BUFFER_BYTES;
     const answer = this.#front.answer({ ...request, body: this.#chunked ? joinChunks(body) : body, bodyStays });
     this.#forgetBody();
     if (!(answer instanceof Promise)) {
@@ -210,17 +210,17 @@ export class Connection implements WireOwner {
       return;
     }
     this.#answering = true;
-    // What comes behind it stays with the kernel.
+    // Later requests stay in the kernel's buffer meanwhile.
     this.#wire.pause(HELD);
     void answer.then((late) => {
       if (late.file !== undefined) return this.#sendFile(late);
       this.#send(late);
-      this.#goOn();
+      this.#resume();
     });
   }
 
-  /** With what came while an answer was made or taken. */
-  #goOn(): void {
+  /** Continues with the input that came while an answer was made or sent. */
+  #resume(): void {
     this.#answering = false;
     this.begunMs = performance.now();
     this.#wire.resume(HELD);
@@ -241,7 +241,7 @@ export class Connection implements WireOwner {
     setTimeout(() => this.#wire.destroy(), LINGER_MS).unref();
   }
 
-  /** A body that is larger than memory should hold: read from its file as fast as the client takes it. */
+  /** Streams a body that is too large for memory from its file, as fast as the client reads it. */
   #sendFile(answer: Answer): void {
     const { stream, size } = answer.file as NonNullable<Answer["file"]>;
     const { socket } = this.#wire;
@@ -257,7 +257,7 @@ export class Connection implements WireOwner {
       if (this.#wire.closed) return;
       this.#front.answered(this);
       if (!keep) this.#wire.end();
-      else this.#goOn();
+      else this.#resume();
     });
     if (!stream.destroyed) stream.pipe(socket, { end: false });
   }
@@ -278,7 +278,7 @@ export class Connection implements WireOwner {
     }
     this.#front.answered(this);
     if (!keep) this.#wire.end();
-    // A client that asks and does not read is not answered further than this.
+    // A client that sends requests without reading answers gets no further answers.
     else if (this.#wire.isBehind) this.#wire.pause(BEHIND);
   }
 }

@@ -1,21 +1,21 @@
-// One exchange over HTTP as handlers see it: what was asked, what is answered, and which handler answers what.
+// One HTTP exchange as handlers see it: the request, the answer, and the table of handlers.
 import type { Readable } from "node:stream";
 
 export type Request = {
   readonly method: string;
   readonly path: string;
-  /** The query string, without its mark. */
+  /** The query string, without its question mark. */
   readonly search: string;
-  /** The content type without parameters; "" when none was sent. */
+  /** The content type without parameters; "" if none was sent. */
   readonly type: string;
   readonly accept: string;
-  /** The API key or bearer token that came with it. */
+  /** The API key or bearer token of the request. */
   readonly credential: string | undefined;
   /** The client's address. */
   readonly peer: string;
-  /** Valid until the handler returns or waits: the connection reads into it again. */
+  /** Valid until the handler returns or awaits: the connection reads into it again. */
   readonly body: Buffer;
-  /** The body stays valid after that, too: it has a buffer of its own. */
+  /** True if the body has a buffer of its own and stays valid after that. */
   readonly bodyStays: boolean;
   readonly startedMs: number;
 };
@@ -23,9 +23,9 @@ export type Answer = {
   readonly body: Buffer | string;
   readonly type: string;
   readonly status?: number;
-  /** Sent instead of the body, as fast as the client takes it; of a promised answer only. */
+  /** Sent instead of the body, as fast as the client reads it; only for a promised answer. */
   readonly file?: { readonly stream: Readable; readonly size: number };
 };
 export type Handler = (request: Request) => Answer | Promise<Answer>;
-/** By path, then by method. */
+/** Handlers by path, then by method. */
 export type Routes = Readonly<Record<string, Readonly<Record<string, Handler>>>>;

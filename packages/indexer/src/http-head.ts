@@ -1,4 +1,4 @@
-// The head of a request: the fields that are looked at, and which bodies are refused by it, before they are read.
+// The head of a request: the fields that the server reads, and the bodies that it refuses before reading them.
 import { hopNames, RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { MAX_HEAD_LINES } from "./http-limits.ts";
 import { Refusal } from "./refusal.ts";
@@ -8,7 +8,7 @@ export const ACCEPT = hopNames.length + 2;
 export const AUTHORIZATION = hopNames.length + 3;
 export const API_KEY = hopNames.length + 4;
 export const CONTENT_ENCODING = hopNames.length + 5;
-/** Heads are read one at a time, whoever's they are. */
+/** All connections share one parser, since heads are parsed one at a time. */
 export const head = new RequestHead(["content-type", "accept", "authorization", "x-api-key", "content-encoding"], MAX_HEAD_LINES);
 
 export function bodyRefused(encoding: string, bodyBytes: number, maxBodyBytes: number): Refusal | undefined {

@@ -8,19 +8,19 @@ import type { Answer, Handler, Request, Routes } from "./http-exchange.ts";
 import type { LoopShare } from "./loop-share.ts";
 import { type Reason, Refusal } from "./refusal.ts";
 
-/** How often requests that do not become whole are looked for. */
+/** The interval of the check for requests that do not become complete. */
 const CHECK_MS = 250;
-/** Ended in one look: each takes a while. */
+/** The maximum number of connections that one check ends, since each takes a while. */
 const MAX_ENDED = 64;
-/** Parts of bodies that are kept, over all connections; never less than two bodies. */
+/** The bound of incomplete bodies over all connections; it is never less than two bodies. */
 const MAX_BODIES_BYTES = 128 * 1024 * 1024;
-/** Requests under way get this long when the server stops. */
+/** When the server stops, requests under way have this long to finish. */
 const DRAIN_MS = 4_000;
 
 export type HttpOptions = {
   readonly listen: { readonly host: string; readonly port: number };
   readonly routes: Routes;
-  /** Answered at once, whatever else waits. */
+  /** Paths that are answered at once, even while other requests wait. */
   readonly urgent: readonly string[];
   readonly share: LoopShare;
   readonly maxBodyBytes: number;
@@ -30,20 +30,20 @@ export type HttpOptions = {
 };
 export type HttpServer = { readonly port: number; close(): Promise<void> };
 
-/** Listens at once. */
+/** Opens the server; it listens when the promise resolves. */
 export async function openHttp(options: HttpOptions): Promise<HttpServer> {
   const { routes, log, share } = options;
-  // By when each was last answered, the longest ago first.
+  // Connections in the order of their last answer, the oldest first.
   const connections = new Set<Connection>();
   const mostBodyBytes = Math.max(MAX_BODIES_BYTES, 2 * options.maxBodyBytes);
   let bodyBytes = 0;
 
   function counted(request: Request, answer: Answer): Answer {
-    // A path that no route has would make a label of whatever was asked.
+    // Unknown paths share one label, since clients choose them.
     options.onAnswer(Object.hasOwn(routes, request.path) ? request.path : "other", answer.status ?? 200, (performance.now() - request.startedMs) / 1000);
     return answer;
   }
-  async function inTurn(request: Request): Promise<Answer> {
+  async function whenDue(request: Request): Promise<Answer> {
     return share.run(request.peer, () => handlerOf(routes, request)(request));
   }
   const front: Front = {
@@ -53,9 +53,9 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
       const failed = (error: unknown) => counted(request, refused(error, log, `${request.method} ${request.path}`));
       try {
         const now = options.urgent.includes(request.path) || share.open;
-        // Its bytes are read into again before its turn comes.
+        // The request waits, and the connection reads into the body's buffer again before it runs.
         const kept = now || request.bodyStays ? request : { ...request, body: Buffer.from(request.body), bodyStays: true };
-        const answer = now ? share.timed(() => handlerOf(routes, request)(request)) : inTurn(kept);
+        const answer = now ? share.timed(() => handlerOf(routes, request)(request)) : whenDue(kept);
         return answer instanceof Promise ? answer.then((late) => counted(request, late), failed) : counted(request, answer);
       } catch (error) {
         return failed(error);
@@ -65,7 +65,7 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
     keep(connection, bytes) {
       bodyBytes += bytes;
       while (bodyBytes > mostBodyBytes) {
-        // Who has been at it the longest gives way: a client at ordinary speed is done by then.
+        // The connection with the oldest body gives way: a client at ordinary speed is done by then.
         let slowest = connection;
         for (const other of connections) if (other.bodyBytes > 0 && other.begunMs < slowest.begunMs) slowest = other;
         slowest.giveUp(tooMany(mostBodyBytes), 503);
@@ -78,11 +78,11 @@ export async function openHttp(options: HttpOptions): Promise<HttpServer> {
     closed: (connection) => void connections.delete(connection),
   };
 
-  // Connections are taken over before anything is read from them.
+  // Connections are adopted before anything is read from them.
   const server = createServer({ pauseOnConnect: true, noDelay: true, keepAlive: true }, (accepted) => {
     accepted.on("error", () => {});
     if (connections.size >= options.maxConnections) {
-      // Of the oldest some are looked at: nearly all of them wait.
+      // A search of the oldest few is enough: nearly all of them are idle.
       let looked = 0;
       for (const oldest of connections) {
         if (++looked > 64) break;

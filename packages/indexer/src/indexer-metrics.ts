@@ -1,8 +1,8 @@
-// Prometheus figures of the indexer; counted where things happen, brought together when they are asked for.
+// The Prometheus metrics of the indexer: counted where things happen, and collected on request.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { Counts } from "./counts.ts";
-import { figuresOf, type NativeIndex, outcomes } from "./native.ts";
-import type { WaitingRoom } from "./order.ts";
+import { metricsOf, type NativeIndex, outcomes } from "./native.ts";
+import type { PendingBudget } from "./order.ts";
 import type { Registry } from "./registry.ts";
 import type { Snapshots } from "./snapshot.ts";
 
@@ -21,7 +21,7 @@ const batchLabels: Record<(typeof batchFields)[number], string> = {
 
 export type IndexerMetrics = { collect(): void; onAnswer(path: string, status: number, seconds: number): void };
 
-export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, room: WaitingRoom): IndexerMetrics {
+export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registry: Registry, snapshots: Snapshots, pending: PendingBudget): IndexerMetrics {
   const requests = metrics.seconds("svc_indexer_request_seconds", "Time from a request's head to its answer", ["path", "code"]);
   const events = metrics.counter("svc_indexer_events_total", "What became of events and their blocks", ["outcome"]);
   const batches = metrics.counter("svc_indexer_batches_total", "What became of batches", ["outcome"]);
@@ -39,9 +39,9 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
   const snapshotSeconds = metrics.gauge("svc_indexer_snapshot_seconds", "Duration of the last snapshot");
   const snapshotBytes = metrics.gauge("svc_indexer_snapshot_bytes", "Size of the last snapshot");
 
-  // Counters only grow: what a subscription counted stays when it goes.
+  // Counters only grow: what a subscription counted stays when the subscription ends.
   const known = new WeakMap<Counts, Counts>();
-  // By path and status: looking labels up costs more than counting.
+  // Timers by path and status: the lookup of labels costs more than counting.
   const timers = new Map<string, ReturnType<typeof requests.labels>>();
   const totals = { asked: 0, matched: 0, evicted: 0 };
   return {
@@ -76,17 +76,17 @@ export function openIndexerMetrics(metrics: Metrics, index: NativeIndex, registr
         if (!connected) away++;
         mostLagMs = Math.max(mostLagMs, lag_ms ?? 0);
       }
-      const figures = figuresOf(index);
-      asked.inc(figures.askedBlocks - totals.asked);
-      matched.inc(figures.matchedBlocks - totals.matched);
-      evicted.inc(figures.evictedBlocks - totals.evicted);
-      Object.assign(totals, { asked: figures.askedBlocks, matched: figures.matchedBlocks, evicted: figures.evictedBlocks });
-      bytes.set({ part: "index" }, figures.indexBytes);
-      bytes.set({ part: "engine_names" }, figures.nameBytes);
-      bytes.set({ part: "other" }, figures.bytes - figures.indexBytes - figures.nameBytes);
-      bytes.set({ part: "waiting" }, room.bytes);
-      budget.set(figures.budgetBytes + room.limitBytes);
-      blocks.set(figures.blocks);
+      const current = metricsOf(index);
+      asked.inc(current.askedBlocks - totals.asked);
+      matched.inc(current.matchedBlocks - totals.matched);
+      evicted.inc(current.evictedBlocks - totals.evicted);
+      Object.assign(totals, { asked: current.askedBlocks, matched: current.matchedBlocks, evicted: current.evictedBlocks });
+      bytes.set({ part: "index" }, current.indexBytes);
+      bytes.set({ part: "engine_names" }, current.nameBytes);
+      bytes.set({ part: "other" }, current.bytes - current.indexBytes - current.nameBytes);
+      bytes.set({ part: "waiting" }, pending.bytes);
+      budget.set(current.budgetBytes + pending.limitBytes);
+      blocks.set(current.blocks);
       registrations.set(registry.subscriptions.size);
       gaps.set(withGap);
       uncertain.set(withUncertain);

@@ -1,58 +1,64 @@
-// What changes the index comes through here: in slices of the event loop's turns, one batch after the other, never while the index is read.
-import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
+// All changes of the index pass through here: in slices of each tick of the event loop, one batch after the other, never while the index is
+// read.
+import { setTimeout as delay, setImmediate as tick } from "node:timers/promises";
 import { Contention } from "./contention.ts";
 import { LoopShare } from "./loop-share.ts";
-import type { WaitingRoom } from "./order.ts";
-import type { Stillness } from "./stillness.ts";
+import type { PendingBudget } from "./order.ts";
+import type { WriteBarrier } from "./write-barrier.ts";
 
-/** Of each turn of the event loop, so that a query waits no longer than that; as long as queries take where they take more. */
+/** The slice of each tick, so that a query waits no longer than that; it grows to the time that queries take if they take more. */
 const MIN_SLICE_MS = 0.25;
 const MAX_SLICE_MS = 2;
-/** While requests come and others want the cores, too: a thread that takes all it can get waits for each further turn behind them. */
+/** The pause between slices while requests come and cores are scarce: a thread that uses all the time it can get is scheduled behind the others. */
 const REST_MS = 1;
 const RESTED_SLICE_MS = 0.5;
-/** Requests come as long as the last one was so short a time ago. */
+/** Requests count as coming for this long after the last one. */
 const REQUESTED_MS = 500;
 
 export class Intake {
-  readonly stillness: Stillness;
-  readonly room: WaitingRoom;
+  readonly writeBarrier: WriteBarrier;
+  readonly pendingBudget: PendingBudget;
   readonly #share: LoopShare;
   readonly #requestsMs: () => number;
   readonly #contention: Pick<Contention, "found">;
   #requestedMs = Number.NEGATIVE_INFINITY;
-  /** Until a batch that is applied in slices is there wholly. */
+  /** Resolves when a batch that is applied in slices is applied completely. */
   #unfinished: Promise<void> | undefined;
 
-  /** `requestsMs`: what requests took since it was last asked. */
-  constructor(stillness: Stillness, room: WaitingRoom, requestsMs: () => number = () => 0, contention: Pick<Contention, "found"> = new Contention()) {
-    this.stillness = stillness;
-    this.room = room;
+  /** `requestsMs` returns the time that requests took since its last call. */
+  constructor(
+    writeBarrier: WriteBarrier,
+    pendingBudget: PendingBudget,
+    requestsMs: () => number = () => 0,
+    contention: Pick<Contention, "found"> = new Contention(),
+  ) {
+    this.writeBarrier = writeBarrier;
+    this.pendingBudget = pendingBudget;
     this.#requestsMs = requestsMs;
     this.#contention = contention;
     this.#share = new LoopShare(
       () => this.#sliceMs(),
       () => this.#restMs(),
     );
-    stillness.before = () => this.#unfinished;
+    writeBarrier.before = () => this.#unfinished;
   }
 
-  /** Before a peer's next message is received, which takes as long as applying it: undefined when that may be now. */
+  /** Waits until the peer may receive its next message, which takes as long as applying it; undefined if that may be now. */
   enter(peer: string): Promise<void> | undefined {
     return this.#share.enter(peer);
   }
 
-  /** Runs `work` now, or when its turn comes; undefined when it ran at once. */
+  /** Runs `work` now (the result is undefined) or when the peer is due. */
   run(peer: string, work: () => void): Promise<void> | undefined {
     return this.#changeable ? this.#attempt(peer, work) : this.#later(peer, work);
   }
 
-  /** `step` goes on with a batch that is larger than a slice, until it says false; everything else waits for it. */
-  goOn(step: () => boolean): void {
+  /** Continues a batch that is larger than a slice with `step` until it returns false; everything else waits for it. */
+  applySlices(step: () => boolean): void {
     this.#unfinished = this.#steps(step).finally(() => {
       this.#unfinished = undefined;
     });
-    // Whoever waits for it goes on either way.
+    // The callers that wait for the batch continue even if it fails.
     this.#unfinished.catch(() => {});
   }
 
@@ -67,7 +73,7 @@ export class Intake {
   }
 
   get #changeable(): boolean {
-    return this.#unfinished === undefined && this.stillness.over === undefined;
+    return this.#unfinished === undefined && this.writeBarrier.over === undefined;
   }
 
   #attempt(peer: string, work: () => void): Promise<void> | undefined {
@@ -86,14 +92,14 @@ export class Intake {
 
   async #later(peer: string, work: () => void): Promise<void> {
     if (this.#unfinished !== undefined) await this.#unfinished.catch(() => {});
-    await this.stillness.wait();
+    await this.writeBarrier.wait();
     await this.run(peer, work);
   }
 
   async #steps(step: () => boolean): Promise<void> {
     for (let more = true; more; ) {
       const restMs = this.#restMs();
-      await (restMs > 0 ? delay(restMs) : turn());
+      await (restMs > 0 ? delay(restMs) : tick());
       const endsMs = performance.now() + this.#sliceMs();
       while (more && performance.now() < endsMs) more = step();
     }

@@ -1,4 +1,4 @@
-// The last batch of a publisher that was taken in: its number, the way it came, and how late it was.
+// The last batch of a publisher that was taken in: its number, its source, and its lag.
 import type { Freshness } from "@svc/contract/indexer.ts";
 
 export class LastTaken {
@@ -7,7 +7,7 @@ export class LastTaken {
   atMs: number | null = null;
   lagMs: number | null = null;
 
-  /** As a snapshot has it: the age goes on from when the batch was taken in. */
+  /** Restores what a snapshot has; the age counts from when the batch was taken in. */
   resume(next: number, atMs: number | null, lagMs: number | null): void {
     this.source = "snapshot";
     this.sequence = next > 0 ? next - 1 : null;
@@ -21,7 +21,7 @@ export class LastTaken {
     this.atMs = Date.now();
   }
 
-  /** When its publisher says it was sent, in milliseconds since the Unix epoch; 0 where it does not say. */
+  /** Computes the lag from the publisher's time stamp, in milliseconds since the Unix epoch; 0 if the publisher gives none. */
   sent(atMs: number): void {
     this.lagMs = atMs > 0 && this.atMs !== null ? Math.max(0, Math.round(this.atMs - atMs)) : null;
   }

@@ -1,25 +1,25 @@
-// Takes in what a publisher sends live: some messages at a time, when the intake has a turn for its publisher; what waits is not read further.
+// Takes in a publisher's live messages, a few each time the intake admits the publisher; the rest is not read from the socket.
 import type { Intake } from "./intake.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
-/** Messages of one publisher in one go, where others wait. */
-const MOST_IN_A_TURN = 8;
+/** The number of messages of one publisher in one go while others wait. */
+const MAX_AT_ONCE = 8;
 
 export type Receiving = {
   readonly key: string;
   readonly intake: Pick<Intake, "run">;
   readonly signal: AbortSignal;
-  /** Takes a message in; true where there is no room for it, and it may be tried once more. */
+  /** Takes a message in; returns true if there is no capacity for it and it should be offered once more. */
   take(frames: readonly Buffer[], again: boolean): boolean;
-  /** Until there may be room. */
-  room(): Promise<void>;
+  /** Resolves when there may be capacity. */
+  capacity(): Promise<void>;
   onFailed(error: Error): void;
 };
 
 export class LiveReceiver {
   readonly #socket: Pick<ZmtpSocket, "front" | "shift">;
   readonly #receiving: Receiving;
-  /** Until all that is there is taken in. */
+  /** Resolves when all messages that are there are taken in. */
   ended: Promise<void> = Promise.resolve();
   #running = false;
   #full = false;
@@ -29,7 +29,7 @@ export class LiveReceiver {
     this.#receiving = receiving;
   }
 
-  /** To be called when messages came; takes them in at once where the intake lets it. */
+  /** Call this when messages came; it takes them in at once if the intake permits. */
   begin(): void {
     if (this.#running || this.#receiving.signal.aborted) return;
     this.#running = true;
@@ -37,14 +37,14 @@ export class LiveReceiver {
   }
 
   async #run(): Promise<void> {
-    const { key, intake, signal, room, onFailed } = this.#receiving;
+    const { key, intake, signal, capacity, onFailed } = this.#receiving;
     try {
       for (let more = true; more && !signal.aborted; ) {
         const later = intake.run(key, () => {
           more = this.#step();
         });
         if (later !== undefined) await later;
-        if (this.#full) await room();
+        if (this.#full) await capacity();
       }
     } catch (error) {
       onFailed(error as Error);
@@ -53,10 +53,10 @@ export class LiveReceiver {
     }
   }
 
-  /** Whether more may be there. */
+  /** Takes a few messages in, and returns whether there may be more. */
   #step(): boolean {
     const { signal, take } = this.#receiving;
-    for (let n = 0; n < MOST_IN_A_TURN && !signal.aborted; n++) {
+    for (let n = 0; n < MAX_AT_ONCE && !signal.aborted; n++) {
       const frames = this.#socket.front();
       if (frames === undefined) return false;
       this.#full = take(frames, this.#full);

@@ -1,33 +1,33 @@
-// Shares the event loop: work that comes in bulk gets a slice of each turn of it, and within the slice one peer after the other. Between
-// two slices it may rest, so that the thread sleeps and is given a core at once when something else comes.
+// Shares the event loop: bulk work gets a slice of each tick, and within the slice one peer after the other. It may pause between two
+// slices, so that the thread sleeps and is scheduled at once when something else comes.
 
 type Job = () => void;
 
-/** Jobs of one turn of the loop, at most: what is between two turns (timers, sockets) costs little beside so many. */
+/** The maximum number of jobs in one tick: the work between two ticks (timers, sockets) costs little compared with that many. */
 const MAX_STEPS = 64;
 
 export class LoopShare {
   readonly #sliceMs: () => number;
   readonly #restMs: () => number;
-  /** When this turn's slice ends; undefined before anything ran in it. */
+  /** When this tick's slice ends; undefined before anything ran in it. */
   #endsMs: number | undefined;
-  /** What waits, by peer; the peer whose turn it is comes first. */
+  /** Pending jobs by peer; the peer that is next comes first. */
   readonly #waiting = new Map<string, Job[]>();
   #jobs = 0;
-  /** Steps that the loop will take: each is an immediate of its own, so that promises that a job resolves are followed up within the slice. */
+  /** Steps that are scheduled: each is an immediate of its own, so that promises that a job resolves are followed up within the slice. */
   #armed = 0;
-  /** Who entered in this step, and has done nothing yet. */
+  /** The peer that entered in this step and has not run its job yet. */
   #entered: string | undefined;
   #spentMs = 0;
   #resting = false;
 
-  /** `restMs`: after a slice that left something undone; 0 for none. */
+  /** `restMs` returns the pause after a slice that left something undone; 0 means none. */
   constructor(sliceMs: number | (() => number), restMs: () => number = () => 0) {
     this.#sliceMs = typeof sliceMs === "number" ? () => sliceMs : sliceMs;
     this.#restMs = restMs;
   }
 
-  /** Whether work would run at once. */
+  /** True if work would run at once. */
   get open(): boolean {
     if (this.#jobs > 0) return false;
     if (this.#endsMs !== undefined) return performance.now() < this.#endsMs;
@@ -35,7 +35,10 @@ export class LoopShare {
     return true;
   }
 
-  /** Runs `work` at once while the slice lasts, or for who has just entered; else in a later turn. Who wants more calls again afterwards: one job of a peer at a time is fair. */
+  /**
+   * Runs `work` at once while the slice lasts or if the peer has just entered, else in a later tick. A peer with more work calls again
+   * afterwards, since one job of a peer at a time is fair.
+   */
   run<T>(peer: string, work: () => T): T | Promise<T> {
     const entered = this.#entered === peer;
     if (entered) this.#entered = undefined;
@@ -51,7 +54,7 @@ export class LoopShare {
     });
   }
 
-  /** Until the peer's turn comes, undefined when it is now: what it takes from outside then, and runs right away, is one job. */
+  /** Waits until the peer is due (undefined: now). What the peer receives then, and runs right away, counts as one job. */
   enter(peer: string): Promise<void> | undefined {
     if (this.open) return undefined;
     return new Promise((resolve) => {
@@ -62,7 +65,7 @@ export class LoopShare {
     });
   }
 
-  /** Counts what `work` takes. */
+  /** Measures the time that `work` takes. */
   timed<T>(work: () => T): T {
     const from = performance.now();
     try {
@@ -72,7 +75,7 @@ export class LoopShare {
     }
   }
 
-  /** What all work took since this was last asked. */
+  /** Returns the time that all work took since the last call. */
   takeSpentMs(): number {
     const spentMs = this.#spentMs;
     this.#spentMs = 0;
@@ -95,14 +98,14 @@ export class LoopShare {
 
   #begin(): void {
     this.#endsMs = performance.now() + this.#sliceMs();
-    // The first immediate of the next turn.
+    // This is the first immediate of the next tick.
     setImmediate(this.#end);
   }
 
   readonly #end = (): void => {
     this.#entered = undefined;
     const restMs = this.#jobs > 0 ? this.#restMs() : 0;
-    // Until then the slice stays over.
+    // The slice stays over until the pause ends.
     this.#resting = restMs > 0;
     if (this.#resting) setTimeout(this.#rested, restMs);
     else this.#endsMs = undefined;
@@ -118,7 +121,7 @@ export class LoopShare {
     this.#armed--;
     this.#entered = undefined;
     if (this.#jobs === 0 || this.#resting) return;
-    // The first step of a turn does something, however short its slice is.
+    // The first step of a tick always runs a job, however short its slice is.
     if (this.#endsMs === undefined) this.#begin();
     else if (performance.now() >= this.#endsMs) {
       this.#arm();

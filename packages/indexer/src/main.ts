@@ -1,4 +1,4 @@
-// The indexer: KV events of every engine and store in, matched prefixes per instance out.
+// The indexer: consumes the KV events of every engine and store, and answers queries with the matched prefixes per instance.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -16,26 +16,26 @@ import { openIndexerMetrics } from "./indexer-metrics.ts";
 import { Intake } from "./intake.ts";
 import { LoopShare } from "./loop-share.ts";
 import { openIndex } from "./native.ts";
-import { WaitingRoom } from "./order.ts";
+import { PendingBudget } from "./order.ts";
 import { Quarantine } from "./quarantine.ts";
 import { readStatic } from "./register-input.ts";
 import { Registry } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
 import { type IndexerSettings, load } from "./settings.ts";
 import { Snapshots } from "./snapshot.ts";
-import { beginAgain } from "./start.ts";
-import { Stillness } from "./stillness.ts";
+import { restoreState } from "./start.ts";
 import { Views } from "./views.ts";
+import { WriteBarrier } from "./write-barrier.ts";
 import { limitsOf } from "./zmq.ts";
 
 const MIB = 1024 * 1024;
-/** Of the memory budget, what batches may take that wait for missing ones. */
+/** Pending batches may take one part in this many of the memory budget. */
 const WAITING_SHARE = 8;
-/** Of each turn of the event loop, what requests may take; /health is answered between. */
+/** The time of each tick that requests may take; /health is answered in between. */
 const REQUEST_SLICE_MS = 5;
 /**
- * Messages lie outside of V8's heap, which is small; counted together they had it marked whole eight times for two million blocks,
- * a tenth of what taking them in costs. Now twice.
+ * Messages lie outside of V8's small heap; counted together, they made V8 mark the whole heap eight times for two million blocks, a tenth
+ * of the cost of taking them in. With this value it is twice.
  */
 const HEAP_GROWING_PERCENT = 400;
 
@@ -60,17 +60,17 @@ async function run(argv: readonly string[]): Promise<number> {
   const budgetBytes = settings.memory_budget_mb * MIB;
   const waitingBytes = budgetBytes / WAITING_SHARE;
   const index = openIndex(budgetBytes - waitingBytes, BigInt(settings.hash_seed));
-  const stillness = new Stillness();
+  const writeBarrier = new WriteBarrier();
   const share = new LoopShare(REQUEST_SLICE_MS);
-  const intake = new Intake(stillness, new WaitingRoom(waitingBytes), () => share.takeSpentMs());
+  const intake = new Intake(writeBarrier, new PendingBudget(waitingBytes), () => share.takeSpentMs());
   const quarantine = new Quarantine(log, folder);
   const limits = limitsOf();
-  const snapshots = new Snapshots(index, stillness, log, quarantine, folder);
+  const snapshots = new Snapshots(index, writeBarrier, log, quarantine, folder);
   const registry = new Registry({ index, intake, settings, log, folder, quarantine, limits });
-  await beginAgain({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
+  await restoreState({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
 
-  const views = new Views({ index, stillness, registry, settings, quarantine, snapshots });
-  const figures = openIndexerMetrics(metrics, index, registry, snapshots, intake.room);
+  const views = new Views({ index, writeBarrier, registry, settings, quarantine, snapshots });
+  const indexerMetrics = openIndexerMetrics(metrics, index, registry, snapshots, intake.pendingBudget);
   const routes = indexerRoutes({
     index,
     registry,
@@ -78,7 +78,7 @@ async function run(argv: readonly string[]): Promise<number> {
     metrics,
     share,
     apiKey: settings.api_key,
-    collect: figures.collect,
+    collect: indexerMetrics.collect,
     snapshot: () => snapshots.download(registry),
     startedAtMs: Date.now(),
   });
@@ -91,7 +91,7 @@ async function run(argv: readonly string[]): Promise<number> {
     maxBodyBytes: settings.max_body_bytes,
     maxConnections: limits.connections,
     log,
-    onAnswer: figures.onAnswer,
+    onAnswer: indexerMetrics.onAnswer,
   }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot listen there: ${error.message}`));
   snapshots.every(settings.snapshot_interval_seconds, registry);
   const url = urlOf(host, server.port);

@@ -1,4 +1,4 @@
-// The native seam: all that the addon has, and where it is loaded from.
+// The native seam: the addon's interface, and where it is loaded from.
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
@@ -28,73 +28,85 @@ export type TokenOrHashList = Uint32Array | BigUint64Array;
 export interface NativeIndex {
   subscribe(description: NativeSubscription): number;
   unsubscribe(id: number): void;
-  /** Drops the subscription's blocks and what is known of its sequence: its publisher began anew. */
+  /** Drops the subscription's blocks and its sequence state: its publisher started again. */
   clear(id: number): void;
-  /** Events were lost: the blocks that they can have touched are uncertain from here on. */
+  /** Events were lost: the blocks that they may have affected are uncertain from here on. */
   lose(id: number): void;
-  /** MALFORMED: nothing was applied; TAKEN, with counts by `outcomes` and [timestampMs]; MORE: `applyMore` goes on with it, and nothing else is applied before. The payload is read during the call alone. */
+  /**
+   * Returns MALFORMED: nothing was applied; TAKEN, with counts by `outcomes` and [timestampMs]; or MORE: `applyMore` must continue the
+   * batch, and nothing else is applied before. The payload is read only during the call.
+   */
   apply(id: number, sequence: number, payload: Buffer, counts: Uint32Array, time: Float64Array): number;
   applyMore(id: number, counts: Uint32Array): number;
-  /** The data-parallel ranks that a subscription stands for: the registered one, and those of its batches. */
+  /** The data-parallel ranks that a subscription serves: the registered one, and those of its batches. */
   ranks(id: number): number[];
-  /** 0: not among the last batches, 1: the very same, 2: another batch had this number. */
+  /** Returns 0 if the batch is not among the last ones, 1 if it is the same, 2 if another batch had this number. */
   seen(id: number, sequence: number, payload: Buffer): number;
-  /** Bits, see below: what an answer may lack of a subscription's blocks. */
+  /** Returns the bits EVICTED and UNCERTAIN: why an answer may lack blocks of the subscription. */
   lacks(id: number): number;
   /** The groups of an engine's KV cache, as its events describe them. */
   groups(id: number): string;
-  /** Drops the blocks that a loss may have taken. */
+  /** Drops the blocks that a loss may have affected. */
   forgetUncertain(id: number): void;
   complaint(id: number): string;
   parked(id: number): number;
-  /** Reads a plain query's body, which must stay until `answerScanned`: UNUSUAL where `splitQuery` must read it, PLAIN, or WANTS_FRESHNESS. `lists`: see query-input.ts. */
+  /**
+   * Scans a plain query's body, which must stay unchanged until `answerScanned`. Returns UNUSUAL if `splitQuery` must read it, PLAIN, or
+   * WANTS_FRESHNESS. `lists`: see query-input.ts.
+   */
   scan(body: Buffer, msgpack: boolean, lists: number): number;
-  /** Whether a body begins as a batch of queries (1), and the place of the first one: three numbers that `scanNext` moves. */
-  scanBatch(body: Buffer, msgpack: boolean, place: Uint32Array): number;
-  /** The same as `scan` for the query at the place; BATCH_END behind the last one. */
-  scanNext(body: Buffer, msgpack: boolean, place: Uint32Array): number;
-  /** As JSON text or packed as msgpack; with freshness where its table is given (freshness.ts). */
+  /** Returns 1 if a body begins as a batch of queries, and sets the position of the first one: three numbers that `scanNext` advances. */
+  scanBatch(body: Buffer, msgpack: boolean, position: Uint32Array): number;
+  /** Works like `scan` for the query at the position; BATCH_END after the last one. */
+  scanNext(body: Buffer, msgpack: boolean, position: Uint32Array): number;
+  /** Answers as JSON text or msgpack, with freshness if its table is given (freshness.ts). */
   answerScanned(packed: boolean, freshness: Float64Array | null): Buffer;
-  /** A query's lists, read up to the first thing wrong, and the body without them. */
+  /** Reads a query's lists up to the first fault, and returns the body without them. */
   splitQuery(body: Buffer, msgpack: boolean): SplitBody;
-  /** The same, read on another thread; the body must stay as it is meanwhile. */
+  /** Works like `splitQuery` on another thread; the body must stay unchanged meanwhile. */
   splitLater(body: Buffer, msgpack: boolean): Promise<SplitBody>;
-  /** Where each of a batch's queries begins and ends in the body. */
+  /** Finds where each query of a batch begins and ends in the body. */
   splitBatch(body: Buffer, msgpack: boolean): { rest: Buffer; count: number; spans?: Uint32Array; problem?: string };
   answer(query: NativeQuery, list: TokenOrHashList, packed?: boolean, freshness?: Float64Array | null): Buffer;
   explain(query: NativeQuery, list: TokenOrHashList, depths: Uint32Array): string;
   sequences(tokens: Uint32Array, blockSize: number): BigUint64Array;
-  /** A page of the namespaces, with the number of all. */
+  /** Returns a page of the namespaces and their total number. */
   spaces(cursor: number, limit: number): string;
-  /** Every stream; `tally` has the blocks and digests of the same ones. */
+  /** Returns every stream; `tally` has the blocks and digests of the same ones. */
   streams(): string;
   blocks(cursor: number, limit: number, space: number): string;
   figures(): number[];
-  /** Frees blocks that were cleared, at most this many looked at; 1 while there are more. What was cleared is not answered anyway. */
+  /** Frees cleared blocks, looking at `most` blocks at most; returns 1 while there are more. Cleared blocks are not in answers anyway. */
   reclaim(most: number): number;
-  /** These two read everything on another thread (`save` into a new file, whose size it gives); what would change the index meanwhile blocks (stillness.ts waits instead). */
+  /**
+   * `tally` and `save` read everything on another thread (`save` writes a new file and returns its size); changes block meanwhile, so
+   * write-barrier.ts makes them wait.
+   */
   tally(): Promise<string>;
   save(path: string, note: string): Promise<number>;
-  /** Reads a snapshot's file; the note that was saved with it. */
+  /** Reads a snapshot's file, and returns the note that was saved with it. */
   load(path: string): string;
 }
 
-/** Of `lacks`: the memory budget took some, since the publisher last began anew or cleared all; a loss may have taken some that are still answered as uncertain. */
+/**
+ * Bits of `lacks`. EVICTED: the memory budget evicted blocks since the publisher last started or cleared everything. UNCERTAIN: a loss may
+ * have affected blocks that answers still have as uncertain.
+ */
 export const EVICTED = 1;
 export const UNCERTAIN = 2;
 
 export const MALFORMED = 0;
 export const MORE = 2;
 
-/** What `scan` and `scanNext` found. */
+/** Results of `scan` and `scanNext`. */
 export const UNUSUAL = 0;
 export const WANTS_FRESHNESS = 2;
 export const BATCH_END = 3;
 
-/** A freshness's source is its place here; the addon names the same ones in this order, or is not loaded. */
+/** A freshness source is its index here. The addon must name the same ones in this order, or it is not loaded. */
 export const freshnessSources: readonly Freshness["source"][] = ["none", "event", "replay", "snapshot"];
 
-/** What became of a batch's events; the addon names the same ones in this order, or is not loaded. */
+/** Outcomes of a batch's events. The addon must name the same ones in this order, or it is not loaded. */
 export const outcomes = [
   "events",
   "blocks_stored",
@@ -132,7 +144,7 @@ export type Outcome = (typeof outcomes)[number];
 
 export const outcomeIndex = Object.fromEntries(outcomes.map((name, index) => [name, index])) as Record<Outcome, number>;
 
-/** As `outcomes`. */
+/** The names of the native metrics, checked like `outcomes`. */
 export const figureNames = [
   "bytes",
   "budgetBytes",
@@ -147,14 +159,14 @@ export const figureNames = [
   "matchedBlocks",
   "changes",
 ] as const;
-export type Figures = Record<(typeof figureNames)[number], number>;
+export type NativeMetrics = Record<(typeof figureNames)[number], number>;
 
-export function figuresOf(index: NativeIndex): Figures {
+export function metricsOf(index: NativeIndex): NativeMetrics {
   const values = index.figures();
-  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as Figures;
+  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as NativeMetrics;
 }
 
-/** A new index; HOST_UNSUITABLE where the addon was not built. */
+/** Opens a new index. @throws HOST_UNSUITABLE if the addon was not built. */
 export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
   const path = process.env["SVC_INDEXER_NATIVE"] || fileURLToPath(new URL("../native/build/svc_indexer.node", import.meta.url));
   let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; figureNames: string[]; freshnessSources: string[] };

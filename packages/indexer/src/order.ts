@@ -4,13 +4,14 @@
 //                               ▲  └─lower number, another batch: restart─┐        │
 //                               └──────────────── from 0 ◀───────────────┘   given up: jump
 //
-// A store's replay may be a dump: every key it holds, under numbers that other batches had before. Until its end what comes live waits.
+// A store's replay may be a dump: every key that it holds, under numbers that other batches had before. Live batches wait until the dump
+// ends.
 
-/** Batches of one publisher that overtook missing ones, at most. */
+/** The maximum number of pending batches of one publisher. */
 export const MAX_WAITING = 20_000;
 
-/** What batches may take that wait for missing ones: of all publishers, and a share of it for each. */
-export class WaitingRoom {
+/** The memory of batches that wait for missing ones: a bound for all publishers together, and a quarter of it for each. */
+export class PendingBudget {
   readonly limitBytes: number;
   bytes = 0;
 
@@ -18,35 +19,38 @@ export class WaitingRoom {
     this.limitBytes = limitBytes;
   }
 
-  /** Whether a publisher that has this much here may keep as much more. */
+  /** Returns whether a publisher that keeps `own` bytes may keep `more` in addition. */
   takes(more: number, own: number): boolean {
     return this.bytes + more <= this.limitBytes && own + more <= this.limitBytes / 4;
   }
 }
 
-/** `late`: a replay has overtaken it and told what it says. */
+/** `late`: a replay has overtaken the batch and brought what it contains. */
 export type Verdict = "apply" | "wait" | "behind" | "late" | "full";
 
-/** Of a replay's batch whose number was taken in before: `other` was another batch, of `unknown` nobody can tell any more. */
+/**
+ * The fate of a batch. For a replay's batch whose number was taken in before, `other` means that another batch had the number, `unknown`
+ * that its fingerprint is forgotten.
+ */
 export type Offered = "applied" | "waits" | "duplicate" | "other" | "unknown" | "full";
 
 export class Order {
-  /** The number that follows the last one taken in; undefined before the first. Set it by `applied`, `resume`, `goTo`, `jump` and `restart`. */
+  /** The number that follows the last one taken in; undefined before the first. `applied`, `resume`, `goTo`, `jump` and `restart` set it. */
   next: number | undefined;
   readonly #waiting = new Map<number, Buffer>();
-  readonly #room: WaitingRoom;
+  readonly #budget: PendingBudget;
   #bytes = 0;
-  #held = false;
+  #paused = false;
   #partial = false;
-  /** Of one publisher's live batches each has a higher number than the one before. */
+  /** The highest number of a live batch: one publisher's live batches have rising numbers. */
   #lastLive = -1;
 
-  constructor(room: WaitingRoom) {
-    this.#room = room;
+  constructor(budget: PendingBudget) {
+    this.#budget = budget;
   }
 
-  /** What is to be done with a batch of this number. */
-  judge(sequence: number, sizeBytes: number, source: "event" | "replay" = "event"): Verdict {
+  /** Decides what to do with a batch of this number. */
+  decide(sequence: number, sizeBytes: number, source: "event" | "replay" = "event"): Verdict {
     const verdict = this.#verdict(sequence, sizeBytes, source);
     if (source === "event" && verdict !== "full") this.#lastLive = Math.max(this.#lastLive, sequence);
     return verdict;
@@ -56,85 +60,85 @@ export class Order {
     if (this.next !== undefined && sequence < this.next) return source === "event" && sequence > this.#lastLive ? "late" : "behind";
     if (this.next === undefined || (sequence === this.next && !(source === "event" && this.#waits))) return "apply";
     if (this.#waiting.has(sequence)) return "wait";
-    return this.#waiting.size >= MAX_WAITING || !this.#room.takes(sizeBytes, this.#bytes) ? "full" : "wait";
+    return this.#waiting.size >= MAX_WAITING || !this.#budget.takes(sizeBytes, this.#bytes) ? "full" : "wait";
   }
 
-  /** False where another batch of this number waits, which stays. */
+  /** Keeps a batch; returns false if another batch of this number waits, which stays. */
   wait(sequence: number, payload: Buffer): boolean {
     const waiting = this.#waiting.get(sequence);
     if (waiting !== undefined) return waiting.equals(payload);
-    // What it came in is read into again.
+    // The payload is copied, since the connection reads into its buffer again.
     this.#waiting.set(sequence, Buffer.from(payload));
     this.#count(payload.length);
     return true;
   }
 
   applied(sequence: number): void {
-    // It may have come by two ways.
+    // The batch may have come both live and by replay.
     this.#drop(sequence);
     this.next = sequence + 1;
   }
 
-  /** A store's replay is read: its batches alone are taken in, and of two with one number its own. */
+  /** Pauses live batches while a store's replay is read: of two batches with one number, the replay's counts. */
   hold(): void {
-    this.#held = true;
+    this.#paused = true;
   }
 
-  /** What is taken in from here on is a dump, of which a part is worth nothing. */
+  /** The batches from here on are a dump, a part of which is worthless. */
   beginDump(): void {
     this.#partial = true;
   }
 
-  /** The replay is over; to its end mark, unless it failed. */
+  /** Ends the replay; `isWhole` says whether its end mark came. */
   release(isWhole: boolean): void {
-    this.#held = false;
+    this.#paused = false;
     if (isWhole) this.#partial = false;
   }
 
-  /** Whether only a part of a dump was taken in. */
+  /** True if only a part of a dump was taken in. */
   get partial(): boolean {
     return this.#partial;
   }
 
-  /** Whether what comes live waits for a replay that is under way. */
-  get held(): boolean {
-    return this.#held;
+  /** True while live batches wait for a replay that is under way. */
+  get isPaused(): boolean {
+    return this.#paused;
   }
 
   get #waits(): boolean {
-    return this.#held || this.#partial;
+    return this.#paused || this.#partial;
   }
 
-  /** The waiting batch whose turn it is. */
+  /** Removes and returns the pending batch that is due. */
   takeDue(): Buffer | undefined {
     return this.next === undefined ? undefined : this.#drop(this.next);
   }
 
-  /** Whether the batch whose turn it is waits here. */
+  /** True if the batch that is due waits here. */
   get due(): boolean {
     return this.next !== undefined && !this.#waits && this.#waiting.has(this.next);
   }
 
-  /** Whether batches wait for one that did not come, or a dump for its rest. */
+  /** True while batches wait for one that did not come, or a dump for the rest of it. */
   get gap(): boolean {
     return this.#partial || (this.#waiting.size > 0 && !(this.next !== undefined && this.#waiting.has(this.next)));
   }
 
-  /** As it was left: all before this number was taken in. */
+  /** Restores the state of a snapshot: all batches before this number were taken in. */
   resume(next: number, isPartial: boolean): void {
     this.next = next;
     this.#partial = isPartial;
     this.#lastLive = next - 1;
   }
 
-  /** Goes on from a number, and forgets what waits before it. */
+  /** Continues from a number, and drops pending batches before it. */
   goTo(sequence: number): void {
     this.next = sequence;
     this.#partial = false;
     for (const waiting of [...this.#waiting.keys()]) if (waiting < sequence) this.#drop(waiting);
   }
 
-  /** Gives up on what is missing: goes on from a number, or with the first waiting batch. */
+  /** Gives up on the missing batches: continues from a number, or with the first pending batch. */
   jump(to?: number): void {
     let first = to;
     if (to === undefined) for (const sequence of this.#waiting.keys()) if (first === undefined || sequence < first) first = sequence;
@@ -142,7 +146,7 @@ export class Order {
     this.#partial = false;
   }
 
-  /** Another publisher process speaks: nothing known of the former order holds. */
+  /** Another publisher process is there: nothing known of the former order applies. */
   restart(): void {
     this.next = 0;
     this.#partial = false;
@@ -165,6 +169,6 @@ export class Order {
 
   #count(bytes: number): void {
     this.#bytes += bytes;
-    this.#room.bytes += bytes;
+    this.#budget.bytes += bytes;
   }
 }

@@ -1,4 +1,4 @@
-// What the indexer says of itself to a browser at its URL.
+// The page that the indexer shows to a browser at its URL.
 import { readFileSync } from "node:fs";
 import { homePage, ownLinks } from "@svc/kit/home-page.ts";
 import type { Routes } from "./http-exchange.ts";

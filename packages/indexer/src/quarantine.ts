@@ -1,4 +1,4 @@
-// What could not be read or begun at the start: quarantined under its name, with the reason, in the log and in what /services answers.
+// Files and registrations that could not be read or started: each is quarantined by name, with the reason in the log and in /services.
 import { copyFileSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
@@ -6,7 +6,7 @@ import type { Log } from "@svc/kit/log.ts";
 export type Quarantined = { readonly name: string; readonly reason: string };
 
 const FOLDER = "quarantine";
-/** Named in an answer; the log has all. */
+/** The maximum number of entries in an answer; the log has all. */
 const MAX_NAMED = 100;
 
 export class Quarantine {
@@ -25,7 +25,7 @@ export class Quarantine {
     return [...this.#entries].slice(0, MAX_NAMED).map(([name, reason]) => ({ name, reason }));
   }
 
-  /** Moves a file away so that the next start does not meet it again; a later one of its name takes its place. */
+  /** Moves a file away so that the next start does not read it again; a later file of the same name replaces it. */
   move(path: string, name: string, reason: string): void {
     let named = join(FOLDER, name);
     try {
@@ -38,7 +38,7 @@ export class Quarantine {
     this.note(named, reason);
   }
 
-  /** Keeps what a file says whose other records are taken over. */
+  /** Keeps a copy of a file whose other records are used. */
   copy(path: string, name: string): void {
     try {
       mkdirSync(this.#folder, { recursive: true });

@@ -1,15 +1,15 @@
-// A batch of queries, read and answered one after the other.
+// Reads and answers the queries of a batch one after the other.
 import { Packr } from "msgpackr";
 import type { FreshnessTable } from "./freshness.ts";
 import { BATCH_END, type NativeIndex, UNUSUAL, WANTS_FRESHNESS } from "./native.ts";
 import { Refusal } from "./refusal.ts";
 
-/** Of all results of a batch. */
+/** The bound of all results of a batch together. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 const packr = new Packr({ useRecords: false });
 const comma = Buffer.from(",");
 
-/** The results of a batch, in the form that the client takes. */
+/** The results of a batch, in the form that the client accepts. */
 export class BatchResults {
   readonly #packed: boolean;
   readonly #parts: Buffer[] = [];
@@ -19,7 +19,7 @@ export class BatchResults {
     this.#packed = packed;
   }
 
-  /** What `answer` gives, or the error instead of it. */
+  /** Adds the result of `answer`, or its error. */
   add(answer: () => Buffer): void {
     const part = this.#partOf(answer);
     this.#sizeBytes += part.length;
@@ -56,7 +56,7 @@ export class PlainBatch {
   readonly #freshness: FreshnessTable;
   readonly #msgpack: boolean;
   readonly #packed: boolean;
-  readonly #place = new Uint32Array(3);
+  readonly #position = new Uint32Array(3);
 
   constructor(index: NativeIndex, freshness: FreshnessTable, msgpack: boolean, packed: boolean) {
     this.#index = index;
@@ -67,12 +67,12 @@ export class PlainBatch {
   }
 
   begins(body: Buffer): boolean {
-    return this.#index.scanBatch(body, this.#msgpack, this.#place) === 1;
+    return this.#index.scanBatch(body, this.#msgpack, this.#position) === 1;
   }
 
-  /** Answers the next query, and says whether there may be another; `unusual`: this batch is for the careful reader. */
+  /** Answers the next query, and returns whether there may be another; `unusual`: the slow path must read this batch. */
   step(body: Buffer): "more" | "end" | "unusual" {
-    const scanned = this.#index.scanNext(body, this.#msgpack, this.#place);
+    const scanned = this.#index.scanNext(body, this.#msgpack, this.#position);
     if (scanned === UNUSUAL) return "unusual";
     if (scanned === BATCH_END) return "end";
     this.results.add(() => this.#index.answerScanned(this.#packed, scanned === WANTS_FRESHNESS ? this.#freshness.now() : null));

@@ -1,4 +1,4 @@
-// A query in any form becomes the native one: JSON with exact numbers, msgpack, or raw lists with query parameters.
+// Converts a query in any form to the native one: JSON with exact numbers, msgpack, or raw lists with query parameters.
 import { hashQuery, query } from "@svc/contract/indexer.ts";
 import { parseJson, parseMsgpack, type SplitProblem, splitRefusal } from "./bodies.ts";
 import type { NativeQuery, SplitBody, TokenOrHashList } from "./native.ts";
@@ -10,7 +10,7 @@ export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: 
 export const LISTS = { tokens: 0, hashes: 1, either: 2 } as const;
 export type Lists = keyof typeof LISTS;
 
-/** The careful way, for what the one-pass scan leaves: the lists were read natively, only the rest becomes JavaScript values. */
+/** Reads what the one-pass scan rejects: the core has read the lists, and only the rest becomes JavaScript values. */
 export function readQuery({ rest, problem, token_ids, seq_hashes, block_hash }: SplitBody, msgpack: boolean, lists: Lists): ReadQuery {
   if (problem !== undefined) throw splitRefusal(JSON.parse(problem) as SplitProblem);
   const others = (msgpack ? parseMsgpack : parseJson)(rest) as Record<string, unknown>;
@@ -19,7 +19,7 @@ export function readQuery({ rest, problem, token_ids, seq_hashes, block_hash }: 
       field: "extra_keys",
     });
   const byHash = lists === "hashes" || (lists === "either" && (seq_hashes ?? block_hash ?? others["seq_hashes"] ?? others["block_hash"]) !== undefined);
-  // Lists that were read stand as empty ones: the schema looks at all others.
+  // A list that the core has read is replaced by an empty one, so that the schema checks all other fields.
   const input = byHash
     ? { ...others, ...(seq_hashes === undefined ? {} : { seq_hashes: [] }), ...(block_hash === undefined ? {} : { block_hash: [] }) }
     : { ...others, ...(token_ids === undefined ? {} : { token_ids: [] }) };
@@ -41,7 +41,7 @@ type Scope = {
 
 function scopeOf(given: Scope): NativeQuery {
   const loraName = given.lora_name ?? "";
-  // Engines give their adapters ids from 1 on: 0 stands for the base model.
+  // Engines number their adapters from 1, so 0 means the base model.
   const loraId = /^0*$/.test(String(given.lora_id ?? "")) ? "" : (given.lora_id ?? "");
   if (loraName !== "" && loraId !== "")
     throw new Refusal("unsupported", "lora_id: not together with lora_name; lora_id is deprecated, leave it out", { field: "lora_id" });
@@ -61,7 +61,7 @@ function hashesOf(given: { seq_hashes?: bigint[] | undefined; block_hash?: bigin
   return BigUint64Array.from(hashes);
 }
 
-/** What `?freshness=` asks for; other parameters are for the raw form. */
+/** Reads `?freshness=`; the other parameters are for the raw form. */
 export function asksFreshness(search: string): boolean {
   const [, asked] = /(?:^|&)freshness=([^&]*)/.exec(search) ?? [];
   if (asked === undefined || /^(0|false|)$/.test(asked)) return false;
@@ -69,12 +69,12 @@ export function asksFreshness(search: string): boolean {
   throw new Refusal("invalid_value", `freshness: expected 1, true, 0 or false, got ${JSON.stringify(asked.slice(0, 100))}`, { field: "freshness" });
 }
 
-/** The list is the body itself, little-endian; everything else stands in the URL. */
+/** Reads the raw form: the body is the list itself, little-endian, and everything else is in the URL. */
 export function readRaw(body: Buffer, search: string, byHash: boolean): ReadQuery {
   const width = byHash ? 8 : 4;
   if (body.length % width !== 0) throw new Refusal("invalid_value", `the body has ${body.length} bytes, which is not a multiple of ${width}`);
   const query = scopeOfSearch(search);
-  // A small body may lie anywhere in a shared buffer; typed arrays need it aligned.
+  // A small body may lie anywhere in a shared buffer, but typed arrays need it aligned.
   const aligned = body.byteOffset % width === 0 ? body : Buffer.from(new Uint8Array(body).buffer);
   const list = byHash
     ? new BigUint64Array(aligned.buffer as ArrayBuffer, aligned.byteOffset, body.length / 8)
@@ -82,7 +82,7 @@ export function readRaw(body: Buffer, search: string, byHash: boolean): ReadQuer
   return { query, list, freshness: false };
 }
 
-/** Routers ask with the same few query strings over and over. */
+/** Routers send the same few query strings again and again, so parsed ones are cached. */
 const MAX_KNOWN_SCOPES = 1024;
 const knownScopes = new Map<string, NativeQuery>();
 

@@ -1,4 +1,4 @@
-// The routes that ask: by tokens, by hashes, many at once, and why.
+// The query routes: by tokens, by hashes, in batches, and with explanations.
 import { isMsgpack, JSON_TYPE, MSGPACK_TYPE, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal, takesMsgpack } from "./bodies.ts";
 import { explain } from "./explain.ts";
 import { FreshnessTable } from "./freshness.ts";
@@ -10,14 +10,14 @@ import { asksFreshness, LISTS, type Lists, type ReadQuery, readQuery, readRaw } 
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import { respond } from "./respond.ts";
-import { Slots } from "./slots.ts";
+import { Semaphore } from "./semaphore.ts";
 import type { Views } from "./views.ts";
 
 const MAX_BATCHED_QUERIES = 1024;
-/** Longer bodies take milliseconds to read: other requests come between. */
+/** Longer bodies take milliseconds to read, so they are read on another thread and other requests come in between. */
 const LONG_BYTES = 256 * 1024;
-/** Of them one is read at a time: its numbers take several times its size. */
-const longOnes = new Slots(1);
+/** Only one long body is read at a time: its numbers take several times its size. */
+const longBodies = new Semaphore(1);
 const never = new AbortController().signal;
 
 export function queryRoutes(index: NativeIndex, registry: Registry, views: Views, share: LoopShare): Routes {
@@ -28,7 +28,7 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
   }
 
   function answerTo(body: Buffer, msgpack: boolean, lists: Lists, packed: boolean, wantsFreshness: boolean): Buffer {
-    // The usual case never becomes a JavaScript value.
+    // A plain query never becomes a JavaScript value.
     const scanned = index.scan(body, msgpack, LISTS[lists]);
     if (scanned !== UNUSUAL) return index.answerScanned(packed, wantsFreshness || scanned === WANTS_FRESHNESS ? freshness.now() : null);
     return answerRead(readQuery(index.splitQuery(body, msgpack), msgpack, lists), packed, wantsFreshness);
@@ -44,12 +44,12 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
       return inForm(answerTo(request.body, isMsgpack(request.type), lists, packed, wantsFreshness), packed);
     };
 
-  /** A long body is read on another thread, and answered when its turn comes. */
+  /** Reads a long body on another thread, and answers when the peer is due. */
   async function askLong(request: Request, lists: Lists, wantsFreshness: boolean): Promise<Answer> {
     const msgpack = isMsgpack(request.type);
     const packed = takesMsgpack(request);
     const body = kept(request);
-    const split = await longOnes.within(never, () => index.splitLater(body, msgpack));
+    const split = await longBodies.within(never, () => index.splitLater(body, msgpack));
     return share.run(request.peer, () => inForm(answerRead(readQuery(split as SplitBody, msgpack, lists), packed, wantsFreshness), packed));
   }
 
@@ -65,7 +65,7 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
     return restOfBatch(request, batch);
   };
 
-  /** Other requests come between its queries. */
+  /** Answers the rest of a batch; other requests come between its queries. */
   async function restOfBatch(request: Request, batch: PlainBatch): Promise<Answer> {
     const body = kept(request);
     for (;;) {
@@ -75,7 +75,7 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
     }
   }
 
-  /** Any batch: where its queries lie is found first, and what is wrong with it; each is then read alone. */
+  /** Answers a batch of any form: it finds the queries and their faults first, then reads each alone. */
   async function carefulBatch(request: Request, body: Buffer): Promise<Answer> {
     const msgpack = isMsgpack(request.type);
     const packed = takesMsgpack(request);
@@ -106,7 +106,7 @@ export function queryRoutes(index: NativeIndex, registry: Registry, views: Views
   };
 }
 
-/** The body, also once the handler waits. */
+/** Returns a body that stays valid after the handler awaits. */
 function kept({ body, bodyStays }: Request): Buffer {
   return bodyStays ? body : Buffer.from(body);
 }

@@ -1,10 +1,10 @@
-// A lost last message leaves no gap behind it: a publisher that is quiet is asked for a replay, after ever longer times while it stays so.
-// One whose replay has to prove something is asked as well, quiet or not.
+// Requests a replay from a publisher that is quiet, at growing intervals, since a lost last message leaves no gap after it. A publisher
+// whose stream needs verification is asked as well, even if it is not quiet.
 
-/** Between two questions. */
+/** The longest interval between two requests. */
 const MAX_QUIET_MS = 60_000;
 
-/** A time that grows while questions follow each other, and begins anew. */
+/** An interval that grows with each request and can be reset. */
 class Pause {
   readonly #firstMs: number;
   #afterMs: number;
@@ -19,7 +19,7 @@ class Pause {
     this.#afterMs = this.#firstMs;
   }
 
-  /** Whether it is over; then a longer one begins. */
+  /** Returns whether the interval is over; if so, a longer one begins. */
   isOver(): boolean {
     if (performance.now() - this.#sinceMs < this.#afterMs) return false;
     this.#afterMs = Math.min(this.#afterMs * 4, Math.max(MAX_QUIET_MS, this.#firstMs));
@@ -34,11 +34,11 @@ export class Quiet {
 
   watch(firstMs: number, isUnproven: () => boolean, ask: () => void): void {
     const silence = (this.#silence = new Pause(firstMs));
-    const proof = new Pause(firstMs);
+    const verification = new Pause(firstMs);
     this.#timer = setInterval(
       () => {
-        if (!isUnproven()) proof.begin();
-        if (silence.isOver() || proof.isOver()) ask();
+        if (!isUnproven()) verification.begin();
+        if (silence.isOver() || verification.isOver()) ask();
       },
       Math.max(50, firstMs / 4),
     );

@@ -1,10 +1,10 @@
-// Frees the blocks of what was cleared, a little at a time between other work: clearing itself is a matter of sets, not of blocks.
+// Frees cleared blocks, a few at a time between other work: a clear only changes sets, and leaves the blocks to this.
 import type { Intake } from "./intake.ts";
 import type { NativeIndex } from "./native.ts";
 
-/** Looked at in one go: a fifth of a millisecond where all of them are freed. */
+/** The number of blocks per step: a fifth of a millisecond if all of them are freed. */
 const STEP_BLOCKS = 1 << 12;
-/** As a peer of the intake. */
+/** The name under which the intake schedules this work. */
 const PEER = "reclaim";
 
 export class Reclaimer {
@@ -17,7 +17,7 @@ export class Reclaimer {
     this.#intake = intake;
   }
 
-  /** To be told of after every clear. */
+  /** Call this after every clear. */
   begin(): void {
     if (this.#running) return;
     this.#running = true;
@@ -28,7 +28,7 @@ export class Reclaimer {
     for (let more = true; more; ) {
       await this.#intake.enter(PEER);
       await this.#intake.run(PEER, () => {
-        // Here, so that whoever clears next begins it anew.
+        // `#running` is set within the step, so that a clear after the last step starts a new run.
         this.#running = more = this.#index.reclaim(STEP_BLOCKS) === 1;
       });
     }

@@ -1,4 +1,4 @@
-// What the indexer answers instead of a result: {error, reason, field?, index?} under an HTTP status.
+// The error answer of the indexer: {error, reason, field?, index?} under an HTTP status.
 import { Failure, type FailureName } from "@svc/contract/failures.ts";
 import "@svc/contract/issues.ts";
 import type { ZodError } from "zod";
@@ -50,7 +50,7 @@ export class Refusal extends Failure {
   }
 }
 
-/** The first complaint about `input`, in the words of the API. */
+/** Returns the first complaint about `input` in the terms of the API. */
 export function refusalOf(error: ZodError, input: unknown): Refusal {
   const issue = error.issues[0];
   if (issue === undefined) return new Refusal("invalid_value", "the input is not valid");

@@ -1,23 +1,23 @@
-// A register body becomes a registration: fields, the publisher's kind, the key that names it.
+// Converts a register body to a registration: its fields, the publisher's kind, and its key.
 import type { Registration } from "@svc/contract/indexer.ts";
 import { registration } from "@svc/contract/indexer.ts";
 import { Refusal, refusalOf } from "./refusal.ts";
 
 export type PublisherKind = "engine" | "store";
 
-const engineWords = ["vllm", "sglang"];
-const storeWords = ["mooncake"];
-/** Masters of one store. */
+const engineTypes = ["vllm", "sglang"];
+const storeTypes = ["mooncake"];
+/** The maximum number of masters of one store. */
 const MAX_ENDPOINTS = 8;
 
 export type Identity = { readonly instance_id: string; readonly tenant_id: string; readonly dp_rank: number };
 
-/** What tells a registration from all others: its parts may have any character. */
+/** The unique key of a registration; JSON, since its parts may contain any character. */
 export function keyOf({ instance_id, tenant_id, dp_rank }: Identity): string {
   return JSON.stringify([instance_id, tenant_id, dp_rank]);
 }
 
-/** As people and `removed_instances` read it. */
+/** The name that people and `removed_instances` read. */
 export function nameOf(record: Identity): string {
   return `${record.instance_id}|${record.tenant_id}|${record.dp_rank}`;
 }
@@ -41,7 +41,7 @@ export function readRegistration(input: unknown, brands: readonly string[]): Reg
   return parsed.data;
 }
 
-/** Of a registration that comes now; one that was kept before this was looked at stays. */
+/** Checks a new registration only: one that was stored before this check existed stays valid. */
 export function checkReplays(record: Registration): Registration {
   const count = (text: string) => text.split(";").length;
   const { endpoint, replay_endpoint: replay } = record;
@@ -54,15 +54,15 @@ export function checkReplays(record: Registration): Registration {
 }
 
 export function kindOf(type: string, brands: readonly string[]): PublisherKind {
-  const word = type.toLowerCase();
-  if (engineWords.includes(word)) return "engine";
-  if (storeWords.includes(word) || brands.some((brand) => brand.toLowerCase() === word)) return "store";
+  const name = type.toLowerCase();
+  if (engineTypes.includes(name)) return "engine";
+  if (storeTypes.includes(name) || brands.some((brand) => brand.toLowerCase() === name)) return "store";
   throw new Refusal("invalid_value", `type: expected vLLM, SGLang, Mooncake or ${brands.join(", ")}, got ${JSON.stringify(type)}`, { field: "type" });
 }
 
 /**
- * vLLM keeps a block that it computes again beside the first one, and sends a stored event and a removal for each copy. SGLang and stores
- * have a block once, and may report it again: there one removal takes it, however often it was stored.
+ * vLLM keeps a block that it computes again next to the first one, and sends a stored event and a removal for each copy. SGLang and stores
+ * have a block once and may report it again, so one removal removes it, however often it was stored.
  */
 export function countsCopies(type: string): boolean {
   return type.toLowerCase() === "vllm";
@@ -70,7 +70,7 @@ export function countsCopies(type: string): boolean {
 
 export type Endpoint = { readonly address: string; readonly binds: boolean };
 
-/** Those of a store's masters, of which one publishes at a time; everything else has one. */
+/** Reads the endpoints of a store's masters, of which one publishes at a time; every other publisher has one endpoint. */
 export function readEndpoints(text: string, field: string): readonly Endpoint[] {
   const endpoints = text.split(";").map((address) => readEndpoint(address.trim(), field));
   if (endpoints.length > MAX_ENDPOINTS)
@@ -80,7 +80,7 @@ export function readEndpoints(text: string, field: string): readonly Endpoint[] 
   return endpoints;
 }
 
-/** An address without a host of its own cannot be dialled: there the publisher connects, and we bind. */
+/** An address without a specific host cannot be dialled: the indexer binds it and the publisher connects. */
 function readEndpoint(address: string, field: string): Endpoint {
   if (/^ipc:\/\/./.test(address)) return { address, binds: false };
   const match = /^tcp:\/\/(\[[^\]]+\]|[^[\]]*):(\d{1,5})$/.exec(address);
@@ -94,7 +94,7 @@ function readEndpoint(address: string, field: string): Endpoint {
   return { address: host === "::" ? `tcp://[::]:${port}` : address, binds };
 }
 
-/** The registrations of a configuration: a list, or {"kvevent_instance": {NAME: {…}}} where NAME is the instance. */
+/** Reads the registrations of a configuration: a list, or {"kvevent_instance": {NAME: {…}}} where NAME is the instance. */
 export function readStatic(text: string, origin: string, brands: readonly string[]): Registration[] {
   let value: unknown;
   try {

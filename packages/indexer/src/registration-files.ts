@@ -1,4 +1,4 @@
-// Registrations on disk, a file each: one more needs room for itself alone, one less needs none, and one that is damaged harms no other.
+// Registrations on disk, one file each: adding one needs space for it alone, removing one needs none, and a damaged one affects no other.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -11,9 +11,9 @@ const SUFFIX = ".json";
 
 export type Kept = {
   readonly registrations: Registration[];
-  /** File names of records that could not be read: a snapshot may know what they said. */
+  /** Names of files that could not be read; a snapshot may have their registrations. */
   readonly unreadable: ReadonlySet<string>;
-  /** The one file that former versions kept could not be read. */
+  /** True if the single file of former versions could not be read. */
   readonly formerUnreadable: boolean;
 };
 
@@ -23,7 +23,7 @@ export class RegistrationFiles {
   readonly #quarantine: Quarantine;
   readonly #read: (input: unknown) => Registration;
 
-  /** `read` checks a record, and throws with a sentence where it is wrong. */
+  /** `read` checks a record and throws if it is not valid. */
   constructor(folder: string, quarantine: Quarantine, read: (input: unknown) => Registration) {
     this.#folder = join(folder, "registrations");
     this.#former = join(folder, "registrations.json");
@@ -35,13 +35,13 @@ export class RegistrationFiles {
     return createHash("sha256").update(keyOf(registration)).digest("hex").slice(0, 32) + SUFFIX;
   }
 
-  /** What the former process had. */
+  /** Loads the registrations of the former process. */
   load(): Kept {
     const registrations: Registration[] = [];
     const unreadable = new Set<string>();
     for (const name of filesIn(this.#folder)) {
       const path = join(this.#folder, name);
-      // The rest of a write that did not come to its end.
+      // This is the partial file of an interrupted write.
       if (!name.endsWith(SUFFIX)) {
         rmSync(path, { force: true });
         continue;
@@ -61,7 +61,7 @@ export class RegistrationFiles {
   }
 
   async keep(registration: Registration): Promise<void> {
-    // At the start there may have been no room for it.
+    // The start may not have created the folder because the disk was full.
     mkdirSync(this.#folder, { recursive: true });
     await writeDurably(join(this.#folder, RegistrationFiles.nameOf(registration)), `${JSON.stringify(registration, null, 2)}\n`);
   }
@@ -70,7 +70,7 @@ export class RegistrationFiles {
     await removeDurably(join(this.#folder, RegistrationFiles.nameOf(registration)));
   }
 
-  /** All of the former file are in files of their own now. */
+  /** Removes the former file once all its records have files of their own. */
   async forgetFormer(): Promise<void> {
     await removeDurably(this.#former);
   }

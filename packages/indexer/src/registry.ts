@@ -1,9 +1,9 @@
-// The registrations in force: made, ended, kept on disk, and read back at the start.
+// The active registrations: created, ended, stored on disk, and restored at the start.
 import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { asDiskFailure } from "./disk.ts";
-import { Held } from "./held.ts";
+import { Generations } from "./generations.ts";
 import type { Intake } from "./intake.ts";
 import type { NativeIndex, NativeSubscription } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
@@ -30,12 +30,12 @@ export type RegistryOptions = {
 };
 
 export class Registry {
-  /** By `keyOf`. */
+  /** Subscriptions by `keyOf`. */
   readonly subscriptions = new Map<string, Subscription>();
   readonly files: RegistrationFiles;
   readonly #options: RegistryOptions;
   readonly #reclaimer: Reclaimer;
-  /** Keys whose registration or end is under way. */
+  /** Keys whose registration or removal is under way. */
   readonly #changing = new Set<string>();
 
   constructor(options: RegistryOptions) {
@@ -48,7 +48,7 @@ export class Registry {
     return readRegistration(input, this.#options.settings.brand);
   }
 
-  /** Begins to consume; a repeat of the same registration changes nothing. What does not come to its end leaves nothing behind. */
+  /** Begins to consume; a repeat of the same registration changes nothing. A registration that fails leaves nothing behind. */
   async register(registration: Registration, { saved, kept = false }: { saved?: SavedSubscription | undefined; kept?: boolean } = {}): Promise<Subscription> {
     const { index, log, limits, intake } = this.#options;
     const key = keyOf(registration);
@@ -68,32 +68,36 @@ export class Registry {
       );
     this.#hold(key, name);
     try {
-      await intake.stillness.wait();
+      await intake.writeBarrier.wait();
       const description = this.#describe(registration);
-      const held = new Held({ index, reclaimer: this.#reclaimer, description }, saved?.id ?? index.subscribe(description), saved?.remembered.former);
+      const generations = new Generations(
+        { index, reclaimer: this.#reclaimer, description },
+        saved?.id ?? index.subscribe(description),
+        saved?.remembered.former,
+      );
       let subscription: Subscription | undefined;
       try {
-        subscription = await this.#begin(held, registration, saved);
+        subscription = await this.#begin(generations, registration, saved);
         if (!kept) await this.files.keep(registration);
       } catch (error) {
         await subscription?.close();
         if (subscription !== undefined && !kept) await this.files.forget(registration).catch(() => {});
-        await intake.stillness.wait();
-        held.end();
+        await intake.writeBarrier.wait();
+        generations.end();
         throw asDiskFailure(error, `the registration ${name}`);
       }
       this.subscriptions.set(key, subscription);
     } finally {
       this.#changing.delete(key);
     }
-    // At the start: of snapshots whose registrations are gone.
+    // At the start, a snapshot may have had blocks of registrations that are gone.
     this.#reclaimer.begin();
     this.#options.quarantine.forget(name);
     log.info({ subscription: name, endpoint: registration.endpoint, replay: registration.replay_endpoint }, "registered");
     return this.subscriptions.get(key) as Subscription;
   }
 
-  /** Ends a subscription; what it gave is gone when this returns. */
+  /** Ends a subscription; its blocks are gone from answers when this returns. */
   async unregister(registration: { instance_id: string; tenant_id: string; dp_rank: number }): Promise<void> {
     const { log, intake } = this.#options;
     const key = keyOf(registration);
@@ -102,12 +106,12 @@ export class Registry {
     if (subscription === undefined) throw new Refusal("not_found", `no registration ${name} (instance_id|tenant_id|dp_rank)`, {}, "REGISTRATION_NOT_FOUND");
     this.#hold(key, name);
     try {
-      // First: were it not gone from the disk, the next start would have it again.
+      // The file goes first: if it stayed, the next start would restore the registration.
       await this.files.forget(subscription.registration);
       this.subscriptions.delete(key);
       await subscription.close();
-      await intake.stillness.wait();
-      subscription.held.end();
+      await intake.writeBarrier.wait();
+      subscription.generations.end();
     } finally {
       this.#changing.delete(key);
     }
@@ -118,7 +122,7 @@ export class Registry {
     await Promise.all([...this.subscriptions.values()].map((subscription) => subscription.close()));
   }
 
-  async #begin(held: Held, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
+  async #begin(generations: Generations, registration: Registration, saved?: SavedSubscription): Promise<Subscription> {
     const { index, intake, settings, log } = this.#options;
     let subscription: Subscription | undefined;
     try {
@@ -126,7 +130,7 @@ export class Registry {
         index,
         reclaimer: this.#reclaimer,
         intake,
-        held,
+        generations,
         registration,
         kind: kindOf(registration.type, settings.brand),
         log,

@@ -1,4 +1,4 @@
-// Asks a publisher for batches it sent before, and reads both shapes of its answer.
+// Requests batches that a publisher sent before, and reads both shapes of its answer.
 import { setTimeout as delay } from "node:timers/promises";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import { type Batch, readReplay } from "./frames.ts";
@@ -6,25 +6,31 @@ import { type Endpoint, readEndpoints } from "./register-input.ts";
 import { MAX_MESSAGE_BYTES } from "./zmq.ts";
 import { Dealer } from "./zmtp/dealer.ts";
 
-/** A replay of more than this is no replay of a bounded buffer. */
+/** No bounded buffer has more than this, so a longer replay is a fault. */
 const MAX_REPLAYED = 4_000_000;
 
 export class ReplayFailed extends Error {}
 
-/** Of several masters, so long after the first answer another one may answer, too: then more than one leads. */
+/** After the first answer, other masters have this long to answer as well, which means that more than one leads. */
 const RIVALS_MS = 1000;
 
-/** Of several masters none may lead yet, and a standby says nothing: so often they are asked again until one answers. */
+/** If several masters are asked, none may lead yet, and a standby does not answer: they are asked again at this interval until one answers. */
 const ASK_AGAIN_MS = 500;
 
 export type ReplayOptions = {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  /** Which of several masters answered, first the one whose replay was read; called once they had their time, which may be later than the replay's end. */
+  /**
+   * Reports which of several masters answered, first the one whose replay was read. It is called when all had their time, which may be
+   * after the replay's end.
+   */
   readonly onAnswered: (addresses: readonly string[]) => void;
 };
 
-/** The buffered batches from this number on, in the publisher's order; ends at the publisher's end mark. Of several masters the leader answers. */
+/**
+ * Yields the buffered batches from this number on, in the publisher's order, until the publisher's end mark. If there are several masters,
+ * the leader answers.
+ */
 export async function* replay(endpoint: string, from: number, { timeoutMs, signal, onAnswered }: ReplayOptions): AsyncGenerator<Batch> {
   const asked = readEndpoints(endpoint, "replay_endpoint").map((each) => ({
     endpoint: each,
@@ -40,7 +46,7 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
     for (const { socket } of asked) if (!socket.closed) request(socket, from);
   }, ASK_AGAIN_MS).unref();
   if (asked.length === 1) clearInterval(again);
-  /** While the other masters have their time. */
+  /** Runs while the other masters have time to answer. */
   let rivals: NodeJS.Timeout | undefined;
   let isOver = false;
   signal.addEventListener("abort", end);
@@ -81,7 +87,7 @@ export async function* replay(endpoint: string, from: number, { timeoutMs, signa
   }
 }
 
-/** The first message of its answer. */
+/** Sends a request and returns the first message of its answer. */
 async function ask(socket: Dealer, { binds }: Endpoint, from: number, timeoutMs: number): Promise<Buffer[]> {
   if (binds) await bindWithin(socket, timeoutMs);
   else await socket.open();
@@ -89,10 +95,10 @@ async function ask(socket: Dealer, { binds }: Endpoint, from: number, timeoutMs:
   return socket.receive();
 }
 
-/** The empty frame is what a REQ socket would put in front; without it engines do not see a request. */
+/** A REQ socket would send the empty delimiter; without it engines do not recognize a request. */
 const request = (socket: Dealer, from: number) => socket.request([Buffer.alloc(0), sequenceFrame(BigInt(from))]);
 
-/** The former socket on this address may still be going away. */
+/** The former socket on this address may still be closing. */
 async function bindWithin(socket: Dealer, timeoutMs: number): Promise<void> {
   const until = performance.now() + timeoutMs;
   for (;;) {

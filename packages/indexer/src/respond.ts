@@ -1,4 +1,4 @@
-// An answer's value in the form that the client takes: JSON with exact numbers, or msgpack.
+// Encodes an answer in the form that the client accepts: JSON with exact numbers, or msgpack.
 import { Packr } from "msgpackr";
 import { JSON_TYPE, MSGPACK_TYPE, takesMsgpack } from "./bodies.ts";
 import { writeExact } from "./exact-json.ts";

@@ -1,4 +1,4 @@
-// The indexer's routes: registrations, queries, and what it says of itself.
+// The indexer's routes: registrations, queries, and its own state.
 import { REGISTERED, UNREGISTERED, unregistration } from "@svc/contract/indexer.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
@@ -21,9 +21,9 @@ export type RoutesOptions = {
   readonly views: Views;
   readonly metrics: Metrics;
   readonly share: LoopShare;
-  /** What changes registrations, or reads all, asks for it; "" asks nobody. */
+  /** Required by routes that change registrations or read everything; "" disables the check. */
   readonly apiKey: string;
-  /** Brings the metrics up to date before they are read. */
+  /** Updates the metrics before they are read. */
   readonly collect: () => void;
   readonly snapshot: () => Promise<Answer>;
   readonly startedAtMs: number;

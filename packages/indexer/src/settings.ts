@@ -1,4 +1,4 @@
-// The settings the indexer reads, and what each may be; config/default.toml explains them.
+// The settings that the indexer reads, and their valid values; config/default.toml explains them.
 import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
@@ -31,7 +31,7 @@ export const indexerSettings = z.object({
 const flagNames = { listen: "indexer.listen", brand: "indexer.brand", "log-level": "indexer.log_level", "memory-budget-mb": "indexer.memory_budget_mb" };
 const about = "reads the KV events of inference engines and stores, and answers which instance holds a prompt's prefix.";
 
-/** @throws SETTING_INVALID. `svc up` reads flags by it, too, before it starts anything. */
+/** @throws SETTING_INVALID. `svc up` also reads flags with it before it starts anything. */
 export const load = (argv: readonly string[]) => loadConfig({ server: "indexer", schema: indexerSettings, flagNames, argv, about });
 
 export type IndexerSettings = z.output<typeof indexerSettings>["indexer"];

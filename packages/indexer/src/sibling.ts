@@ -1,4 +1,4 @@
-// Fetches a running indexer's snapshot into a file, bounded in bytes and in the time that nothing comes.
+// Downloads a running indexer's snapshot to a file, bounded in bytes and in the time without progress.
 import { createWriteStream, mkdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,12 +7,12 @@ import { pipeline } from "node:stream/promises";
 import { fail } from "@svc/contract/failures.ts";
 import { asDiskFailure } from "./disk.ts";
 
-/** Making it takes a sibling some seconds; then bytes come all the time. */
+/** A sibling takes some seconds to make the snapshot; then bytes come without a break. */
 const SILENT_MS = 60_000;
 
 export type SiblingOptions = { readonly url: string; readonly apiKey: string; readonly folder: string; readonly maxBytes: number; readonly silentMs?: number };
 
-/** The file's path. */
+/** Returns the file's path. */
 export async function fetchSibling({ url, apiKey, folder, maxBytes, silentMs = SILENT_MS }: SiblingOptions): Promise<string> {
   const path = join(folder, "sibling.snapshot.new");
   const silence = new AbortController();
@@ -30,7 +30,7 @@ export async function fetchSibling({ url, apiKey, folder, maxBytes, silentMs = S
         clearTimeout(timer);
         timer = setTimeout(() => silence.abort(), silentMs);
         received += chunk.length;
-        // What it says of its length is not believed.
+        // The announced length is not trusted.
         if (received > maxBytes) done(new Error(`it has more than ${maxBytes} bytes, which indexer.memory_budget_mb cannot hold`));
         else done(null, chunk);
       },

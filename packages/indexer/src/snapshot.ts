@@ -1,26 +1,26 @@
-// The warm restart: the whole index on disk from time to time, read back at the start; a sibling's serves as well.
+// The warm restart: writes the whole index to disk at intervals, and reads it back at the start; a sibling's snapshot serves as well.
 import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
 import { asDiskFailure, replace } from "./disk.ts";
 import type { Answer } from "./http-exchange.ts";
-import { figuresOf, type NativeIndex } from "./native.ts";
+import { metricsOf, type NativeIndex } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
-import type { Stillness } from "./stillness.ts";
 import { rememberedOf } from "./subscription-options.ts";
+import type { WriteBarrier } from "./write-barrier.ts";
 
 type Note = { version: 1; subscriptions: SavedSubscription[] };
 
 const NOTE_VERSION = 1;
-/** Snapshots that clients download at once; each is a file of its own meanwhile. */
+/** The maximum number of concurrent downloads; each has a file of its own meanwhile. */
 const MAX_DOWNLOADS = 2;
 
 export class Snapshots {
   readonly #index: NativeIndex;
-  readonly #stillness: Stillness;
+  readonly #writeBarrier: WriteBarrier;
   readonly #log: Log;
   readonly #quarantine: Quarantine;
   readonly #folder: string;
@@ -32,25 +32,25 @@ export class Snapshots {
   #named = 0;
   lastSeconds = 0;
   lastBytes = 0;
-  /** Why the last one could not be written; "" when it was. */
+  /** Why the last snapshot could not be written; "" if it was. */
   problem = "";
 
-  constructor(index: NativeIndex, stillness: Stillness, log: Log, quarantine: Quarantine, folder: string) {
+  constructor(index: NativeIndex, writeBarrier: WriteBarrier, log: Log, quarantine: Quarantine, folder: string) {
     this.#index = index;
-    this.#stillness = stillness;
+    this.#writeBarrier = writeBarrier;
     this.#log = log;
     this.#quarantine = quarantine;
     this.#folder = folder;
     this.#file = join(folder, "index.snapshot");
   }
 
-  /** What the last process knew; a file that cannot be used is quarantined. */
+  /** Loads the last process's snapshot; a file that cannot be used is quarantined. */
   load(): SavedSubscription[] {
     rmSync(`${this.#file}.new`, { force: true });
     return existsSync(this.#file) ? this.#read(this.#file) : [];
   }
 
-  /** Of a sibling, from a file that is gone afterwards. */
+  /** Loads a sibling's snapshot and removes its file. */
   loadFrom(path: string): SavedSubscription[] {
     const saved = this.#read(path);
     rmSync(path, { force: true });
@@ -63,7 +63,7 @@ export class Snapshots {
       const { version, subscriptions } = JSON.parse(this.#index.load(path)) as Note;
       if (version !== NOTE_VERSION) throw new Error(`its description has version ${version}; this indexer reads ${NOTE_VERSION}`);
       this.#log.info(
-        { blocks: figuresOf(this.#index).blocks, subscriptions: subscriptions.length, ms: Math.round(performance.now() - started) },
+        { blocks: metricsOf(this.#index).blocks, subscriptions: subscriptions.length, ms: Math.round(performance.now() - started) },
         "a snapshot was read",
       );
       return subscriptions;
@@ -73,30 +73,30 @@ export class Snapshots {
     }
   }
 
-  /** A file of what was taken in up to one moment: the index's copy and the subscriptions' places are of the same one. It is not synced yet. */
+  /** Writes a file of one moment: the copy of the index and the positions of the subscriptions belong together. The file is not synced yet. */
   #take(registry: Registry, path: string): Promise<{ bytes: number; changes: number }> {
-    return this.#stillness.during(async () => {
+    return this.#writeBarrier.during(async () => {
       const subscriptions = [...registry.subscriptions.values()].map((subscription) => ({
         id: subscription.id,
         registration: subscription.registration,
         remembered: rememberedOf(subscription),
       }));
-      const { changes } = figuresOf(this.#index);
-      // At the start there may have been no room for it.
+      const { changes } = metricsOf(this.#index);
+      // The start may not have created the folder because the disk was full.
       mkdirSync(this.#folder, { recursive: true });
       const bytes = await this.#index.save(path, JSON.stringify({ version: NOTE_VERSION, subscriptions } satisfies Note));
       return { bytes, changes };
     });
   }
 
-  /** One at a time; nothing is written while nothing changed. */
+  /** Writes one snapshot at a time, and none while nothing changed. */
   write(registry: Registry): Promise<void> {
     this.#writing = this.#writing.then(() => this.#write(registry));
     return this.#writing;
   }
 
   async #write(registry: Registry): Promise<void> {
-    if (figuresOf(this.#index).changes === this.#written) return;
+    if (metricsOf(this.#index).changes === this.#written) return;
     const started = performance.now();
     const fresh = `${this.#file}.new`;
     try {
@@ -120,7 +120,7 @@ export class Snapshots {
     }
   }
 
-  /** A snapshot of this moment for a client, as its file: memory holds no copy. */
+  /** Makes a snapshot for a client and serves it from its file, so that memory has no copy. */
   async download(registry: Registry): Promise<Answer> {
     if (this.#downloads >= MAX_DOWNLOADS) throw new Refusal("busy", `${MAX_DOWNLOADS} snapshots are being downloaded, the maximum; repeat the request later`);
     this.#downloads++;
@@ -135,7 +135,7 @@ export class Snapshots {
       this.#downloads--;
       throw asDiskFailure(error, "a snapshot");
     } finally {
-      // Who has it open goes on reading it.
+      // A reader that has the file open can still read it.
       await rm(path, { force: true }).catch(() => {});
     }
   }

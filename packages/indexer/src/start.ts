@@ -1,4 +1,5 @@
-// What the former process had comes back: its snapshot, its registrations, those of the configuration; what cannot is quarantined and named.
+// Restores the former process's state: its snapshot, its registrations, those of the configuration. What cannot be restored is quarantined
+// with its name.
 
 import { Failure } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
@@ -25,14 +26,14 @@ export type StartOptions = {
   readonly folder: string;
 };
 
-/** Snapshot first, then the registrations: each finds its former blocks and asks only for what came since. */
-export async function beginAgain(options: StartOptions): Promise<void> {
+/** Loads the snapshot first, then the registrations, so that each finds its former blocks and requests only what came since. */
+export async function restoreState(options: StartOptions): Promise<void> {
   const { settings, configured, index, registry, snapshots, log } = options;
   const { registrations, unreadable, formerUnreadable } = registry.files.load();
   const wanted = new Map<string, Registration>();
   for (const registration of [...registrations, ...configured]) wanted.set(keyOf(registration), registration);
   let saved = snapshots.load();
-  // What a record said that cannot be read any more stands in the snapshot as well.
+  // The snapshot also has the registrations whose files cannot be read.
   for (const { registration } of saved)
     if (!wanted.has(keyOf(registration)) && (formerUnreadable || unreadable.has(RegistrationFiles.nameOf(registration))))
       wanted.set(keyOf(registration), registration);
@@ -42,7 +43,7 @@ export async function beginAgain(options: StartOptions): Promise<void> {
   }
   const former = new Map<string, SavedSubscription>();
   for (const one of saved) {
-    // Blocks of a registration that is gone, or means something else now, are nobody's.
+    // Blocks of a registration that is gone, or has changed, belong to no one.
     const registration = wanted.get(keyOf(one.registration));
     if (registration !== undefined && JSON.stringify(registration) === JSON.stringify(one.registration)) former.set(keyOf(registration), one);
     else forget(index, one);
@@ -68,7 +69,7 @@ async function beginOne({ registry, quarantine }: StartOptions, registration: Re
     await registry.register(registration, { saved, kept: true });
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    // Its record stays: the next start tries again.
+    // The record stays, so the next start retries.
     quarantine.note(nameOf(registration), `this registration could not begin: ${error.message}`);
   }
 }

@@ -1,16 +1,16 @@
-// What a subscription is made with, and what a snapshot keeps of it for the next one.
+// The options of a subscription, and what a snapshot remembers of it.
 import type { Registration } from "@svc/contract/indexer.ts";
+import type { Generations } from "./generations.ts";
 import type { HealOptions } from "./heal.ts";
-import type { Held } from "./held.ts";
 import type { Intake } from "./intake.ts";
 import type { LastTaken } from "./last-taken.ts";
 import type { NativeIndex } from "./native.ts";
 import type { Order } from "./order.ts";
-import type { Proof } from "./proof.ts";
 import type { Reclaimer } from "./reclaim.ts";
 import type { PublisherKind } from "./register-input.ts";
+import type { Verification } from "./verification.ts";
 
-/** What a snapshot remembers of a subscription beside its blocks. */
+/** The state that a snapshot keeps of a subscription in addition to its blocks. */
 export type Remembered = {
   next: number | null;
   gap: boolean;
@@ -18,7 +18,7 @@ export type Remembered = {
   isPartial?: boolean;
   needsAll?: boolean;
   former?: number | undefined;
-  /** When the last batch was taken in, and how late it was. */
+  /** When the last batch was taken in, and its lag. */
   takenAtMs?: number | null;
   lagMs?: number | null;
 };
@@ -27,7 +27,7 @@ export type SubscriptionOptions = HealOptions & {
   readonly index: NativeIndex;
   readonly reclaimer: Reclaimer;
   readonly intake: Intake;
-  readonly held: Held;
+  readonly generations: Generations;
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly quietCheckMs: number;
@@ -39,12 +39,12 @@ type Followed = {
   readonly order: Order;
   readonly gap: boolean;
   readonly complete: boolean;
-  readonly proof: Proof;
-  readonly held: Held;
+  readonly verification: Verification;
+  readonly generations: Generations;
   readonly last: LastTaken;
 };
 
-export function rememberedOf({ order, gap, complete, proof, held, last }: Followed): Remembered {
-  const ofOrder = { next: order.next ?? null, isPartial: order.partial, needsAll: proof.isOfAll };
-  return { ...ofOrder, gap, complete, former: held.former, takenAtMs: last.atMs, lagMs: last.lagMs };
+export function rememberedOf({ order, gap, complete, verification, generations, last }: Followed): Remembered {
+  const ofOrder = { next: order.next ?? null, isPartial: order.partial, needsAll: verification.isOfAll };
+  return { ...ofOrder, gap, complete, former: generations.former, takenAtMs: last.atMs, lagMs: last.lagMs };
 }

@@ -1,4 +1,4 @@
-// The SUB socket of a publisher: where it is dialled, and what is counted and logged of its connections.
+// The SUB socket of a publisher: where it connects, and what is counted and logged about its connections.
 import type { Log } from "@svc/kit/log.ts";
 import type { Counts } from "./counts.ts";
 import { readEndpoints } from "./register-input.ts";
@@ -10,7 +10,7 @@ export type Heard = {
   readonly endpoint: string;
   readonly counts: Counts;
   readonly log: Pick<Log, "info" | "warn" | "debug">;
-  /** A connection stands. */
+  /** Called when a connection is ready. */
   onReady(): void;
   onReadable(): void;
 };
@@ -18,7 +18,7 @@ export type Heard = {
 export function subscribeTo({ key, endpoint, counts, log, onReady, onReadable }: Heard): ZmtpSocket {
   const socket: ZmtpSocket = new ZmtpSocket({
     type: "SUB",
-    // Of several masters one publishes; whoever takes over goes on with its numbers.
+    // One of several masters publishes; a master that takes over continues its numbers.
     endpoints: readEndpoints(endpoint, "endpoint"),
     maxMessageBytes: MAX_MESSAGE_BYTES,
     onReady: () => {

@@ -1,29 +1,29 @@
-// One publisher: its SUB socket, its order, the healing of gaps, and what the index is told.
+// One publisher: its SUB socket, the order of its batches, the healing of gaps, and its updates of the index.
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
+import type { Generations } from "./generations.ts";
 import { Healer } from "./heal.ts";
-import type { Held } from "./held.ts";
 import { LastTaken } from "./last-taken.ts";
 import { LiveReceiver } from "./live.ts";
 import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "./native.ts";
 import { type Offered, Order } from "./order.ts";
-import { Proof } from "./proof.ts";
 import { Quiet } from "./quiet.ts";
 import { nameOf, type PublisherKind } from "./register-input.ts";
 import type { SubscriptionOptions } from "./subscription-options.ts";
 import { subscribeTo } from "./subscription-socket.ts";
 import { Uncertain } from "./uncertain.ts";
+import { Verification } from "./verification.ts";
 import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
-  readonly held: Held;
+  readonly generations: Generations;
   readonly registration: Registration;
   readonly kind: PublisherKind;
   readonly key: string;
   readonly counts: Counts;
   readonly order: Order;
-  readonly proof = new Proof();
+  readonly verification = new Verification();
   readonly startedAtMs = Date.now();
   gap = false;
   complete = true;
@@ -34,11 +34,11 @@ export class Subscription {
   readonly #live: LiveReceiver;
   readonly #healer: Healer;
   readonly #ending = new AbortController();
-  /** Until what waited and is due now is taken in. */
+  /** Resolves when all pending batches that are due are taken in. */
   drained: Promise<void> = Promise.resolve();
   #draining = false;
   readonly #batchCounts = new Uint32Array(outcomes.length);
-  /** A removal in the batch that is taken in was lost. */
+  /** True if a removal in the current batch was lost. */
   #hasLost = false;
   readonly #time = new Float64Array(1);
   readonly last = new LastTaken();
@@ -47,12 +47,12 @@ export class Subscription {
 
   constructor(options: SubscriptionOptions) {
     this.#options = options;
-    this.held = options.held;
+    this.generations = options.generations;
     this.registration = options.registration;
     this.kind = options.kind;
     this.key = nameOf(options.registration);
     this.counts = new Counts(options.kind);
-    this.order = new Order(options.intake.room);
+    this.order = new Order(options.intake.pendingBudget);
     this.#uncertain = new Uncertain(this, options, this.#ending.signal);
     this.#healer = new Healer(this, options, this.#ending.signal);
     this.#socket = subscribeTo({
@@ -61,8 +61,8 @@ export class Subscription {
       counts: this.counts,
       log: options.log,
       onReady: () => {
-        // What came before is not heard live, and the publisher may have been replaced meanwhile; its replay tells. A store's dump that is under way has it all.
-        if (this.kind !== "store" || !this.#healer.running) this.#doubt();
+        // The publisher may have been replaced while it was not connected; its replay decides. A store's current dump has everything.
+        if (this.kind !== "store" || !this.#healer.running) this.#verify();
       },
       onReadable: () => this.#live.begin(),
     });
@@ -71,8 +71,8 @@ export class Subscription {
       intake: options.intake,
       signal: this.#ending.signal,
       take: (frames, again) => this.#taken(frames, again),
-      // The replay that is under way makes room; until then what comes waits with the kernel and the publisher.
-      room: () => this.#healer.ended.then(() => this.drained),
+      // The replay that is under way frees capacity; until then, input waits in the kernel and at the publisher.
+      capacity: () => this.#healer.ended.then(() => this.drained),
       onFailed: (error) => {
         if (this.#ending.signal.aborted) return;
         this.problem = `taking in events failed: ${error.message}`;
@@ -80,7 +80,7 @@ export class Subscription {
       },
     });
     const { next = null, gap = false, complete = true, isPartial = false, needsAll = false, takenAtMs = null, lagMs = null } = options.remembered ?? {};
-    this.proof.want({ ofAll: needsAll });
+    this.verification.require({ ofAll: needsAll });
     if (next === null) return;
     this.order.resume(next, isPartial);
     this.gap = gap;
@@ -89,7 +89,7 @@ export class Subscription {
   }
 
   get id(): number {
-    return this.held.id;
+    return this.generations.id;
   }
 
   get connected(): boolean {
@@ -103,7 +103,7 @@ export class Subscription {
     if (this.#options.quietCheckMs > 0 && this.registration.replay_endpoint !== "")
       this.#quiet.watch(
         this.#options.quietCheckMs,
-        () => this.proof.missing,
+        () => this.verification.missing,
         () => this.connected && this.#healer.begin(),
       );
   }
@@ -118,9 +118,9 @@ export class Subscription {
     this.order.clear();
   }
 
-  /** A batch by either way, within the intake. Returns what became of it; `full`: nothing yet, there is no room to wait in. */
+  /** Offers a live or replayed batch, within the intake. Returns what became of it; `full`: nothing yet, since there is no capacity to keep it. */
   offer(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
-    const verdict = this.order.judge(sequence, payload.length, source);
+    const verdict = this.order.decide(sequence, payload.length, source);
     if (verdict === "full") return verdict;
     switch (verdict) {
       case "apply":
@@ -129,73 +129,73 @@ export class Subscription {
         return "applied";
       case "wait":
         if (!this.order.wait(sequence, payload) && this.kind !== "store") return this.#renewed(sequence, payload, source);
-        if (!this.order.held) this.#healer.begin();
+        if (!this.order.isPaused) this.#healer.begin();
         return "waits";
       default:
         return this.#behind(sequence, payload, source, verdict === "late");
     }
   }
 
-  /** A lower number is the same batch again, or the first words of a new publisher process; a store's dump has other batches under numbers that come late. */
+  /** A lower number is the same batch again or a new process's first one; a store's dump has other batches under numbers that come late. */
   #behind(sequence: number, payload: Buffer, source: "event" | "replay", isLate: boolean): Offered {
     const known = this.#options.index.seen(this.id, sequence, payload);
     if (source === "replay") return this.kind === "store" || known === 1 ? "duplicate" : known === 2 ? "other" : "unknown";
     if (known !== 1 && !(isLate && (known === 0 || this.kind === "store"))) return this.#renewed(sequence, payload, source);
-    // Where its like is forgotten, or its number is not above the last live one's, it may be another process's.
-    if (this.kind !== "store" && (known === 0 || !isLate)) this.#doubt();
+    // If its fingerprint is forgotten, or its number is not above the last live one's, the batch may come from another process.
+    if (this.kind !== "store" && (known === 0 || !isLate)) this.#verify();
     this.counts.duplicateBatches++;
     return "duplicate";
   }
 
-  /** Another publisher may be there, and nothing that is known tells: a replay does. */
-  #doubt(): void {
-    this.proof.want();
+  /** Another publisher may be there, and only a replay can decide. */
+  #verify(): void {
+    this.verification.require();
     this.#healer.begin();
   }
 
-  /** It may be what the former process sent last, read only now: the replay says which one is there. */
+  /** The batch may be the former process's last one, read only now: the replay shows which process is there. */
   #renewed(sequence: number, payload: Buffer, source: "event" | "replay"): Offered {
     this.restart(`batch ${sequence} came where ${this.order.next} was expected`);
     this.#healer.begin();
     return this.offer(sequence, payload, source);
   }
 
-  /** Another process publishes here now: whatever the former one held is gone. */
+  /** Another process publishes here now: all blocks of the former one are gone. */
   restart(why: string): void {
-    this.#options.log.info({ subscription: this.key, why }, "the publisher begins anew; its blocks are cleared");
-    this.held.clear();
+    this.#options.log.info({ subscription: this.key, why }, "the publisher started again; its blocks are cleared");
+    this.generations.clear();
     this.counts.restarted();
-    this.#beginAnew();
+    this.#startOver();
   }
 
-  /** A store tells all that it holds, from here on or when asked for it: until it did, what is known is answered. */
+  /** A store sends everything that it holds, from here on or on request; until it has, its former blocks stay in answers. */
   reread(why: string, resumeAt?: number): void {
-    this.#options.log.info({ subscription: this.key, why }, "the store is read anew; its former blocks are answered until that is done");
-    this.held.reread();
-    this.#beginAnew(resumeAt);
+    this.#options.log.info({ subscription: this.key, why }, "the store is read again; its former blocks are answered until that is done");
+    this.generations.reread();
+    this.#startOver(resumeAt);
   }
 
-  #beginAnew(resumeAt?: number): void {
+  #startOver(resumeAt?: number): void {
     this.gap = false;
     this.complete = true;
     if (resumeAt === undefined) {
-      if (this.registration.replay_endpoint !== "") this.proof.want({ ofAll: this.kind !== "store" });
+      if (this.registration.replay_endpoint !== "") this.verification.require({ ofAll: this.kind !== "store" });
       this.order.restart();
     } else this.order.goTo(resumeAt);
   }
 
-  /** What is missing cannot be had: what it can have touched is not answered any more. */
+  /** The missing batches cannot be had: the blocks that they may have affected become uncertain. */
   lose(why: string, resumeAt?: number): void {
     this.#drop(why);
     this.counts.lostGaps++;
     this.order.jump(resumeAt);
-    this.#doubt();
+    this.#verify();
     this.drain();
   }
 
   #drop(why: string): void {
     this.#options.log.warn({ subscription: this.key, why, next: this.order.next }, "events are lost; the blocks that they may have affected are uncertain");
-    this.held.settle();
+    this.generations.settle();
     this.#options.index.lose(this.id);
     this.#options.reclaimer.begin();
     this.#uncertain.begin();
@@ -203,7 +203,7 @@ export class Subscription {
     this.complete = false;
   }
 
-  /** Takes in what waited and is due now, in slices of the intake. */
+  /** Takes in pending batches that are due, in slices of the intake. */
   drain(): void {
     if (this.#draining || !this.order.due) return;
     this.#draining = true;
@@ -232,25 +232,25 @@ export class Subscription {
     return { ...heard, complete: heard.complete && (lacks & EVICTED) === 0, uncertain: (lacks & UNCERTAIN) !== 0 };
   }
 
-  /** The same without what the index knows, which it adds where it writes answers. */
+  /** Returns the freshness without what the core knows, which the core adds where it writes answers. */
   heard(nowMs: number): Omit<Freshness, "uncertain"> {
-    // A publisher that is not connected is not heard.
-    const complete = this.complete && this.connected && !this.order.gap && !this.proof.missing;
+    // A publisher that is not connected is not heard, so its row is not complete.
+    const complete = this.complete && this.connected && !this.order.gap && !this.verification.missing;
     return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected: this.connected };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {
-    // The first batch we ever see need not be the publisher's first.
+    // The first batch that we see need not be the publisher's first.
     if (this.order.next === undefined && sequence > 0) this.complete = false;
     const isFirst = this.last.source === "none" && sequence === 0;
-    if (source === "event" && (isFirst || this.registration.replay_endpoint === "")) this.proof.give();
+    if (source === "event" && (isFirst || this.registration.replay_endpoint === "")) this.verification.confirm();
     const { index } = this.#options;
     const taken = index.apply(this.id, sequence, payload, this.#batchCounts, this.#time);
     this.order.applied(sequence);
     this.counts.batches++;
     if (source === "replay") this.counts.replayedBatches++;
     this.last.note(sequence, source);
-    // A dump says nothing new: a publisher that says no more stays quiet.
+    // A dump brings nothing new, so a publisher that only sends one still counts as quiet.
     if (!this.order.partial) this.#quiet.spoke();
     if (taken === MALFORMED) {
       this.counts.malformedFrames++;
@@ -259,7 +259,7 @@ export class Subscription {
     }
     this.#count(taken === MORE);
     if (taken === MORE)
-      this.#options.intake.goOn(() => {
+      this.#options.intake.applySlices(() => {
         const more = index.applyMore(this.id, this.#batchCounts) === MORE;
         this.#count(more);
         return more;
@@ -267,12 +267,12 @@ export class Subscription {
     this.last.sent(this.#time[0] as number);
   }
 
-  /** What a part of a batch came to; `more`: another part follows. */
+  /** Counts the outcomes of a part of a batch; `more`: another part follows. */
   #count(more: boolean): void {
     const isIndexed = this.counts.add(this.#batchCounts);
     if (this.#batchCounts[outcomeIndex.cleared] !== 0) this.#options.reclaimer.begin();
     if (this.#batchCounts[outcomeIndex.cleared_all] !== 0) {
-      // Known to be empty is known wholly.
+      // A publisher that has just cleared everything is known completely.
       this.gap = false;
       this.complete = true;
     }
@@ -283,7 +283,7 @@ export class Subscription {
     this.#drop("a removal could not be read, or carried out");
   }
 
-  /** Whether there was no room for it, and it may be tried once more. */
+  /** Takes a live message in; returns true if there is no capacity for it and it should be offered once more. */
   #taken(frames: readonly Buffer[], again: boolean): boolean {
     const batch = readLive(frames);
     if (batch === undefined) {
@@ -292,7 +292,7 @@ export class Subscription {
     }
     if (this.offer(batch.sequence, batch.payload, "event") !== "full") return false;
     if (this.#healer.running && !again) return true;
-    // Nothing that waits is of use without what is missing before it.
+    // The pending batches are of no use without the missing ones before them.
     this.lose(`more than can wait overtook batch ${this.order.next}`, batch.sequence);
     this.offer(batch.sequence, batch.payload, "event");
     return false;

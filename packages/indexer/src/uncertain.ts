@@ -1,4 +1,4 @@
-// Blocks that a loss may have taken are answered as uncertain for a while; whatever nothing has proven until then is dropped.
+// Answers blocks that a loss may have affected as uncertain for a while; those that no event has confirmed by then are dropped.
 import type { Intake } from "./intake.ts";
 import { type NativeIndex, UNCERTAIN } from "./native.ts";
 import type { Reclaimer } from "./reclaim.ts";
@@ -21,11 +21,11 @@ export class Uncertain {
     this.#options = options;
     this.#signal = signal;
     signal.addEventListener("abort", () => clearTimeout(this.#timer), { once: true });
-    // What is uncertain in a snapshot has its time again.
+    // Uncertain blocks of a snapshot get the whole time again.
     if ((options.index.lacks(of.id) & UNCERTAIN) !== 0) this.begin();
   }
 
-  /** A loss: the time runs from the first one, so that losses that follow each other keep nothing longer. */
+  /** Starts the timer at the first loss, so that losses in a row do not keep the blocks longer. */
   begin(): void {
     if (this.#signal.aborted) return;
     this.#timer ??= setTimeout(() => {

@@ -1,14 +1,14 @@
-// What the indexer tells about itself: registrations with freshness and digests, and pages of everything it holds.
+// The indexer's own state for clients: registrations with freshness and digests, and pages of everything that it holds.
 
 import type { CacheGroup } from "./cache-groups.ts";
 import { diagnose } from "./doctor.ts";
-import { EVICTED, figuresOf, type NativeIndex } from "./native.ts";
+import { EVICTED, metricsOf, type NativeIndex } from "./native.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { Refusal } from "./refusal.ts";
 import type { Registry } from "./registry.ts";
 import type { IndexerSettings } from "./settings.ts";
 import type { Snapshots } from "./snapshot.ts";
-import type { Stillness } from "./stillness.ts";
+import type { WriteBarrier } from "./write-barrier.ts";
 
 const DEFAULT_PAGE = 1000;
 const MAX_PAGE = 10_000;
@@ -31,7 +31,7 @@ type BlockPage = { blocks: { space: number; hash: string; streams: number[] }[];
 
 export type ViewsOptions = {
   readonly index: NativeIndex;
-  readonly stillness: Stillness;
+  readonly writeBarrier: WriteBarrier;
   readonly registry: Registry;
   readonly settings: IndexerSettings;
   readonly quarantine: Quarantine;
@@ -41,7 +41,7 @@ export type ViewsOptions = {
 export class Views {
   readonly #options: ViewsOptions;
   readonly #index: NativeIndex;
-  /** Of contents and streams as they were. */
+  /** The last digests, and the state of contents and streams that they belong to. */
   #tallied: { changes: number; version: string; tally: ReadonlyMap<number, Tally> } | undefined;
   #asked: Promise<unknown> | undefined;
 
@@ -54,16 +54,16 @@ export class Views {
     return JSON.parse(this.#index.streams()) as StreamRow[];
   }
 
-  /** Digests take a pass over all blocks: it is not repeated while nothing changes, and is one for all that ask meanwhile. */
+  /** Computing the digests takes a pass over all blocks: it is not repeated while nothing changes, and concurrent requests share it. */
   services(): Promise<unknown> {
-    const { changes } = figuresOf(this.#index);
+    const { changes } = metricsOf(this.#index);
     if (this.#tallied?.changes === changes && this.#tallied.version === this.#index.streams()) return Promise.resolve(this.#describe(this.#tallied.tally));
-    this.#asked ??= this.#options.stillness
+    this.#asked ??= this.#options.writeBarrier
       .during(async () => {
-        const now = { changes: figuresOf(this.#index).changes, version: this.#index.streams() };
+        const now = { changes: metricsOf(this.#index).changes, version: this.#index.streams() };
         const tally = new Map((JSON.parse(await this.#index.tally()) as Tally[]).map((row) => [row.stream, row]));
         this.#tallied = { ...now, tally };
-        // Before anything changes again: sequences and digests of one answer are of one moment.
+        // The description is made before anything changes again, so that sequences and digests of an answer are of one moment.
         return this.#describe(tally);
       })
       .finally(() => {
@@ -116,11 +116,11 @@ export class Views {
     return { count: services.length, doctor: this.#doctor(), services };
   }
 
-  /** What is wrong with the indexer itself. */
+  /** Says what is wrong with the indexer itself. */
   #doctor(): string[] {
     const { quarantine, settings, snapshots } = this.#options;
     const says = quarantine.entries.map(({ name, reason }) => `${name}: ${reason}`);
-    const { evictedBlocks } = figuresOf(this.#index);
+    const { evictedBlocks } = metricsOf(this.#index);
     if (evictedBlocks > 0)
       says.push(
         `${evictedBlocks} blocks were evicted since the start, because indexer.memory_budget_mb (${settings.memory_budget_mb}) is full: matches may be shorter than what the engines have; raise it`,
@@ -136,12 +136,14 @@ export class Views {
       throw new Refusal("out_of_range", `limit: expected a whole number from 1 to ${MAX_PAGE}, got ${limit}`, { field: "limit" });
     const { count, spaces, next } = JSON.parse(this.#index.spaces(from, limit)) as SpacePage;
     const names = new Map<number, string>();
-    const keys = new Map([...this.#options.registry.subscriptions.values()].flatMap(({ held, registration }) => held.ids.map((id) => [id, registration])));
+    const keys = new Map(
+      [...this.#options.registry.subscriptions.values()].flatMap(({ generations, registration }) => generations.ids.map((id) => [id, registration])),
+    );
     for (const { stream, subscription, rank, medium, uncertain } of this.streams())
       names.set(stream, `${keys.get(subscription)?.instance_id ?? "?"}|${rank}|${medium}${uncertain === true ? "|uncertain" : ""}`);
     const nameOf = (stream: number): string => names.get(stream) ?? "?|0|?";
-    // The groups of an engine's KV cache are one holder.
-    const holdersOf = (held: number[]): string[] => [...new Set(held.map(nameOf))];
+    // All groups of an engine's KV cache count as one holder.
+    const holdersOf = (ids: number[]): string[] => [...new Set(ids.map(nameOf))];
     const contexts = spaces.map(({ space, tenant, model, lora, salt, pairs, block_size, blocks, streams }) => ({
       context: space,
       model_name: model,

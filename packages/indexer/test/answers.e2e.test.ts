@@ -1,4 +1,4 @@
-// What queries answer: media and ranks, the shared store, what never crosses, exact numbers, every form of a request.
+// Tests what queries answer: media and ranks, the shared store, separate namespaces, exact numbers, every form of a request.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IndexClient, openHasher } from "@svc/contract/index-client.ts";
@@ -31,7 +31,7 @@ function envelope(event_type: string, from: number, to: number, more: EventStep 
   return { raw: { event_id: eventId++, timestamp: null, event_type, seq_hashes: hashes.slice(from, to), base_block_idx: from, parent_hash: null, ...more } };
 }
 
-void test("media are prefixes of their own, and DP joins a rank's media with the shared store's", needsPublishers(), async () => {
+void test("each medium is matched as a prefix of its own, and DP joins a rank's media with the shared store's", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using one = await startPublisher({ rank: 0 });
   await using store = await startPublisher();
@@ -39,12 +39,12 @@ void test("media are prefixes of their own, and DP joins a rank's media with the
   await indexer.register({ ...base, endpoint: store.endpoint, replay_endpoint: store.replayEndpoint, type: "Mooncake", instance_id: "pool" });
   await one.send({ events: [engine(0, 2), engine(2, 4, { medium: "CPU_PINNED" })] });
   await indexer.taken("a", 1);
-  const figures = (longest: number, GPU: number, CPU: number, DISK: number) => ({ longest_matched: longest, GPU, CPU, DISK, DP: { "0": longest } });
-  assert.deepEqual(await indexer.query({ ...scope, token_ids: prompt }), { a: figures(64, 32, 0, 0), pool: figures(0, 0, 0, 0) });
+  const row = (longest: number, GPU: number, CPU: number, DISK: number) => ({ longest_matched: longest, GPU, CPU, DISK, DP: { "0": longest } });
+  assert.deepEqual(await indexer.query({ ...scope, token_ids: prompt }), { a: row(64, 32, 0, 0), pool: row(0, 0, 0, 0) });
   await one.send({ events: [{ kind: "removed", block_hashes: [102], medium: "CPU" }] });
   await indexer.taken("a", 2);
   assert.equal((await indexer.query({ ...scope, token_ids: prompt }))["a"]?.longest_matched, 32);
-  // The master publishes maps without dimensions, hashes as numbers and aliases beside them, and always rank 0.
+  // The master publishes maps without dimensions, with hashes as numbers, aliases next to them, and always rank 0.
   const key = (depth: number, medium: string): EventStep => ({
     raw: {
       event_id: eventId++,
@@ -67,17 +67,17 @@ void test("media are prefixes of their own, and DP joins a rank's media with the
   });
   await store.send({ master: true, events: [key(0, "disk"), key(2, "cpu"), key(3, "disk")] });
   await indexer.taken("pool", 1);
-  assert.deepEqual(await indexer.query({ ...scope, token_ids: prompt }), { a: figures(64, 32, 0, 16), pool: figures(16, 0, 0, 16) });
+  assert.deepEqual(await indexer.query({ ...scope, token_ids: prompt }), { a: row(64, 32, 0, 16), pool: row(16, 0, 0, 16) });
   const explained = (await indexer.post("/explain", { ...scope, token_ids: prompt, instance_id: "pool" })).body as {
     default: { instances: Record<string, { reasons: { because: string }[] }> };
   };
   assert.match(explained.default.instances["pool"]?.reasons[0]?.because ?? "", /block 1 \(hash \d+\) .* held by a rank 0 on GPU/);
   const removed = await indexer.post("/unregister", { instance_id: "a", dp_rank: 0 });
   assert.deepEqual(removed, { status: 200, body: { status: "unregistered successfully", removed_instances: ["a|default|0"] } });
-  assert.deepEqual(await indexer.query({ ...scope, token_ids: prompt }), { pool: figures(16, 0, 0, 16) });
+  assert.deepEqual(await indexer.query({ ...scope, token_ids: prompt }), { pool: row(16, 0, 0, 16) });
 });
 
-void test("tenants, LoRA adapters, salts and models never cross, and one engine's removal leaves another's blocks", needsPublishers(), async () => {
+void test("tenants, LoRA adapters, salts and models never mix, and one engine's removal leaves another's blocks", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using one = await startPublisher({ rank: 0 });
   await using two = await startPublisher({ rank: 0 });
@@ -117,7 +117,7 @@ void test("tenants, LoRA adapters, salts and models never cross, and one engine'
   assert.equal(await tokens({ cache_salt: "salt" }), 48);
 });
 
-void test("an event_id that is not above the last is skipped, and a jump is counted", needsPublishers(), async () => {
+void test("an event_id that is not above the last one is skipped, and a jump is counted", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using one = await startPublisher({ rank: 0 });
   await indexer.register({ ...base, endpoint: one.endpoint, replay_endpoint: one.replayEndpoint, instance_id: "a" });
@@ -153,38 +153,42 @@ void test("u64 hashes are exact at both ends, as numbers and as strings, in both
   assert.match(await (await fetch(`${indexer.url}/global_view?cursor=0&u64=string`)).text(), /"seq_hash":"18446744073709551615"/);
 });
 
-void test("a query is the same as JSON, msgpack, raw bytes, in a batch and by the client, and says how fresh it is when asked", needsPublishers(), async () => {
-  await using indexer = await startIndexer();
-  await using one = await startPublisher({ rank: 0 });
-  await indexer.register({ ...base, endpoint: one.endpoint, replay_endpoint: one.replayEndpoint, instance_id: 'ä"b' });
-  await one.send({ events: [engine(0, 3)] });
-  await indexer.taken('ä"b', 1);
-  const expected = { default: { 'ä"b': { longest_matched: 48, GPU: 48, CPU: 0, DISK: 0, DP: { "0": 48 } } } };
-  const tokens = Uint32Array.from(prompt);
-  const client = new IndexClient(indexer.url);
-  assert.deepEqual((await indexer.post("/query", { ...scope, token_ids: prompt })).body, expected);
-  assert.deepEqual(
-    (await indexer.post("/query", JSON.stringify({ ...scope, token_ids: prompt, cache_salt: null, note: [1, { a: 2 }] }, null, 2))).body,
-    expected,
-  );
-  assert.deepEqual(await client.query(tokens, { model: "m", blockSize }), expected);
-  assert.deepEqual(await client.queryByHash(BigUint64Array.from(hashes), { model: "m", blockSize }), expected);
-  const body = new Packr({ useRecords: false }).pack({ ...scope, seq_hashes: hashes });
-  const packed = await fetch(`${indexer.url}/query_by_hash`, { method: "POST", body, headers: { "content-type": "application/msgpack" } });
-  assert.deepEqual(new Unpackr({ mapsAsObjects: true }).unpack(Buffer.from(await packed.arrayBuffer())), expected);
-  const batch = (
-    await indexer.post("/query_batch", { queries: [{ ...scope, token_ids: prompt }, { ...scope, seq_hashes: hashes.slice(0, 1) }, { model: "m" }] })
-  ).body as { results: unknown[] };
-  assert.deepEqual(batch.results[0], expected);
-  assert.deepEqual(batch.results[2], { error: "block_size: is missing", reason: "missing", field: "block_size" });
-  const fresh = await client.query(tokens, { model: "m", blockSize, freshness: true });
-  const freshness = fresh["default"]?.['ä"b']?.freshness?.["0"];
-  assert.equal(freshness?.last_sequence, 0);
-  assert.equal(freshness?.gap, false);
-  assert.match(freshness?.source ?? "", /event|replay/);
-});
+void test(
+  "a query has the same answer as JSON, msgpack, raw bytes, in a batch and through the client, and reports freshness on request",
+  needsPublishers(),
+  async () => {
+    await using indexer = await startIndexer();
+    await using one = await startPublisher({ rank: 0 });
+    await indexer.register({ ...base, endpoint: one.endpoint, replay_endpoint: one.replayEndpoint, instance_id: 'ä"b' });
+    await one.send({ events: [engine(0, 3)] });
+    await indexer.taken('ä"b', 1);
+    const expected = { default: { 'ä"b': { longest_matched: 48, GPU: 48, CPU: 0, DISK: 0, DP: { "0": 48 } } } };
+    const tokens = Uint32Array.from(prompt);
+    const client = new IndexClient(indexer.url);
+    assert.deepEqual((await indexer.post("/query", { ...scope, token_ids: prompt })).body, expected);
+    assert.deepEqual(
+      (await indexer.post("/query", JSON.stringify({ ...scope, token_ids: prompt, cache_salt: null, note: [1, { a: 2 }] }, null, 2))).body,
+      expected,
+    );
+    assert.deepEqual(await client.query(tokens, { model: "m", blockSize }), expected);
+    assert.deepEqual(await client.queryByHash(BigUint64Array.from(hashes), { model: "m", blockSize }), expected);
+    const body = new Packr({ useRecords: false }).pack({ ...scope, seq_hashes: hashes });
+    const packed = await fetch(`${indexer.url}/query_by_hash`, { method: "POST", body, headers: { "content-type": "application/msgpack" } });
+    assert.deepEqual(new Unpackr({ mapsAsObjects: true }).unpack(Buffer.from(await packed.arrayBuffer())), expected);
+    const batch = (
+      await indexer.post("/query_batch", { queries: [{ ...scope, token_ids: prompt }, { ...scope, seq_hashes: hashes.slice(0, 1) }, { model: "m" }] })
+    ).body as { results: unknown[] };
+    assert.deepEqual(batch.results[0], expected);
+    assert.deepEqual(batch.results[2], { error: "block_size: is missing", reason: "missing", field: "block_size" });
+    const fresh = await client.query(tokens, { model: "m", blockSize, freshness: true });
+    const freshness = fresh["default"]?.['ä"b']?.freshness?.["0"];
+    assert.equal(freshness?.last_sequence, 0);
+    assert.equal(freshness?.gap, false);
+    assert.match(freshness?.source ?? "", /event|replay/);
+  },
+);
 
-void test("what is wrong with a request is said with reason, field and index under the fitting status", needsPublishers(), async () => {
+void test("an invalid request is answered with reason, field and index under the fitting status", needsPublishers(), async () => {
   await using indexer = await startIndexer(["--indexer.max_body_bytes=2000"]);
   const record = { ...base, endpoint: "tcp://127.0.0.1:9", instance_id: "a" };
   await indexer.register(record);

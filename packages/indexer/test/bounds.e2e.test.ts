@@ -1,4 +1,4 @@
-// What comes from outside is bounded: bodies, registrations, messages, connections that do not get on.
+// Tests the bounds of all input: bodies, registrations, messages, and connections that make no progress.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
@@ -17,7 +17,7 @@ function peakBytes(indexer: TestIndexer): number {
   return 1024 * Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${indexer.pid}/status`, "utf8"))?.[1]);
 }
 
-void test("a long body with one wrong token, or with nothing but wrong ones, is refused by the first one's place and costs no more memory than a good one", async () => {
+void test("a long body with one wrong token, or with only wrong ones, is refused at the first one and costs no more memory than a valid one", async () => {
   await using indexer = await startIndexer(["--indexer.memory_budget_mb=64"]);
   const tokens = "1,".repeat(7_000_000);
   const last = await indexer.post("/query", `{"model":"m","block_size":16,"token_ids":[${tokens}-1]}`);
@@ -45,7 +45,7 @@ void test("a long body with one wrong token, or with nothing but wrong ones, is 
   assert.ok(peakBytes(indexer) < 900 * MIB, `${peakBytes(indexer) / MIB} MiB`);
 });
 
-void test("msgpack queries are read as JSON ones are, and refused by the first wrong element", async () => {
+void test("msgpack queries are read like JSON ones, and refused at the first wrong element", async () => {
   await using indexer = await startIndexer();
   const packr = new Packr({ useRecords: false });
   const ask = async (path: string, value: unknown) => {
@@ -72,7 +72,7 @@ void test("msgpack queries are read as JSON ones are, and refused by the first w
   assert.deepEqual((batch.body["results"] as { index?: number }[])[1]?.index, 0);
 });
 
-void test("four hundred publishers are registered, and one that cannot be leaves nothing behind", async () => {
+void test("four hundred publishers are registered, and one that cannot be registered leaves nothing behind", async () => {
   await using indexer = await startIndexer();
   for (let n = 0; n < 400; n++) await indexer.register({ ...record, endpoint: `tcp://127.0.0.1:${1 + (n % 9)}`, instance_id: `e${n}` });
   assert.equal((await indexer.services()).length, 400);
@@ -86,7 +86,7 @@ void test("four hundred publishers are registered, and one that cannot be leaves
   await indexer.register({ ...record, endpoint: `tcp://*:${other}`, instance_id: "two" });
 });
 
-void test("a publisher too many for the limit of open files is refused with that limit, and all others stay", async () => {
+void test("a publisher beyond the limit of open files is refused with that limit, and all others stay", async () => {
   assert.equal(limitsOf(1 << 20).publishers, 4096);
   const { publishers } = limitsOf(420);
   await using indexer = await startIndexer([], { launcher: ["prlimit", "--nofile=420:420"] });
@@ -101,7 +101,7 @@ void test("a publisher too many for the limit of open files is refused with that
   assert.equal((await indexer.post("/register", { ...record, endpoint: "tcp://127.0.0.1:9", instance_id: "late" })).status, 200);
 });
 
-void test("a message above the limit is named by the doctor, and the publisher's other batches go on", needsPublishers(), async () => {
+void test("the doctor names a message above the limit, and the publisher's other batches are taken in", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await indexer.register({ ...record, endpoint: publisher.endpoint, instance_id: "e" });
@@ -133,7 +133,7 @@ void test("a message above the limit is named by the doctor, and the publisher's
   );
 });
 
-void test("a head or a body that does not become whole is answered 408, and others are served meanwhile", async () => {
+void test("a head or a body that does not become complete is answered 408, and others are served meanwhile", async () => {
   await using indexer = await startIndexer();
   const port = Number(new URL(indexer.url).port);
   const slow = connect(port, "127.0.0.1");
@@ -151,7 +151,7 @@ void test("a head or a body that does not become whole is answered 408, and othe
   assert.match(said, /^HTTP\/1.1 408 /);
 });
 
-void test("bodies under way are bounded together: the slowest gives way with 503, and a client at ordinary speed is served", async () => {
+void test("incomplete bodies are bounded together: the slowest is refused with 503, and a client at ordinary speed is served", async () => {
   await using indexer = await startIndexer(["--indexer.memory_budget_mb=64"]);
   const port = Number(new URL(indexer.url).port);
   const part = Buffer.alloc(15 * MIB, 0x31);
@@ -180,7 +180,7 @@ void test("bodies under way are bounded together: the slowest gives way with 503
   for (const socket of slow) socket.destroy();
 });
 
-void test("a client that asks and does not read is answered no further than its connection takes", async () => {
+void test("a client that sends requests without reading gets no more answers than its connection holds", async () => {
   await using indexer = await startIndexer(["--indexer.memory_budget_mb=64"]);
   for (let n = 0; n < 100; n++) await indexer.register({ ...record, endpoint: "tcp://127.0.0.1:9", instance_id: `e${n}` });
   const socket = connect(Number(new URL(indexer.url).port), "127.0.0.1");

@@ -1,4 +1,4 @@
-// The command `svc index` and the settings of `svc indexer`, as a person meets them.
+// Tests the command `svc index` and the settings of `svc indexer` as a person uses them.
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ async function run(file: string, args: readonly string[], env: Record<string, st
   }
 }
 
-void test("a simulated engine registers itself, loses messages, and is indexed whole; queries and unregister work from a terminal", async () => {
+void test("a simulated engine registers itself, loses messages, and is indexed completely; queries and unregister work from a terminal", async () => {
   await using indexer = await startIndexer();
   const env = { SVC_INDEXER_URL: indexer.url };
   const flags = ["simulate", "--model", "m", "--instance", "e", "--prompts", "200", "--drop", "40", "--capacity", "2000", "--stay"];
@@ -50,7 +50,7 @@ void test("a simulated engine registers itself, loses messages, and is indexed w
   assert.equal(await ended, 0);
 });
 
-void test("registrations come from the environment, in both shapes, and a wrong one is refused at the start by its place", async () => {
+void test("registrations are read from the environment in both shapes, and a wrong one is refused at the start with its position", async () => {
   const record = { endpoint: "tcp://127.0.0.1:9", type: "vLLM", modelname: "m", block_size: 16, dp_rank: 0 };
   await using indexer = await startIndexer([`--indexer.registrations=${JSON.stringify({ kvevent_instance: { a: record, b: { ...record, dp_rank: 1 } } })}`]);
   assert.deepEqual(
@@ -64,7 +64,7 @@ void test("registrations come from the environment, in both shapes, and a wrong 
   assert.match(wrong.err, /indexer.registrations, registration 0: type: expected vLLM, SGLang, Mooncake or svc, got "x"/);
 });
 
-void test("svc index services finds this machine's own indexer wherever it listens, and takes no other home's for it", async () => {
+void test("svc index services finds this machine's own indexer wherever it listens, and never uses another home's", async () => {
   await using indexer = await startIndexer();
   const own = await run(CLI, ["services", "--output", "json"], { SVC_HOME: indexer.home, SVC_INDEXER_URL: "" });
   assert.deepEqual([own.code, (JSON.parse(own.out || "{}") as { services?: unknown }).services], [0, []], own.err);
@@ -73,7 +73,7 @@ void test("svc index services finds this machine's own indexer wherever it liste
   assert.match(other.err, /^svc index: no cache indexer runs on \S+other \(SVC_HOME\): start it with \.\/svc up, or name another one with --url URL\n$/);
 });
 
-void test("what is wrong on the command line is said in a sentence, and help is printed", async () => {
+void test("an invalid command line is explained in a sentence, and help is printed", async () => {
   assert.match((await run(CLI, ["--help"])).out, /svc index simulate/);
   assert.match((await run(CLI, ["query", "--model", "m"])).err, /--block-size is missing/);
   assert.match((await run(CLI, ["services"], { SVC_INDEXER_URL: "http://127.0.0.1:1" })).err, /no cache indexer answers at http:\/\/127.0.0.1:1/);
@@ -82,7 +82,7 @@ void test("what is wrong on the command line is said in a sentence, and help is 
   assert.match((await run(SERVER, ["--help"])).out, /indexer.memory_budget_mb/);
 });
 
-void test("a list with something else than a whole number is refused by name, and asks nobody", async () => {
+void test("a list with an element that is not a whole number is refused by name, and no server is contacted", async () => {
   const asked = ["query", "--url", "http://127.0.0.1:9", "--model", "m", "--block-size", "1"];
   for (const [flag, list, says] of [
     ["--tokens", "1,a,3", /--tokens: expected whole numbers from 0 to 4294967295, got "a"/],
@@ -98,7 +98,7 @@ void test("a list with something else than a whole number is refused by name, an
   }
 });
 
-void test("a format, sources or a trace that cannot be meant are refused by name, and register nothing", async () => {
+void test("an invalid format, conflicting sources or an unusable trace are refused by name, and register nothing", async () => {
   await using indexer = await startIndexer();
   const env = { SVC_INDEXER_URL: indexer.url };
   const query = ["query", "--model", "m", "--block-size", "2"];
@@ -119,7 +119,7 @@ void test("a format, sources or a trace that cannot be meant are refused by name
   assert.match(out, /^INSTANCE +TENANT +RANK +ENDPOINT +BLOCKS +SEQUENCE +GAP +DOCTOR\nengine-a +default +0 +tcp:\/\/127\.0\.0\.1:9 /);
 });
 
-void test("a page of the whole view has a size that ends", async () => {
+void test("a page of the whole view has a bounded size", async () => {
   await using indexer = await startIndexer();
   for (const limit of [0, 10_001]) {
     const answer = await fetch(`${indexer.url}/global_view?limit=${limit}`);

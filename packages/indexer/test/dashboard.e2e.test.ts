@@ -1,4 +1,4 @@
-// The Grafana dashboard asks only for metrics, labels and outcomes that the indexer really has.
+// Tests that the Grafana dashboard uses only metrics, labels and outcomes that the indexer has.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -29,7 +29,7 @@ void test("every metric and label of the Grafana dashboard and of the guide is i
   await indexer.taken("e", 1);
   await indexer.query({ model: "m", block_size: 4, token_ids: [1, 2, 3, 4] });
   const scrape = await (await fetch(`${indexer.url}/metrics`)).text();
-  // Name and label names of each sample line.
+  // The metric name and label names of each sample line.
   const samples = new Map<string, Set<string>>();
   for (const [, name = "", labels = ""] of scrape.matchAll(/^(\w+)(?:\{(.*)\})? \S+$/gm)) {
     const known = samples.get(name) ?? new Set();
@@ -44,7 +44,7 @@ void test("every metric and label of the Grafana dashboard and of the guide is i
     for (const name of names) assert.ok(samples.has(name), `${title} asks for ${name}`);
     const asked = [...expr.matchAll(/by \(([^)]*)\)|(\w+)[!=]~?"/g)].flatMap(([, list, one]) => (list ?? one ?? "").split(",").map((label) => label.trim()));
     for (const label of asked) assert.ok(labels.has(label), `${title} asks for the label ${label}`);
-    // Event outcomes are named in patterns: each must be one that there is.
+    // Patterns name event outcomes: each must exist.
     for (const [, pattern = ""] of expr.matchAll(/events_total\{outcome[!=]~"([^"]*)"/g))
       for (const outcome of pattern.split("|")) assert.ok((outcomes as readonly string[]).includes(outcome), `${title}: ${outcome}`);
   }

@@ -1,4 +1,5 @@
-// A full disk is a state: what cannot be kept is refused with 507, everything else goes on, and with room again all is whole.
+// Tests a full disk: registrations that cannot be stored are refused with 507, everything else works, and all works again once there is
+// space.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readdirSync, rmSync, statfsSync, writeSync } from "node:fs";
@@ -11,10 +12,10 @@ import { needsPublishers, startPublisher } from "./publisher.ts";
 const record = { endpoint: "tcp://127.0.0.1:9", type: "vLLM", modelname: "m", block_size: 4, dp_rank: 0 };
 const PAGE = 4096;
 
-/** A disk of this size in a folder of its own, gone at the end. */
+/** A disk of this size in a folder of its own, removed at the end. */
 class SmallDisk {
-  readonly #place = makeHome();
-  readonly home = join(this.#place, "home");
+  readonly #folder = makeHome();
+  readonly home = join(this.#folder, "home");
 
   constructor(size: string) {
     mkdirSync(this.home);
@@ -25,7 +26,7 @@ class SmallDisk {
     return join(this.home, "filler");
   }
 
-  /** Leaves this much free. */
+  /** Leaves this much space free. */
   fill(freeBytes = 0): void {
     rmSync(this.#filler, { force: true });
     const file = openSync(this.#filler, "w");
@@ -33,7 +34,7 @@ class SmallDisk {
     const page = Buffer.alloc(PAGE);
     try {
       let left = freeBytes === 0 ? Number.POSITIVE_INFINITY : bavail * bsize - freeBytes;
-      // What was removed a moment ago may be given back a moment later.
+      // The file system may return the space of a removed file with a delay.
       for (let refused = 0; left >= PAGE && refused < 20; left -= PAGE) {
         try {
           writeSync(file, page);
@@ -54,7 +55,7 @@ class SmallDisk {
 
   [Symbol.dispose](): void {
     execFileSync("umount", ["-l", this.home]);
-    removeHome(this.#place);
+    removeHome(this.#folder);
   }
 }
 
@@ -64,7 +65,7 @@ function needsMounts(): { skip: string | false } {
 const instances = async (indexer: TestIndexer): Promise<string[]> => (await indexer.services()).map(({ instance_id }) => instance_id).sort();
 
 void test(
-  "registrations are refused with 507 on a full disk, whichever of their writes meets it; what was answered 200 is there after kill -9, all else is not",
+  "registrations are refused with 507 on a full disk, whichever of their writes fails; after kill -9 exactly those answered 200 are there",
   needsMounts(),
   async () => {
     using disk = new SmallDisk("2m");
@@ -72,7 +73,7 @@ void test(
     const acknowledged: string[] = [];
     const seen = new Set<number>();
     for (let attempt = 0; attempt < 24; attempt++) {
-      // From no page at all to enough for every write.
+      // The free space varies from no page to enough for every write.
       disk.fill((attempt % 4) * PAGE);
       const instance_id = `e${attempt}`;
       const { status, body } = await indexer.post("/register", { ...record, instance_id });
@@ -85,13 +86,13 @@ void test(
     assert.deepEqual([...seen].sort(), [200, 507]);
     disk.fill();
     await indexer.kill("SIGKILL");
-    // It starts on the full disk.
+    // The indexer starts on the full disk.
     await indexer.start();
     assert.deepEqual(await instances(indexer), [...acknowledged].sort());
-    // Ending one needs no room.
+    // Removing a registration needs no space.
     const gone = acknowledged.shift() as string;
     assert.equal((await indexer.post("/unregister", { instance_id: gone, dp_rank: 0 })).status, 200);
-    // What it held is free now.
+    // The space of its file is free now, so it is filled as well.
     disk.fill();
     assert.equal((await indexer.post("/register", { ...record, instance_id: "late" })).status, 507);
     disk.free();
@@ -102,7 +103,7 @@ void test(
   },
 );
 
-void test("a first start on a full disk serves, and keeps what it is given once there is room", needsMounts(), async () => {
+void test("an indexer that first starts on a full disk serves, and stores registrations once there is space", needsMounts(), async () => {
   using disk = new SmallDisk("1m");
   disk.fill();
   await using indexer = await startIndexer([], { home: disk.home });
@@ -112,7 +113,7 @@ void test("a first start on a full disk serves, and keeps what it is given once 
   await indexer.register({ ...record, instance_id: "e" });
 });
 
-void test("a snapshot that finds no room is named by the doctor, its rest is removed, and the former one stays until there is room", {
+void test("a snapshot without disk space is reported by the doctor, its partial file is removed, and the former one stays until there is space", {
   skip: needsMounts().skip || needsPublishers().skip,
 }, async () => {
   using disk = new SmallDisk("4m");

@@ -1,4 +1,4 @@
-// The registration doctor: what is wrong is said in a sentence, and nothing is said where nothing is wrong.
+// Tests the registration doctor: each fault is named in a sentence, and a healthy registration has none.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startIndexer } from "./indexer.ts";
@@ -6,7 +6,7 @@ import { needsPublishers, startPublisher } from "./publisher.ts";
 
 const base = { type: "vLLM", modelname: "m", block_size: 4, dp_rank: 0 };
 
-void test("the doctor tells a silent endpoint, another seed, another block size, missing tokens and a wrong rank", needsPublishers(), async () => {
+void test("the doctor reports a silent endpoint, another seed, another block size, missing tokens and a wrong rank", needsPublishers(), async () => {
   await using indexer = await startIndexer(["--indexer.silence_seconds=1"]);
   await using well = await startPublisher({ rank: 0 });
   await using ill = await startPublisher({ rank: 3 });
@@ -34,7 +34,7 @@ void test("the doctor tells a silent endpoint, another seed, another block size,
   ])
     assert.match(ills, part);
   await indexer.until(
-    "silence is told",
+    "silence is reported",
     () => says("silent"),
     (text) => /nobody speaks ZMQ at tcp:\/\/127.0.0.1:9/.test(text),
   );

@@ -1,4 +1,4 @@
-// The same comparison as engine-cache.test.ts, over 100,000 requests.
+// Runs the comparison of engine-cache.test.ts over 100,000 requests.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compareWithEngine, needsEngine } from "./engine-cache.ts";

@@ -1,4 +1,4 @@
-// The index beside vLLM's own KVCacheManager and BlockPool, under eviction: what a query answers is what the engine finds cached.
+// Compares the index with vLLM's own KVCacheManager and BlockPool under eviction: a query answers what the engine finds cached.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compareWithEngine, type EngineGroup, needsEngine } from "./engine-cache.ts";
@@ -22,7 +22,7 @@ for (const { name, groups } of engineModels)
   });
 
 void test(
-  "a group of chunked local attention, whose events do not say how large a chunk is, never makes an answer larger than what the engine has",
+  "a group of chunked local attention, whose events do not give the size of a chunk, never makes an answer larger than the engine's cache",
   given,
   async () => {
     const { compared } = await mismatches([{ kind: "chunked", window: 128 }, { kind: "full" }], REQUESTS);
@@ -33,14 +33,14 @@ void test(
 
 for (const { name, groups } of engineModels.filter(({ name }) => /^(one group of full|a sliding window and)/.test(name)))
   void test(
-    `after lost batches a model with ${name} is never answered with more certain tokens than vLLM has, and with fewer ones only as far as the loss reaches`,
+    `after lost batches a model with ${name} never has more certain tokens than in vLLM, and fewer only as far as the loss reaches`,
     given,
     async () => {
       const blocks = 120 + 100 * groups.length;
       const plan = { seed: 3, requests: 2000, running: 6, groups: [...groups], blocks };
       const one = await compareWithEngine(plan, [{ at: 300, batches: 1 }]);
       assert.equal(one.above, 0);
-      // Before uncertain blocks were kept, nothing but new conversations was ever found again.
+      // Without uncertain blocks, only new conversations would be found again after a loss.
       assert.ok(one.certain > one.engine * (groups.length === 1 ? 0.7 : 0.35), `${one.certain} of ${one.engine} tokens`);
       assert.ok(one.reach > one.certain, `${one.reach} with uncertain tokens, ${one.certain} without`);
       const many = await compareWithEngine(

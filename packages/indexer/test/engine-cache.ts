@@ -1,4 +1,5 @@
-// Compares the index with vLLM's own KVCacheManager, from its package: before each request, what it would find cached is what a query answers.
+// Compares the index with vLLM's own KVCacheManager, from its package: before each request, a query must answer what the engine would find
+// cached.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -35,7 +36,7 @@ export type EnginePlan = {
   running?: number;
   reset?: number;
 };
-/** `lost`: how many batches never arrived; `certain` and `reach`: tokens that the index answered, `engine`: that the engine had. */
+/** `lost` counts batches that never arrived; `certain` and `reach` are tokens that the index answered, `engine` those that the engine had. */
 export type Compared = { requests: number; hits: number; above: number; below: number; engine: number; certain: number; reach: number; lost: number };
 
 const defaults = { block_size: 16, blocks: 300, roots: 4, conversations: 40, most: 640, chunk: 64, running: 3, reset: 0 };
@@ -73,7 +74,7 @@ export async function* engineSteps(plan: EnginePlan): AsyncGenerator<Step> {
 
 export type Loss = { at: number; batches: number };
 
-/** Runs the plan; `losses`: batches that never arrive. */
+/** Runs the plan without the batches in `losses`. */
 export async function compareWithEngine(plan: EnginePlan, losses: readonly Loss[] = [], onMismatch?: (says: string) => void): Promise<Compared> {
   const blockSize = plan.block_size ?? defaults.block_size;
   const index: NativeIndex = openIndex(64 * 1024 * 1024, 1337n);

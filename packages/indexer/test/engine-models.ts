@@ -1,4 +1,4 @@
-// The groups of KV cache that vLLM's planner makes of the models that people serve.
+// The KV cache groups that vLLM's planner creates for the models in common use.
 import type { EngineGroup } from "./engine-cache.ts";
 
 export const engineModels: readonly { name: string; groups: readonly EngineGroup[] }[] = [
@@ -9,7 +9,7 @@ export const engineModels: readonly { name: string; groups: readonly EngineGroup
     groups: [{ kind: "sliding", window: 100 }, { kind: "sliding", window: 100 }, { kind: "sliding", window: 100 }, { kind: "full" }],
   },
   { name: "states of linear attention and MLA (Kimi)", groups: [{ kind: "mamba" }, { kind: "mamba" }, { kind: "mla" }] },
-  { name: "states at chosen points alone, and full attention", groups: [{ kind: "mamba", mode: "align" }, { kind: "full" }] },
+  { name: "states only at chosen points, and full attention", groups: [{ kind: "mamba", mode: "align" }, { kind: "full" }] },
   { name: "a window, states and full attention", groups: [{ kind: "sliding", window: 64 }, { kind: "mamba" }, { kind: "full" }] },
-  { name: "nothing but a sliding window", groups: [{ kind: "sliding", window: 64 }] },
+  { name: "only a sliding window", groups: [{ kind: "sliding", window: 64 }] },
 ];

@@ -1,4 +1,4 @@
-// Builds the core with its sanitizers as two units, which is far less work for the compiler than its files one by one, and runs the fuzzer.
+// Builds the core with its sanitizers as two units, which is far less work for the compiler than single files, and runs the fuzzer.
 import { execFile } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 const native = fileURLToPath(new URL("../native/", import.meta.url));
 const run = promisify(execFile);
 
-/** `optimized`: compiled for longer, and faster where there are many rounds. */
+/** `optimized` compiles for longer, and runs faster if there are many rounds. */
 export async function fuzzNative(rounds: number, seeds: readonly string[], optimized: boolean): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "svc-fuzz-"));
   try {

@@ -1,4 +1,5 @@
-// Engines whose KV cache has several groups, several copies of a block, or blocks that a lost message may have taken, as their users see them.
+// Tests engines with several KV cache groups, several copies of a block, or blocks that a lost message may have affected, as users see
+// them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Match } from "@svc/contract/indexer.ts";
@@ -30,31 +31,35 @@ async function started(publisher: Publisher, more: Record<string, string> = {}):
   return indexer;
 }
 
-void test("gpt-oss is found, though its full attention is in the second group, and each group's removals count for that group", needsPublishers(), async () => {
-  await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
-  await using indexer = await started(publisher);
-  await publisher.send({ events: [stored([1, 2, 3, 4, 5, 6], 0, sliding), stored([1, 2, 3, 4, 5, 6], 0, full)] });
-  await indexer.taken("e", 1);
-  assert.deepEqual(await rowOf(indexer), { longest_matched: 24, GPU: 24, CPU: 0, DISK: 0, DP: { "0": 24 } });
-  // A window of nine tokens needs two blocks before the point, and not what is before them.
-  await publisher.send({ events: [removed([1, 2, 3], { group_idx: 0 })] });
-  await indexer.taken("e", 2);
-  assert.equal((await rowOf(indexer))?.longest_matched, 24);
-  await publisher.send({ events: [removed([6], { group_idx: 0 })] });
-  await indexer.taken("e", 3);
-  assert.equal((await rowOf(indexer))?.longest_matched, 20);
-  await publisher.send({ events: [removed([4], { group_idx: 0 })] });
-  await indexer.taken("e", 4);
-  assert.equal((await rowOf(indexer))?.longest_matched, 0);
-  assert.equal(await doctorOf(indexer), "");
-  const { body } = await indexer.post("/explain", scope);
-  assert.match(
-    JSON.stringify(body),
-    /behind block 0 no point of the prompt has what each group of this engine's KV cache needs: 0 \(sliding_window\), 1 \(full_attention\)/,
-  );
-});
+void test(
+  "gpt-oss is matched although its full attention is in the second group, and each group's removals count for that group",
+  needsPublishers(),
+  async () => {
+    await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
+    await using indexer = await started(publisher);
+    await publisher.send({ events: [stored([1, 2, 3, 4, 5, 6], 0, sliding), stored([1, 2, 3, 4, 5, 6], 0, full)] });
+    await indexer.taken("e", 1);
+    assert.deepEqual(await rowOf(indexer), { longest_matched: 24, GPU: 24, CPU: 0, DISK: 0, DP: { "0": 24 } });
+    // A window of nine tokens needs two blocks before the point, and none before those.
+    await publisher.send({ events: [removed([1, 2, 3], { group_idx: 0 })] });
+    await indexer.taken("e", 2);
+    assert.equal((await rowOf(indexer))?.longest_matched, 24);
+    await publisher.send({ events: [removed([6], { group_idx: 0 })] });
+    await indexer.taken("e", 3);
+    assert.equal((await rowOf(indexer))?.longest_matched, 20);
+    await publisher.send({ events: [removed([4], { group_idx: 0 })] });
+    await indexer.taken("e", 4);
+    assert.equal((await rowOf(indexer))?.longest_matched, 0);
+    assert.equal(await doctorOf(indexer), "");
+    const { body } = await indexer.post("/explain", scope);
+    assert.match(
+      JSON.stringify(body),
+      /behind block 0 no point of the prompt has what each group of this engine's KV cache needs: 0 \(sliding_window\), 1 \(full_attention\)/,
+    );
+  },
+);
 
-void test("an engine one of whose groups is not understood is named by the doctor, with the group", needsPublishers(), async () => {
+void test("the doctor names an engine with a group that is not understood, and the group", needsPublishers(), async () => {
   await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
   await using indexer = await started(publisher);
   await publisher.send({ events: [stored([1, 2], 0, { group_idx: 0, kv_cache_spec_kind: "holographic" }), stored([1, 2, 3], 0, full)] });
@@ -72,7 +77,7 @@ void test("an engine one of whose groups is not understood is named by the docto
   assert.equal((await rowOf(indexer))?.longest_matched, 0);
 });
 
-void test("a block that vLLM has twice stays until both copies are removed, and one of SGLang goes with its only removal", needsPublishers(), async () => {
+void test("a block that vLLM has twice stays until both copies are removed, and SGLang's disappears with its only removal", needsPublishers(), async () => {
   for (const [type, left] of [
     ["vLLM", 8],
     ["SGLang", 4],
@@ -88,7 +93,7 @@ void test("a block that vLLM has twice stays until both copies are removed, and 
   }
 });
 
-void test("two owners of one medium each have their own copy, and overlapping chunks of one owner are two copies", needsPublishers(), async () => {
+void test("two owners of one medium have separate copies, and overlapping chunks of one owner are two copies", needsPublishers(), async () => {
   await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
   await using indexer = await started(publisher);
   const on = (ownership: string) => ({ medium: "STORAGE", ownership });
@@ -101,7 +106,7 @@ void test("two owners of one medium each have their own copy, and overlapping ch
   assert.equal((await rowOf(indexer))?.DISK, 0);
 });
 
-void test("a block that is hashed with the tokens behind it matches only a prompt that goes on with them", needsPublishers(), async () => {
+void test("a block that is hashed with the tokens after it matches only a prompt that continues with them", needsPublishers(), async () => {
   await using publisher = await startPublisher({ rank: 0 });
   await using indexer = await started(publisher);
   const lookahead = [0, 1].map((block) => prompt.slice((block + 1) * blockSize, (block + 1) * blockSize + 2));
@@ -126,12 +131,12 @@ void test("a block that is hashed with the tokens behind it matches only a promp
   const matched = async (tokens: number[]) => (await indexer.query({ ...scope, token_ids: tokens }))["e"]?.longest_matched;
   assert.equal(await matched(prompt.slice(0, 10)), 8);
   assert.equal(await matched([...prompt.slice(0, 8), 1, 2]), 4);
-  // The tokens behind the last block are not known yet.
+  // The tokens after the last block are not known yet.
   assert.equal(await matched(prompt.slice(0, 8)), 4);
 });
 
 void test(
-  "one lost message without a replay leaves what was known as uncertain, and the next stored block makes its prefix certain",
+  "one lost message without a replay makes the known blocks uncertain, and the next stored block makes its prefix certain",
   needsPublishers(),
   async () => {
     await using publisher = await startPublisher({ rank: 0 });
@@ -165,7 +170,7 @@ void test(
   },
 );
 
-void test("what nothing has proven is dropped after uncertain_seconds, also by an indexer that started meanwhile", needsPublishers(), async () => {
+void test("unconfirmed blocks are dropped after uncertain_seconds, even by an indexer that started meanwhile", needsPublishers(), async () => {
   await using publisher = await startPublisher({ rank: 0, buffer: 1 });
   await using indexer = await startIndexer(["--indexer.uncertain_seconds=3600"]);
   await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });

@@ -1,8 +1,8 @@
-// Tables that grow while they are used, and eviction in slices, against plain sets: every block that is held is found, no other.
+// Compares tables that grow in use, and eviction in slices, with plain sets: every block that is stored is found, and no other.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
 import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
@@ -44,7 +44,7 @@ class Publisher {
   }
 }
 
-/** A plain generator with a seed: a failure comes again. */
+/** A seeded generator, so that a failure can be repeated. */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -54,7 +54,7 @@ function numbers(seed: number): (below: number) => number {
 }
 
 for (const standard of [true, false])
-  void test(`while its tables grow an index finds what is held and nothing else, by ${standard ? "the standard's hashes" : "names of a publisher's own"}`, async () => {
+  void test(`an index with growing tables finds exactly the stored blocks, by ${standard ? "the standard's hashes" : "names of a publisher's own"}`, async () => {
     const publisher = new Publisher(256 * 1024 * 1024, standard);
     const upTo = numbers(standard ? 7 : 8);
     const held = new Map<number, number>();
@@ -75,7 +75,7 @@ for (const standard of [true, false])
     }
     for (const [chain, blocks] of held) assert.equal(publisher.held(chain), blocks, `chain ${chain} in the end`);
 
-    // Nearly all goes, and the tables begin small again among numbers that are free, while others come and go.
+    // Nearly all blocks are removed, and the tables start small again between free numbers, while others are added and removed.
     publisher.send(["AllBlocksCleared"]);
     held.clear();
     for (let chain = 20_000; chain < 32_000; chain++) {
@@ -95,26 +95,26 @@ for (const standard of [true, false])
     assert.equal(await copy.tally(), await publisher.index.tally());
   });
 
-void test("at the full budget the least recently used prefixes go, a few at a time, and what is asked for stays", async () => {
+void test("at the full budget the least recently used prefixes are evicted, a few at a time, and queried ones stay", async () => {
   const budget = 12 * 1024 * 1024;
   const publisher = new Publisher(budget, false);
   let most = 0;
   for (let chain = 0, before = 0; chain < 60_000; chain++) {
     publisher.store(chain);
     if (chain % 20 === 0) assert.equal(publisher.held(0), CHAIN);
-    const { bytes, evictedBlocks } = figuresOf(publisher.index);
+    const { bytes, evictedBlocks } = metricsOf(publisher.index);
     assert.ok(bytes <= budget, `${bytes} after ${chain}`);
     most = Math.max(most, evictedBlocks - before);
     before = evictedBlocks;
     assert.equal(publisher.held(chain), CHAIN);
   }
-  assert.ok(figuresOf(publisher.index).evictedBlocks > 100_000);
+  assert.ok(metricsOf(publisher.index).evictedBlocks > 100_000);
   assert.ok(most > 0 && most <= 8192 + 64, String(most));
-  // Not the second chain: it lies on one page with the first.
+  // An early chain was evicted. It is not the second one, which shares a page with the first and stays with it.
   assert.equal(publisher.held(100), 0);
-  // Full, with numbers that are free between its blocks.
+  // The index is full, with free numbers between its blocks.
   const copy = openIndex(budget, 1337n);
   await copyInto(copy, publisher.index);
   assert.equal(await copy.tally(), await publisher.index.tally());
-  assert.ok(figuresOf(copy).bytes <= budget);
+  assert.ok(metricsOf(copy).bytes <= budget);
 });

@@ -1,4 +1,4 @@
-// Gaps, restarts, duplicates and silence of real publisher processes, and what the indexer makes of them.
+// Tests how the indexer handles gaps, restarts, duplicates and silence of real publisher processes.
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -10,7 +10,7 @@ const blockSize = 4;
 const prompt = Array.from({ length: 40 }, (_, i) => 500 + i);
 const scope = { model: "m", block_size: blockSize };
 
-/** One block of the prompt, named by its depth. */
+/** Returns a batch with one block of the prompt, named by its depth. */
 function block(depth: number, more: EventStep = {}): BatchStep {
   const token_ids = prompt.slice(depth * blockSize, (depth + 1) * blockSize);
   const events = [{ kind: "stored", block_hashes: [depth + 1], parent_block_hash: depth === 0 ? null : depth, token_ids, block_size: blockSize, ...more }];
@@ -43,16 +43,16 @@ void test("a gap is healed by a replay, and duplicates change nothing", needsPub
   await register(indexer, publisher, true);
   await publisher.send(block(0), { ...block(1), twice: true }, { ...block(2), drop: true }, { ...block(3), drop: true }, block(4));
   await indexer.taken("e", 5);
-  // A number that came before may be another process's: a replay shows that it is not.
-  const service = await seen(indexer, "the proof", ({ complete }) => complete);
+  // A number that came before may belong to another process: a replay shows that it does not.
+  const service = await seen(indexer, "the verification", ({ complete }) => complete);
   assert.equal(await longest(indexer), 20);
-  // What was dropped came by a replay; which run of the healer met the gap is a matter of moments.
+  // A replay brought the dropped batches; it depends on timing which run of the healer found the gap.
   assert.ok((service.batches["replayed"] ?? 0) >= 2);
   assert.equal(service.batches["gaps_lost"], 0);
   assert.equal(service.batches["restarts"], 0);
 });
 
-void test("a gap that cannot be healed drops the stream's blocks and marks it until the publisher clears all", needsPublishers(), async () => {
+void test("a gap that cannot be healed drops the stream's blocks and marks it until the publisher clears everything", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await register(indexer, publisher, false);
@@ -71,7 +71,7 @@ void test("a gap that cannot be healed drops the stream's blocks and marks it un
   assert.equal(await longest(indexer), 4);
 });
 
-void test("a replay whose buffer begins too late loses the stream, and what it still has is taken in", needsPublishers(), async () => {
+void test("a replay whose buffer begins too late loses the stream, and the batches that it still has are taken in", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0, buffer: 2 });
   await register(indexer, publisher, true);
@@ -87,7 +87,7 @@ void test("a replay whose buffer begins too late loses the stream, and what it s
   assert.equal(await longest(indexer), 0);
 });
 
-void test("a publisher that restarts loses its former blocks at once, also when the indexer missed its first batches", needsPublishers(), async () => {
+void test("a publisher that restarts loses its former blocks at once, even if the indexer missed its first batches", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   const former = await startPublisher({ rank: 0 });
   await register(indexer, former, true);
@@ -95,7 +95,7 @@ void test("a publisher that restarts loses its former blocks at once, also when 
   await indexer.taken("e", 4);
   assert.equal(await longest(indexer), 16);
   await former.kill();
-  // The new process is asked for its replay as soon as it is there, before it has sent anything.
+  // The indexer requests the new process's replay as soon as it is there, before it has sent anything.
   await using next = await startPublisher({ rank: 0, port: former.port, replay_port: former.replayPort });
   await indexer.until(
     "cleared",
@@ -113,11 +113,11 @@ void test("a publisher that restarts loses its former blocks at once, also when 
     () => longest(indexer),
     (tokens) => tokens === 8,
   );
-  const service = await seen(indexer, "the proof", ({ complete }) => complete);
+  const service = await seen(indexer, "the verification", ({ complete }) => complete);
   assert.equal(service.batches["restarts"], 1);
 });
 
-void test("without a replay endpoint nothing is complete between a new connection and the next batch", needsPublishers(), async () => {
+void test("without a replay endpoint no stream is complete between a new connection and the next batch", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   const former = await startPublisher({ rank: 0 });
   await register(indexer, former, false);
@@ -129,7 +129,7 @@ void test("without a replay endpoint nothing is complete between a new connectio
   await seen(indexer, "another connection", ({ connected, complete }) => connected && !complete);
 });
 
-void test("a registration whose endpoint has no host of its own is bound, and publishers connect to it", needsPublishers(), async () => {
+void test("a registration whose endpoint has no specific host is bound, and publishers connect to it", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   const [port = 0] = await freePorts(1);
   await using publisher = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}`, topic: "kv" });
@@ -147,7 +147,7 @@ void test("a registration whose endpoint has no host of its own is bound, and pu
   );
 });
 
-void test("what contradicts the registration is refused, counted and named; malformed frames are skipped", needsPublishers(), async () => {
+void test("events that contradict the registration are refused, counted and named; malformed frames are skipped", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await register(indexer, publisher, false, { lora_name: "a" });
@@ -172,7 +172,7 @@ void test("an indexer killed by SIGKILL answers as before after its restart, and
   await register(indexer, publisher, true);
   await publisher.send(block(0), block(1), block(2));
   await indexer.taken("e", 3);
-  // Its note says in plain text how far each publisher was taken in.
+  // The snapshot's note says in plain text how far each publisher was taken in.
   const snapshot = `${indexer.home}/indexer/index.snapshot`;
   await indexer.until(
     "a snapshot of all three batches",
@@ -206,7 +206,7 @@ void test("a second indexer that bootstraps from a sibling has equal digests for
   assert.deepEqual((await indexer.taken("e", 4)).streams, (await second.taken("e", 4)).streams);
 });
 
-void test("what could not be read of removals makes room for no wrong match: nothing it may have named is answered", needsPublishers(), async () => {
+void test("unreadable removals cause no wrong match: no block that they may have named is answered", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   const trouble = {
     "a stored event": [{ events: [{ raw: ["BlockStored", 5] }] }, { matched: 16, gap: false }],

@@ -1,11 +1,11 @@
-// The HTTP server's own edges: pieces, chunks, several requests at once on one connection, and a clean stop.
+// Tests the HTTP server itself: requests in pieces, in chunks, pipelined on one connection, and a clean stop.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 
-/** Sends these pieces one after the other and returns all that comes back until the server ends the connection. */
+/** Sends these pieces one after the other, and returns everything that comes back until the server ends the connection. */
 async function talk(indexer: TestIndexer, pieces: readonly string[]): Promise<string> {
   const socket = connect(Number(new URL(indexer.url).port), "127.0.0.1");
   let answer = "";
@@ -26,7 +26,7 @@ const row = '{"default":{"x":{"longest_matched":0,"GPU":0,"CPU":0,"DISK":0,"DP":
 const post = (more: string, content: string) => `POST /query HTTP/1.1\r\nHost: x\r\n${more}\r\n${content}`;
 const answers = (text: string) => text.split(row).length - 1;
 
-void test("a browser at the URL gets a page that says what this is, and of each route what it does", async () => {
+void test("a browser at the URL gets a page that describes the server and each of its routes", async () => {
   await using indexer = await startIndexer();
   const page = await fetch(indexer.url);
   assert.deepEqual([page.status, page.headers.get("content-type")], [200, "text/html; charset=utf-8"]);
@@ -40,7 +40,7 @@ void test("a browser at the URL gets a page that says what this is, and of each 
   );
 });
 
-void test("a request may come byte by byte, in chunks, with others behind it, or ask before it sends its body", async () => {
+void test("a request may come byte by byte, in chunks, followed by others, or ask before it sends its body", async () => {
   await using indexer = await startIndexer();
   const whole = post(`Content-Length: ${body.length}\r\nConnection: close\r\n`, body);
   assert.equal(answers(await talk(indexer, [...whole])), 1);
@@ -52,7 +52,7 @@ void test("a request may come byte by byte, in chunks, with others behind it, or
   assert.equal(answers(await talk(indexer, [chunked.slice(0, 90), chunked.slice(90, 120), chunked.slice(120)])), 1);
   const kept = post(`Content-Length: ${body.length}\r\n`, body);
   assert.equal(answers(await talk(indexer, [kept + kept + whole])), 3);
-  // An answer that takes its time keeps the ones behind it waiting, in order.
+  // A slow answer delays the answers after it, in order.
   const behind = await talk(indexer, [`GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n${kept}${whole}`]);
   assert.equal(answers(behind), 2);
   assert.ok(behind.indexOf("svc_indexer_blocks") < behind.indexOf(row));
@@ -67,7 +67,7 @@ void test("a request that two servers could read differently is refused, and the
   assert.match(await talk(indexer, [post("Transfer-Encoding: chunked\r\n", "zz\r\n")]), /^HTTP\/1.1 400 /);
 });
 
-void test("a body that is too large is refused with 413, and its client can send it to the end and then read why", async () => {
+void test("a body that is too large is refused with 413, and its client can send it completely and then read the reason", async () => {
   await using indexer = await startIndexer(["--indexer.max_body_bytes=65536"]);
   for (const size of [1 << 20, 32 << 20])
     for (const framing of [`Content-Length: ${size}`, "Transfer-Encoding: chunked"]) {
@@ -87,7 +87,7 @@ void test("a body that is too large is refused with 413, and its client can send
     }
 });
 
-void test("a second indexer on one home is refused, and told which process runs the first", async () => {
+void test("a second indexer on one home is refused with the number of the process that runs the first", async () => {
   await using indexer = await startIndexer();
   await assert.rejects(startIndexer([], { home: indexer.home }), new RegExp(`process ${indexer.pid} already runs svc indexer on `));
 });

@@ -1,4 +1,4 @@
-// Starts a real indexer as a process of its own, and asks it over HTTP.
+// Starts a real indexer as a separate process, and queries it over HTTP.
 import { type ChildProcess, spawn } from "node:child_process";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -33,18 +33,18 @@ export type TestIndexer = {
   register(record: RegistrationInput): Promise<void>;
   query(body: Record<string, unknown>): Promise<QueryAnswer[string]>;
   services(): Promise<Service[]>;
-  /** What the indexer says is wrong with itself. */
+  /** The faults that the indexer reports about itself. */
   doctor(): Promise<string>;
-  /** Waits until this holds; the last thing seen stands in the failure. */
+  /** Waits until this holds; the failure shows the last value seen. */
   until<T>(what: string, look: () => Promise<T>, holds: (seen: T) => boolean): Promise<T>;
-  /** Waits until this many batches of an instance were taken in. `gap`: whether events were lost by then. */
+  /** Waits until this many batches of an instance were taken in; `gap` is the expected state of the gap flag by then. */
   taken(instance: string, batches: number, gap?: boolean): Promise<Service>;
   kill(signal?: NodeJS.Signals): Promise<void>;
   start(flags?: readonly string[]): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-/** `home`: somebody else's, who removes it; `launcher`: a command that starts the rest of its arguments. */
+/** `home` belongs to the caller, who removes it; `launcher` is a command that starts the rest of its arguments. */
 export type IndexerOptions = { readonly home?: string; readonly launcher?: readonly string[] };
 
 export async function startIndexer(flags: readonly string[] = [], options: IndexerOptions = {}): Promise<TestIndexer> {
@@ -163,7 +163,7 @@ export async function startIndexer(flags: readonly string[] = [], options: Index
   return indexer;
 }
 
-/** The first service, once its freshness is so. */
+/** Waits until the freshness of the first service satisfies `holds`. */
 export async function seen(indexer: TestIndexer, what: string, holds: (freshness: Freshness) => boolean): Promise<Service> {
   const [service] = await indexer.until(
     what,
@@ -173,8 +173,8 @@ export async function seen(indexer: TestIndexer, what: string, holds: (freshness
   return service as Service;
 }
 
-/** Which of these hashes instance `pool` has in its CPU tier, as prompts of one block of model `m`. */
-export async function heldOf(indexer: TestIndexer, hashes: readonly number[]): Promise<number[]> {
+/** Returns which of these hashes instance `pool` has in its CPU tier, as prompts of one block of model `m`. */
+export async function cachedOf(indexer: TestIndexer, hashes: readonly number[]): Promise<number[]> {
   const held: number[] = [];
   for (const hash of hashes) {
     const { body } = await indexer.post("/query_by_hash", { model: "m", block_size: 4, seq_hashes: [hash] });

@@ -1,4 +1,4 @@
-// A batch larger than a slice is applied in slices, and comes to what small ones come to.
+// Tests that a batch larger than a slice is applied in slices, with the same result as small ones.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
@@ -43,7 +43,7 @@ const stored = (from: number, to: number, more: object = {}) => ({
   ...more,
 });
 
-void test("an event of a hundred thousand blocks is applied in slices, and comes to the same as a hundred of a thousand", async () => {
+void test("an event of a hundred thousand blocks is applied in slices, with the same result as a hundred events of a thousand", async () => {
   for (const more of [{}, { cache_salt: "s" }]) {
     const [one, many] = [engine(), engine()];
     const large = one.apply(stored(0, BLOCKS, more));
@@ -57,7 +57,7 @@ void test("an event of a hundred thousand blocks is applied in slices, and comes
   }
 });
 
-void test("extra keys of a large event fall to their own blocks, in every part of it", async () => {
+void test("the extra keys of a large event belong to their own blocks, in every part of it", async () => {
   const extras = Array.from({ length: BLOCKS }, (_, block) => (block % 5000 === 17 ? [["image", block]] : null));
   const [one, many] = [engine(), engine()];
   assert.equal(one.apply(stored(0, BLOCKS, { extra_keys: extras })).counts[outcomeIndex.multimodal_blocks], BLOCKS / 5000);
@@ -65,7 +65,7 @@ void test("extra keys of a large event fall to their own blocks, in every part o
   assert.equal(await one.index.tally(), await many.index.tally());
 });
 
-void test("a large event that is refused, or was there already, is so wholly and counted once", () => {
+void test("a large event that is refused, or was there already, is treated as a whole and counted once", () => {
   const { apply } = engine();
   const refused = apply(stored(0, BLOCKS, { model_name: "another" }));
   assert.equal(refused.counts[outcomeIndex.model_differs], 1);

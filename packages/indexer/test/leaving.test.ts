@@ -1,8 +1,8 @@
-// What an index gives back when a publisher with very many blocks leaves: by the index's own account of its bytes.
+// Tests how much memory an index frees when a publisher with very many blocks leaves, by the index's own count of bytes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
 
 const packr = new Packr({ useRecords: false });
 const counts = new Uint32Array(outcomes.length);
@@ -11,7 +11,7 @@ const CHAIN = 64;
 const LARGE_CHAINS = 15_000;
 const SMALL_CHAINS = 300;
 const query: NativeQuery = { tenant: "default", model: "m", lora: "", salt: "", blockSize, instance: "" };
-/** Of 4,096 blocks each; a bound for the loops below. */
+/** The bound of the loops below, in steps of 4,096 blocks. */
 const MOST_STEPS = 2000;
 let sequence = 0;
 
@@ -47,7 +47,7 @@ class Publisher {
   clear(): void {
     this.#send(["AllBlocksCleared"]);
   }
-  /** Blocks of all its chains that are found. */
+  /** Counts the blocks of all its chains that are found. */
   found(): number {
     let sum = 0;
     for (let chain = 0; chain < this.#chains; chain++) {
@@ -58,7 +58,7 @@ class Publisher {
   }
 }
 
-const bytesOf = (index: NativeIndex): number => figuresOf(index).indexBytes + figuresOf(index).nameBytes;
+const bytesOf = (index: NativeIndex): number => metricsOf(index).indexBytes + metricsOf(index).nameBytes;
 function reclaimAll(index: NativeIndex): number {
   let steps = 1;
   while (index.reclaim(1 << 12) === 1) assert.ok(++steps < MOST_STEPS);
@@ -71,7 +71,7 @@ const ways: readonly { name: string; leave: (index: NativeIndex, publisher: Publ
   { name: "removes its blocks one event after another", leave: (_, publisher) => publisher.removeAll() },
 ];
 for (const { name, leave } of ways)
-  void test(`the index gives its tables' memory back when a publisher of a million blocks ${name}`, () => {
+  void test(`the index frees its tables' memory when a publisher of a million blocks ${name}`, () => {
     const index = openIndex(256 * 1024 * 1024, 1337n);
     const small = new Publisher(index, "small", SMALL_CHAINS, 0);
     small.storeAll();
@@ -79,18 +79,18 @@ for (const { name, leave } of ways)
     const large = new Publisher(index, "large", LARGE_CHAINS, SMALL_CHAINS);
     large.storeAll();
     const most = bytesOf(index);
-    assert.equal(figuresOf(index).blocks, (SMALL_CHAINS + LARGE_CHAINS) * CHAIN);
+    assert.equal(metricsOf(index).blocks, (SMALL_CHAINS + LARGE_CHAINS) * CHAIN);
     assert.ok(most > 20 * before, `${most} after ${before}`);
 
     leave(index, large);
-    // Work for several steps: none of them does all of it.
+    // The work takes several steps: no step does all of it.
     if (name !== ways[2]?.name) assert.ok(reclaimAll(index) > (LARGE_CHAINS * CHAIN) / 2 ** 13);
     else reclaimAll(index);
-    const { blocks, indexBytes, nameBytes } = figuresOf(index);
-    // Blocks that were removed one by one may still be parents: some of them are kept.
+    const { blocks, indexBytes, nameBytes } = metricsOf(index);
+    // Blocks that were removed one by one may still be parents, so some of them are kept.
     const kept = name === ways[2]?.name ? 2 ** 16 + 64 : 0;
     assert.ok(blocks <= SMALL_CHAINS * CHAIN + kept, String(blocks));
-    // A block has 12 bytes and a name's 8; two tables of four bytes a slot are a quarter full at least, the smallest ones apart.
+    // A block has 12 bytes and a name 8; two tables of four bytes a slot are at least a quarter full, except the smallest ones.
     assert.ok(indexBytes + nameBytes <= blocks * (20 + 2 * 4 * 4.1) + 2 * 200_000, `${indexBytes} and ${nameBytes} for ${blocks}`);
     assert.ok(indexBytes + nameBytes < most / 4, `${indexBytes} and ${nameBytes} of ${most}`);
     assert.equal(small.found(), SMALL_CHAINS * CHAIN);

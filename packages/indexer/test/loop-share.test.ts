@@ -1,15 +1,15 @@
-// The loop is shared: by peers and not by how much each of them asks for.
+// Tests that the loop is shared by peers, and not in proportion to their demand.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setTimeout as delay, setImmediate as turn } from "node:timers/promises";
+import { setTimeout as delay, setImmediate as tick } from "node:timers/promises";
 import { Contention } from "../src/contention.ts";
 import { Intake } from "../src/intake.ts";
 import { LoopShare } from "../src/loop-share.ts";
-import { WaitingRoom } from "../src/order.ts";
-import { Slots } from "../src/slots.ts";
-import { Stillness } from "../src/stillness.ts";
+import { PendingBudget } from "../src/order.ts";
+import { Semaphore } from "../src/semaphore.ts";
+import { WriteBarrier } from "../src/write-barrier.ts";
 
-void test("one peer's thousand jobs do not keep another peer's one waiting", async () => {
+void test("one peer's thousand jobs do not delay another peer's single one", async () => {
   const share = new LoopShare(0);
   const order: string[] = [];
   assert.equal(share.open, true);
@@ -18,12 +18,12 @@ void test("one peer's thousand jobs do not keep another peer's one waiting", asy
   await Promise.all(all);
   assert.ok(order.indexOf("other") <= 2, String(order.indexOf("other")));
   assert.equal(order.length, 1001);
-  await turn();
-  await turn();
+  await tick();
+  await tick();
   assert.equal(share.open, true);
 });
 
-void test("work that fails fails for who asked for it, and what waits behind it runs", async () => {
+void test("a job that fails rejects its own caller, and the jobs after it run", async () => {
   const share = new LoopShare(0);
   assert.equal(share.open, true);
   const fails = Promise.resolve(share.run("a", () => assert.fail("no")));
@@ -32,15 +32,15 @@ void test("work that fails fails for who asked for it, and what waits behind it 
   assert.equal(await runs, 7);
 });
 
-void test("nothing changes the index between a large batch's slices, and a read waits until it is whole", async () => {
-  const stillness = new Stillness();
-  const intake = new Intake(stillness, new WaitingRoom(1 << 20));
+void test("nothing changes the index between a large batch's slices, and a read waits until the batch is complete", async () => {
+  const writeBarrier = new WriteBarrier();
+  const intake = new Intake(writeBarrier, new PendingBudget(1 << 20));
   const order: string[] = [];
   let slices = 0;
   assert.equal(
     intake.run("large", () => {
       order.push("first slice");
-      intake.goOn(() => {
+      intake.applySlices(() => {
         order.push("slice");
         return ++slices < 3;
       });
@@ -48,17 +48,20 @@ void test("nothing changes the index between a large batch's slices, and a read 
     undefined,
   );
   const other = intake.run("other", () => void order.push("other"));
-  const read = stillness.during(async () => void order.push("read"));
+  const read = writeBarrier.during(async () => void order.push("read"));
   await Promise.all([other, read]);
   assert.deepEqual(order.slice(0, 4), ["first slice", "slice", "slice", "slice"]);
   assert.deepEqual(order.slice(4).sort(), ["other", "read"]);
 });
 
-/** Peers that always have more, each message a tenth of a millisecond to receive and another to apply; messages applied in each turn of the loop, and by peer. */
-async function flooded(requestsMs: number, contended = false): Promise<{ inTurn: number[]; byPeer: number[] }> {
-  const intake = new Intake(new Stillness(), new WaitingRoom(1 << 20), () => requestsMs, { found: contended });
+/**
+ * Runs peers that always have more messages, each a tenth of a millisecond to receive and another to apply. Returns the messages applied in
+ * each tick of the loop, and by peer.
+ */
+async function flooded(requestsMs: number, contended = false): Promise<{ perTick: number[]; byPeer: number[] }> {
+  const intake = new Intake(new WriteBarrier(), new PendingBudget(1 << 20), () => requestsMs, { found: contended });
   const byPeer = Array.from({ length: 32 }, () => 0);
-  const inTurn: number[] = [];
+  const perTick: number[] = [];
   let applied = 0;
   let over = false;
   const spin = (): void => {
@@ -77,39 +80,39 @@ async function flooded(requestsMs: number, contended = false): Promise<{ inTurn:
   });
   for (let turns = 0; turns < 400; turns++) {
     const before = applied;
-    await turn();
-    inTurn.push(applied - before);
+    await tick();
+    perTick.push(applied - before);
   }
   over = true;
   await Promise.all(peers);
-  // At first all of them come at once.
-  return { inTurn: inTurn.slice(50), byPeer };
+  // At first all peers come at the same time.
+  return { perTick: perTick.slice(50), byPeer };
 }
 
 void test("while 32 publishers stream, a query waits for a few of their messages and not for one of each, and each publisher has its share", async () => {
-  const { inTurn, byPeer } = await flooded(0);
-  assert.ok(Math.max(...inTurn) <= 4, String(inTurn));
+  const { perTick, byPeer } = await flooded(0);
+  assert.ok(Math.max(...perTick) <= 4, String(perTick));
   assert.ok(Math.max(...byPeer) - Math.min(...byPeer) <= 2, String(byPeer));
   assert.ok(Math.min(...byPeer) > 0, String(byPeer));
 });
 
-void test("where queries take much of the loop, events get as long as they", async () => {
-  const { inTurn } = await flooded(1.5);
-  assert.ok(Math.max(...inTurn) > 4, String(inTurn));
-  assert.ok(Math.max(...inTurn) <= 16, String(inTurn));
+void test("if queries take much of the loop, events get the same time", async () => {
+  const { perTick } = await flooded(1.5);
+  assert.ok(Math.max(...perTick) > 4, String(perTick));
+  assert.ok(Math.max(...perTick) <= 16, String(perTick));
 });
 
-void test("where others want the cores and requests come, the loop sleeps between two slices; else it does not", async () => {
-  const idleTurns = async (requestsMs: number, contended: boolean): Promise<number> => {
-    const { inTurn } = await flooded(requestsMs, contended);
-    return inTurn.filter((applied) => applied === 0).length / inTurn.length;
+void test("if others want the cores and requests come, the loop sleeps between two slices; otherwise it does not", async () => {
+  const idleTicks = async (requestsMs: number, contended: boolean): Promise<number> => {
+    const { perTick } = await flooded(requestsMs, contended);
+    return perTick.filter((applied) => applied === 0).length / perTick.length;
   };
-  assert.ok((await idleTurns(0.1, true)) > 0.5);
-  assert.equal(await idleTurns(0, true), 0);
-  assert.equal(await idleTurns(0.1, false), 0);
+  assert.ok((await idleTicks(0.1, true)) > 0.5);
+  assert.equal(await idleTicks(0, true), 0);
+  assert.equal(await idleTicks(0.1, false), 0);
 });
 
-void test("a share that rests does so after each slice that left something undone, and everything is done", async () => {
+void test("a share with pauses makes one after each slice that left something undone, and all work is done", async () => {
   let rests = 0;
   const share = new LoopShare(0, () => ++rests && 1);
   assert.equal(share.open, true);
@@ -118,7 +121,7 @@ void test("a share that rests does so after each slice that left something undon
   assert.deepEqual([done, rests], [10, 10]);
 });
 
-void test("a thread that waits for a core more than a twentieth of the time is contended, and one whose waiting nobody counts as well", async () => {
+void test("a thread that waits for a core more than a twentieth of the time is contended, and so is one whose waiting is not counted", async () => {
   let waitedMs: number | undefined = 0;
   const contention = new Contention(() => waitedMs);
   assert.equal(contention.found, false);
@@ -135,8 +138,8 @@ void test("a thread that waits for a core more than a twentieth of the time is c
   assert.equal(typeof new Contention().found, "boolean");
 });
 
-void test("slots are passed on in order, and who gives up waiting gets none", async () => {
-  const slots = new Slots(1);
+void test("permits are passed on in order, and a caller that gives up waiting gets none", async () => {
+  const slots = new Semaphore(1);
   const order: string[] = [];
   const { promise: held, resolve: free } = Promise.withResolvers<void>();
   const leaving = new AbortController();

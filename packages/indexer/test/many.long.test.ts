@@ -1,4 +1,4 @@
-// As many publishers as may be registered: each is taken in and answered, and one more is refused with the limit.
+// Registers the maximum number of publishers: each is taken in and answered, and one more is refused with the limit.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { limitsOf } from "../src/zmq.ts";

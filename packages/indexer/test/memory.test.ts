@@ -1,8 +1,8 @@
-// The memory budget, and what is hard to publish by the engines' own structures: bigram keys, parked events, hostile msgpack.
+// Tests the memory budget, and events that the engines' own structures can hardly express: bigram keys, parked events, hostile msgpack.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
 
 const packr = new Packr({ useRecords: false });
 const counts = new Uint32Array(outcomes.length);
@@ -20,7 +20,7 @@ function longest(index: NativeIndex, tokens: readonly number[]): number {
   return (JSON.parse(index.answer(query, Uint32Array.from(tokens)).toString()) as { default: { e: { longest_matched: number } } }).default.e.longest_matched;
 }
 
-void test("the budget is never exceeded, and prefixes in use stay while others go", () => {
+void test("the budget is never exceeded, and prefixes in use stay while others are evicted", () => {
   const budget = 16 * 1024 * 1024;
   const { index, id } = open(budget);
   const chain = (number: number) => Array.from({ length: 4 * 64 }, (_, i) => number * 1000 + i);
@@ -28,14 +28,14 @@ void test("the budget is never exceeded, and prefixes in use stay while others g
   for (let number = 0; number < 12_000; number++) {
     send(index, id, ["BlockStored", names(number), null, chain(number), 4, null, "GPU"]);
     if (number % 50 === 0) assert.equal(longest(index, chain(0)), 256);
-    assert.ok(figuresOf(index).bytes <= budget);
+    assert.ok(metricsOf(index).bytes <= budget);
   }
-  assert.ok(figuresOf(index).evictedBlocks > 100_000);
+  assert.ok(metricsOf(index).evictedBlocks > 100_000);
   assert.equal(longest(index, chain(11_999)), 256);
   assert.equal(longest(index, chain(1)), 0);
 });
 
-void test("bigram keys match where the token behind a block agrees, too", () => {
+void test("bigram keys match only if the token after a block agrees as well", () => {
   const { index, id } = open(16 * 1024 * 1024);
   const tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const pairs = tokens.slice(0, 8).map((token, i) => [token, tokens[i + 1]]);
@@ -45,7 +45,7 @@ void test("bigram keys match where the token behind a block agrees, too", () => 
   assert.equal(longest(index, [...tokens.slice(0, 8), 10]), 4);
 });
 
-void test("an event whose parent is unknown waits, is no root, and what was removed meanwhile stays removed", () => {
+void test("an event whose parent is unknown waits, is not a root, and blocks removed meanwhile stay removed", () => {
   const { index, id } = open(16 * 1024 * 1024);
   const tokens = Array.from({ length: 16 }, (_, i) => i);
   send(index, id, ["BlockStored", [3, 4], 2, tokens.slice(8, 16), 4, null, "GPU"]);
@@ -75,7 +75,7 @@ void test("a rolling hash that fits its parent's is placed by itself, and one in
   assert.match(other.complaint(otherId), /seed 1337/);
 });
 
-void test("msgpack that lies about lengths or nests without end is refused without harm", () => {
+void test("msgpack with false lengths or endless nesting is refused without harm", () => {
   const { index, id } = open(16 * 1024 * 1024);
   const hostile = [
     "93cb0000000000000000dd7fffffff",
@@ -87,5 +87,5 @@ void test("msgpack that lies about lengths or nests without end is refused witho
     "c1",
   ];
   for (const bytes of hostile) assert.equal(index.apply(id, sequence++, Buffer.from(bytes, "hex"), counts, new Float64Array(1)), 0, bytes.slice(0, 40));
-  assert.equal(figuresOf(index).blocks, 0);
+  assert.equal(metricsOf(index).blocks, 0);
 });

@@ -1,8 +1,8 @@
-// What sets blocks apart: LoRA and salt beside the hash or in it, shards of one block; and what is given back when it is cleared.
+// Tests what separates blocks: LoRA and salt next to the hash or in it, shards of one block; and what is freed when they are cleared.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
 import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
@@ -29,10 +29,11 @@ class Engine {
 }
 
 const plain = openIndex(16 * 1024 * 1024, 1337n).sequences(tokens, blockSize);
-// Made by another binding of XXH3 (Python's xxhash): local seeds 1337 + xxh3("adapter", 0) + xxh3("customer", 1), rolled under 1337.
+// These were made by another binding of XXH3 (Python's xxhash): local seeds 1337 + xxh3("adapter", 0) + xxh3("customer", 1), rolled under
+// 1337.
 const salted = BigUint64Array.from([12783831948604139138n, 2379888739538753041n, 6357025463818526026n, 6345120661812138321n]);
 
-void test("a query by hash keeps LoRA adapters and salts apart, whatever other namespaces call the same hashes", () => {
+void test("a query by hash separates LoRA adapters and salts, whatever other namespaces call the same hashes", () => {
   const engine = new Engine();
   const stored = (to: number, more: object) => ({
     event_type: "stored",
@@ -59,7 +60,7 @@ void test("a query by hash keeps LoRA adapters and salts apart, whatever other n
   assert.deepEqual(depths(plain), [1, 0, 0, 4, 0]);
 });
 
-void test("what was asked for before any event named it is answered once one has, and not after it was cleared and others took its place", () => {
+void test("a namespace that was queried before any event named it is answered once one has, and not after it was cleared and others took its number", () => {
   const engine = new Engine();
   const more = [{}, { salt: "customer" }, { lora: "n:adapter" }] as const;
   const depths = () => more.map((each) => [engine.ask(plain, each).GPU, engine.ask(tokens, each).GPU]);
@@ -72,7 +73,7 @@ void test("what was asked for before any event named it is answered once one has
   stored(3, {});
   assert.deepEqual(depths(), [[12, 12], [8, 8], nothing]);
   engine.send({ event_type: "cleared", additional_salt: "customer" });
-  // Thousands of others: those that nothing needs give their numbers back.
+  // Thousands of other namespaces come, and those that nothing needs are freed.
   for (let n = 0; n < 3000; n++) {
     stored(1, { additional_salt: `other ${n}` });
     engine.send({ event_type: "cleared", additional_salt: `other ${n}` });
@@ -82,7 +83,7 @@ void test("what was asked for before any event named it is answered once one has
   assert.deepEqual(depths(), [[12, 12], nothing, [16, 16]]);
 });
 
-void test("hashes that have LoRA and salt in them are found by the same hashes and by tokens, with tokens in their events or without", () => {
+void test("hashes that include LoRA and salt are found by the same hashes and by tokens, with or without tokens in their events", () => {
   const more = { lora: "n:adapter", salt: "customer" };
   const dimensions = { lora_name: "adapter", additional_salt: "customer" };
   const bare = new Engine();
@@ -124,7 +125,7 @@ void test("a store's block that is kept in shards is there when every kind of sh
   assert.equal(cpu(), 0);
   store.send(shard("stored", 0, 1));
   assert.equal(cpu(), 8);
-  // A kind of shard that no block has yet: none is whole.
+  // No block has this kind of shard yet, so none is complete.
   store.send(shard("stored", 0, 2));
   assert.equal(cpu(), 4);
   const copy = new Engine(1);
@@ -134,17 +135,17 @@ void test("a store's block that is kept in shards is there when every kind of sh
   Object.assign(copy, { index: fresh, id: store.id });
   copy.send(shard("stored", 1, 2));
   assert.equal(copy.ask(tokens).CPU, 8);
-  // One that begins anew may cut its blocks otherwise.
+  // A store that starts again may split its blocks in another way.
   copy.index.clear(copy.id);
   copy.send(shard("stored", 0, 0));
   assert.equal(copy.ask(tokens).CPU, 4);
-  // More kinds than are kept: nothing is known to be whole.
+  // There are more kinds than can be tracked, so no block is known to be complete.
   for (let layer = 0; layer < 1100; layer++) copy.send(shard("stored", 0, 0, layer));
   for (let layer = 0; layer < 1100; layer++) copy.send(shard("stored", 0, 0, layer));
   assert.equal(copy.ask(tokens).CPU, 0);
 });
 
-void test("namespaces that hold nothing are given back, and one that comes again is as new", async () => {
+void test("namespaces without blocks are freed, and one that comes again is like new", async () => {
   const engine = new Engine();
   const store = (salt: string) => engine.send({ event_type: "stored", seq_hashes: [...plain], token_ids: [...tokens], additional_salt: salt, event_id: 7 });
   for (let i = 0; i < 5000; i++) {
@@ -152,7 +153,7 @@ void test("namespaces that hold nothing are given back, and one that comes again
     engine.send({ event_type: "cleared", additional_salt: `customer-${i}` });
     if (i % 100 === 0) while (engine.index.reclaim(10_000) === 1);
   }
-  assert.ok(figuresOf(engine.index).namespaces <= 2500, String(figuresOf(engine.index).namespaces));
+  assert.ok(metricsOf(engine.index).namespaces <= 2500, String(metricsOf(engine.index).namespaces));
   store("customer-1");
   assert.equal(engine.ask(plain, { salt: "customer-1" }).GPU, 16);
   const copy = openIndex(256 * 1024 * 1024, 1337n);
@@ -162,27 +163,27 @@ void test("namespaces that hold nothing are given back, and one that comes again
   assert.equal(JSON.parse(copy.answer({ ...scope, salt: "customer-1" }, plain).toString()).default.e.GPU, 16);
 });
 
-void test("what is cleared is answered no more at once, and its memory comes back in slices", () => {
+void test("cleared blocks disappear from answers at once, and their memory is freed in slices", () => {
   const engine = new Engine();
   const chain = (number: number) => Uint32Array.from({ length: 256 * 4 }, (_, i) => number * 2000 + i);
   for (let number = 0; number < 400; number++)
     engine.send(["BlockStored", Array.from({ length: 256 }, (_, i) => number * 1000 + i + 1), null, [...chain(number)], 4, null, "GPU"]);
   assert.equal(engine.ask(chain(3)).GPU, 1024);
   engine.send(["AllBlocksCleared"]);
-  assert.equal(figuresOf(engine.index).blocks, 102_400);
+  assert.equal(metricsOf(engine.index).blocks, 102_400);
   for (let number = 0; number < 400; number += 7) assert.equal(engine.ask(chain(number)).GPU, 0);
-  // Its names mean nothing any more: a child of one waits.
+  // The cleared names mean nothing any more, so a child of one waits.
   engine.send(["BlockStored", [5], 4, [1, 2, 3, 4], 4, null, "GPU"]);
   assert.equal(counts[outcomeIndex.parked], 1);
   engine.send(["BlockStored", [11], null, [...chain(9).subarray(0, 4)], 4, null, "GPU"]);
   let slices = 0;
   while (engine.index.reclaim(1000) === 1) slices++;
   assert.ok(slices > 100);
-  assert.equal(figuresOf(engine.index).blocks, 1);
+  assert.equal(metricsOf(engine.index).blocks, 1);
   assert.equal(engine.ask(chain(9)).GPU, 4);
 });
 
-void test("events that wait for their parent wait on in an index that is read back", async () => {
+void test("events that wait for their parent still wait in an index that is loaded from a snapshot", async () => {
   const engine = new Engine();
   engine.send(["BlockStored", [3, 4], 2, [...tokens.subarray(8)], 4, null, "GPU"], ["BlockRemoved", [4], "GPU"]);
   const copy = new Engine();
@@ -218,7 +219,7 @@ void test("a salt or an adapter that no event has named is answered with a row o
     assert.deepEqual(rows({ model: "unknown" }), []);
     assert.deepEqual(rows({ blockSize: 8 }), []);
   }
-  // Many more than are remembered, and what is remembered of former registrations.
+  // These queries exceed the cache; a changed registration must not be answered with rows that were cached before.
   for (let n = 0; n < 500; n++) assert.deepEqual(rows({ model: `m${n}` }), []);
   index.unsubscribe(adapter);
   register("f", { salt: "unknown" });

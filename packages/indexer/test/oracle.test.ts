@@ -1,5 +1,5 @@
-// The index against a plain dictionary: random sequences of events from publishers that share content, names, or neither,
-// in several namespaces, with cleared blocks freed at any time later.
+// Compares the index with a plain dictionary: random sequences of events from publishers that share content, names, or neither, in several
+// namespaces, with cleared blocks freed at any later time.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -12,7 +12,7 @@ const DEPTH = 6;
 const CHAINS = 4;
 const packr = new Packr({ useRecords: false });
 
-/** Chains share their first two blocks; tokens tell content apart, whatever it is called. */
+/** Chains share their first two blocks; the tokens identify content, whatever its name is. */
 function contentOf(chain: number, depth: number): number {
   return depth < 2 ? depth : 100 * (chain + 1) + depth;
 }
@@ -25,8 +25,8 @@ const chains = Array.from({ length: CHAINS }, (_, chain) =>
 );
 
 /**
- * Publishers 0 and 1 use the same names, 2 and 3 each their own: 3's contradict those of 0 for other content.
- * 4 uses the standard's hashes. By salt names differ for 0 and 1 only.
+ * Publishers 0 and 1 use the same names, 2 and 3 each their own: 3's contradict those of 0 for other content. 4 uses the standard hashes.
+ * Only the names of 0 and 1 depend on the salt.
  */
 function nameOf(publisher: number, chain: number, depth: number, salt: string): bigint {
   if (publisher === 4) return chains[chain]?.[depth] as bigint;
@@ -63,10 +63,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 class World {
   readonly index: NativeIndex = openIndex(64 * 1024 * 1024, 1337n);
   readonly ids: number[];
-  /** By publisher, medium and salt: the contents it says it has. */
+  /** The contents that each publisher has, by publisher, medium and salt. */
   readonly truth = new Map<string, Set<number>>();
-  /** Contents by publisher and salt that were told of since it began: an engine stores a child after its parent only. */
-  readonly told = new Map<string, Set<number>>();
+  /** The contents that were stored since a publisher began, by publisher and salt: an engine stores a child only after its parent. */
+  readonly stored = new Map<string, Set<number>>();
   #sequence = 0;
   readonly #counts = new Uint32Array(outcomes.length);
 
@@ -85,7 +85,7 @@ class World {
     assert.equal(this.index.apply(this.ids[publisher] as number, this.#sequence++, payload, this.#counts, new Float64Array(1)), 1);
   }
 
-  /** Where a salt is in play the envelope says so; otherwise the engines' own form. */
+  /** An event with a salt needs the envelope; others use the engines' own form. */
   event(type: "stored" | "removed" | "cleared", publisher: number, salt: string, medium: string | null, fields: object, engine: unknown[]): unknown {
     return salt === "" && publisher !== 4 && type !== "cleared" ? engine : { event_type: type, additional_salt: salt, medium, ...fields };
   }
@@ -98,7 +98,7 @@ class World {
     const { publisher } = step;
     if (step.do === "clear all" || step.do === "restart") {
       for (const medium of ["GPU", "CPU"]) for (const salt of ["", "s"]) this.set(publisher, medium, salt).clear();
-      for (const salt of ["", "s"]) this.told.delete(`${publisher} ${salt}`);
+      for (const salt of ["", "s"]) this.stored.delete(`${publisher} ${salt}`);
       if (step.do === "clear all") this.send(publisher, ["AllBlocksCleared"]);
       else this.index.clear(this.ids[publisher] as number);
       return;
@@ -107,9 +107,9 @@ class World {
     const held = this.set(publisher, medium, salt);
     if (step.do === "clear") {
       held.clear();
-      // What is still known as a parent is the other medium's.
+      // The contents that are still known as parents are those of the other medium.
       const other = this.set(publisher, medium === "CPU_PINNED" ? "GPU" : "CPU", salt);
-      this.told.set(`${publisher} ${salt}`, new Set(other));
+      this.stored.set(`${publisher} ${salt}`, new Set(other));
       this.send(publisher, this.event("cleared", publisher, salt, medium, {}, []));
       return;
     }
@@ -119,12 +119,12 @@ class World {
       this.send(publisher, this.event("removed", publisher, salt, medium, { seq_hashes: [name] }, ["BlockRemoved", [name], medium]));
       return;
     }
-    const told = member(this.told, `${publisher} ${salt}`);
-    const from = step.from > 0 && !told.has(contentOf(step.chain, step.from - 1)) ? 0 : step.from;
+    const stored = member(this.stored, `${publisher} ${salt}`);
+    const from = step.from > 0 && !stored.has(contentOf(step.chain, step.from - 1)) ? 0 : step.from;
     const depths = Array.from({ length: Math.min(step.count, DEPTH - from) }, (_, i) => from + i);
     for (const depth of depths) {
       held.add(contentOf(step.chain, depth));
-      told.add(contentOf(step.chain, depth));
+      stored.add(contentOf(step.chain, depth));
     }
     const names = depths.map((depth) => nameOf(publisher, step.chain, depth, salt));
     const parent = from === 0 ? null : nameOf(publisher, step.chain, from - 1, salt);
@@ -148,8 +148,8 @@ class World {
             return blocks * blockSize;
           };
           const both = prefix(["GPU", "CPU"]);
-          const figures = { longest_matched: both, GPU: prefix(["GPU"]), CPU: prefix(["CPU"]), DISK: 0, DP: { "0": both } };
-          assert.deepEqual(rows[`e${n}`], figures, `publisher ${n}, chain ${chain}, salt "${salt}"`);
+          const row = { longest_matched: both, GPU: prefix(["GPU"]), CPU: prefix(["CPU"]), DISK: 0, DP: { "0": both } };
+          assert.deepEqual(rows[`e${n}`], row, `publisher ${n}, chain ${chain}, salt "${salt}"`);
         }
       }
   }
@@ -174,7 +174,7 @@ void test("after any sequence of events every answer equals a plain dictionary's
   );
 });
 
-void test("a snapshot read back answers as before, and has the same digests", async () => {
+void test("an index that is loaded from a snapshot answers as before, and has the same digests", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), fc.array(step, { maxLength: 20 }), async (before, after) => {
       const world = new World();

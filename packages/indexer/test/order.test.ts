@@ -1,4 +1,4 @@
-// The parts that decide without any socket: order, frames, exact JSON, the hashing standard, endpoints.
+// Tests the parts that decide without any socket: order, frames, exact JSON, the standard hashes, endpoints.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openHasher } from "@svc/contract/index-client.ts";
@@ -8,17 +8,17 @@ import { Packr } from "msgpackr";
 import { parseExact, writeExact } from "../src/exact-json.ts";
 import { readLive, readReplay } from "../src/frames.ts";
 import { openIndex, outcomes, UNUSUAL } from "../src/native.ts";
-import { Order, WaitingRoom } from "../src/order.ts";
+import { Order, PendingBudget } from "../src/order.ts";
 import { LISTS } from "../src/query-input.ts";
 import { readEndpoints } from "../src/register-input.ts";
 
-void test("whatever order batches come in, each is applied once and in order", () => {
+void test("batches are applied once and in order, in whatever order they come", () => {
   const arrivals = fc
     .shuffledSubarray([...Array(12).keys()], { minLength: 12 })
     .chain((order) => fc.array(fc.nat(11), { maxLength: 6 }).map((again) => [...order, ...again]));
   fc.assert(
     fc.property(arrivals, (sequences) => {
-      const order = new Order(new WaitingRoom(1 << 20));
+      const order = new Order(new PendingBudget(1 << 20));
       order.next = 0;
       const applied: number[] = [];
       const apply = (payload: Buffer) => {
@@ -27,7 +27,7 @@ void test("whatever order batches come in, each is applied once and in order", (
       };
       for (const sequence of sequences) {
         const payload = Buffer.from([sequence]);
-        const verdict = order.judge(sequence, payload.length);
+        const verdict = order.decide(sequence, payload.length);
         if (verdict === "apply") apply(payload);
         if (verdict === "wait") order.wait(sequence, payload);
         for (let due = order.takeDue(); due !== undefined; due = order.takeDue()) apply(due);
@@ -62,7 +62,7 @@ void test("whole numbers of 64 bits pass through JSON unchanged", () => {
   );
 });
 
-// Made by another binding of XXH3 (Python's xxhash) from the rule's text.
+// These were made by another binding of XXH3 (Python's xxhash) from the text of the rule.
 const vectors: [number[], number, bigint[]][] = [
   [Array.from({ length: 32 }, (_, i) => i + 1), 16, [16863443419780771464n, 12466389667045779788n]],
   [[0, 0xffffffff, 7, 150000, 3, 9], 2, [82595646164830710n, 16403129089367219060n, 6975601526586310605n]],
@@ -78,7 +78,7 @@ void test("server and client hash prompts by the standard, with seed 1337", asyn
   }
 });
 
-void test("endpoints without a host of their own are bound, others are dialled", () => {
+void test("endpoints without a specific host are bound, others are dialled", () => {
   for (const host of ["*", "0.0.0.0", "::", "[::]"]) assert.equal(readEndpoints(`tcp://${host}:5557`, "endpoint")[0]?.binds, true, host);
   for (const host of ["127.0.0.1", "engine-0.svc", "[::1]"]) assert.equal(readEndpoints(`tcp://${host}:5557`, "endpoint")[0]?.binds, false, host);
   for (const wrong of ["", "tcp://", "tcp://host", "tcp://host:0", "tcp://host:70000", "http://host:1", "inproc://x"])
@@ -101,7 +101,7 @@ void test("the JSON scan agrees with JSON.parse, or leaves the body to it", () =
   );
 });
 
-void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quoted, and nothing beyond is taken for one", () => {
+void test("hashes in JSON are read to the last digit up to 2^64 - 1, bare or quoted, and no larger number is accepted", () => {
   const index = openIndex(64 * 1024 * 1024, 1337n);
   const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 1, rank: 0, store: 0 });
   const packr = new Packr({ useRecords: false });

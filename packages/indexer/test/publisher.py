@@ -1,6 +1,6 @@
-# A publisher as the engines are: PUB with sequence numbers, a bounded buffer, a ROUTER that replays; told what to do on stdin.
+# A publisher like the engines': PUB with sequence numbers, a bounded buffer, a ROUTER that replays; controlled through stdin.
 #
-# Structures are written from the table of wires by release and encoded by msgspec, as the engines do it.
+# The structures are written from the table of wire formats by release and encoded by msgspec, as the engines do it.
 import json
 import sys
 import threading
@@ -125,7 +125,7 @@ def main():
     def serve():
         while True:
             frames = router.recv_multipart()
-            # As the engines: what is not exactly identity, delimiter and number is ignored.
+            # Like the engines, ignore everything that is not exactly identity, delimiter and number.
             if len(frames) != 3 or frames[1] != b"":
                 continue
             start = int.from_bytes(frames[2], "big")

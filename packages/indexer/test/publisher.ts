@@ -1,4 +1,4 @@
-// Starts publishers as processes of their own: test/publisher.py with the engines' structures, told what to send.
+// Starts publishers as separate processes: test/publisher.py with the engines' structures, controlled through its stdin.
 
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -43,7 +43,7 @@ export type Publisher = {
   readonly port: number;
   readonly replayPort: number;
   send(...batches: BatchStep[]): Promise<number>;
-  /** Publishes what `generate` in publisher.py makes of the plan. */
+  /** Publishes the batches that `generate` in publisher.py makes from the plan. */
   generate(plan: Plan): Promise<number>;
   kill(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -60,7 +60,7 @@ export function needsPublishers(): { skip: string | false } {
 export async function startPublisher(options: PublisherOptions = {}): Promise<Publisher> {
   const child = spawn("python3", [SCRIPT, JSON.stringify(options)], { stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, PYTHONPATH: PYTHON_FOLDER } });
   endWithUs(child);
-  child.stdin?.on("error", () => {}); // one that was killed answers no more, which says so
+  child.stdin?.on("error", () => {}); // a killed publisher does not answer, which reports the failure
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream })[Symbol.asyncIterator]();
   const answer = async (): Promise<Record<string, number>> => {
     const { value, done } = await lines.next();

@@ -1,4 +1,5 @@
-// Publishers that are not one plain engine: two under one identity, hybrid caches, digests as hashes, a store of several tenants; and what the doctor says.
+// Tests publishers that are not one plain engine: two under one identity, hybrid caches, digests as hashes, a store of several tenants; and
+// the doctor's reports.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openHasher } from "@svc/contract/index-client.ts";
@@ -23,13 +24,13 @@ async function doctorOf(indexer: TestIndexer, instance: string): Promise<string>
   return (await indexer.services()).find(({ instance_id }) => instance_id === instance)?.doctor.join("\n") ?? "";
 }
 
-void test("two publishers under one registration are told of, and only the last one's blocks are answered", needsPublishers(), async () => {
+void test("two publishers under one registration are reported, and only the last one's blocks are answered", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   const [port = 0] = await freePorts(1);
   await indexer.register({ ...base, endpoint: `tcp://0.0.0.0:${port}`, instance_id: "e" });
   await using one = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });
   await using two = await startPublisher({ rank: 0, connect: `tcp://127.0.0.1:${port}` });
-  // Each counts from 0: what the one sends looks like the other's restart.
+  // Each publisher counts from 0, so one's batches look like the other's restart.
   const seen = async (restarts: number) =>
     indexer.until(
       `${restarts} restarts`,
@@ -91,7 +92,7 @@ void test("two engines with one backend_id and equal blocks are two rows, and on
   assert.equal((await rowOf(indexer, "b"))?.GPU, 4);
 });
 
-void test("digests are hashes, remote blocks are no prefixes, and negative hashes are exact", needsPublishers(), async () => {
+void test("digests are hashes, remote blocks are not prefixes, and negative hashes are exact", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ wire: "vllm-0.30.0", rank: 0 });
   await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
@@ -112,7 +113,7 @@ void test("digests are hashes, remote blocks are no prefixes, and negative hashe
   assert.equal((await rowOf(indexer, "e"))?.GPU, 8);
 });
 
-void test("a store's events are of their own tenant: its row and its shared blocks stand under that one alone", needsPublishers(), async () => {
+void test("a store's events belong to their own tenant: its row and its shared blocks appear only under that one", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using engine = await startPublisher({ rank: 0 });
   await using store = await startPublisher();
@@ -147,11 +148,11 @@ void test("a store's events are of their own tenant: its row and its shared bloc
   await store.send({ master: true, events: [key(0, "cpu"), key(1, "disk")] });
   await indexer.taken("pool", 2);
   assert.deepEqual((await indexer.query({ ...scope, tenant_id: "acme" }))["pool"], { longest_matched: 16, GPU: 0, CPU: 4, DISK: 0, DP: { "0": 16 } });
-  // Under the registration's own tenant it has a row with nothing in it, and no engine.
+  // Under the registration's own tenant the store has a row without blocks, and there is no engine.
   assert.deepEqual(await indexer.query(scope), { pool: { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } } });
 });
 
-void test("the doctor tells quiet publishers, lost beginnings, unnumbered keys, and messages it cannot read", needsPublishers(), async () => {
+void test("the doctor reports quiet publishers, lost beginnings, unnumbered keys, and messages that it cannot read", needsPublishers(), async () => {
   await using indexer = await startIndexer(["--indexer.silence_seconds=1"]);
   await using quiet = await startPublisher({ rank: 0 });
   await using late = await startPublisher({ rank: 0 });
@@ -169,13 +170,13 @@ void test("the doctor tells quiet publishers, lost beginnings, unnumbered keys, 
   assert.match(says, /1 events could not be understood/);
   assert.match(await doctorOf(indexer, "keys"), /neither decimal nor 0x-hexadecimal/);
   await indexer.until(
-    "quiet is told",
+    "quiet is reported",
     () => doctorOf(indexer, "quiet"),
     (text) => /no event has come for \d+ s: is KV event publishing switched on/.test(text),
   );
 });
 
-void test("two ranks that share a publisher are told apart by their batches, and a clear of one leaves the other's blocks", needsPublishers(), async () => {
+void test("two ranks that share a publisher are separated by their batches, and a clear of one leaves the other's blocks", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
@@ -196,7 +197,7 @@ void test("two ranks that share a publisher are told apart by their batches, and
   );
 });
 
-void test("names with a bar in them are registrations of their own, and ending one leaves the other", async () => {
+void test("names with a bar in them are separate registrations, and removing one leaves the other", async () => {
   await using indexer = await startIndexer();
   const record = { ...base, endpoint: "tcp://127.0.0.1:9" };
   await indexer.register({ ...record, instance_id: "a|b", tenant_id: "c" });

@@ -1,4 +1,4 @@
-// What cannot be read at the start is quarantined under its name, with the reason; everything else starts.
+// Tests that unreadable files are quarantined at the start under their names, with the reason, and that everything else starts.
 import assert from "node:assert/strict";
 import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync, writeSync } from "node:fs";
 import { createServer } from "node:http";
@@ -13,13 +13,13 @@ import { startIndexer, type TestIndexer } from "./indexer.ts";
 const record = { endpoint: "tcp://127.0.0.1:9", type: "vLLM", modelname: "m", block_size: 4, dp_rank: 0 };
 const instances = async (indexer: TestIndexer): Promise<string[]> => (await indexer.services()).map(({ instance_id }) => instance_id).sort();
 
-void test("a truncated registration is quarantined and named, and comes back from the snapshot where that has it", async () => {
+void test("a truncated registration is quarantined and named, and is restored from the snapshot if that has it", async () => {
   await using indexer = await startIndexer();
   for (const instance_id of ["a", "b", "c"]) await indexer.register({ ...record, instance_id });
   const folder = join(indexer.home, "indexer/registrations");
   const [first = "", second = ""] = readdirSync(folder);
   await indexer.kill("SIGKILL");
-  // No snapshot yet: what it said is lost, and that is said.
+  // There is no snapshot yet, so the registration is lost and reported.
   truncateSync(join(folder, first), 10);
   await indexer.start();
   assert.equal((await instances(indexer)).length, 2);
@@ -35,7 +35,7 @@ void test("a truncated registration is quarantined and named, and comes back fro
   assert.match(await indexer.doctor(), new RegExp(`quarantine/${second}`));
 });
 
-void test("the registrations file of a former version is taken over, and a truncated one is quarantined without a stack", async () => {
+void test("the registrations file of a former version is used, and a truncated one is quarantined without a stack trace", async () => {
   await using indexer = await startIndexer();
   await indexer.kill("SIGKILL");
   const file = join(indexer.home, "indexer/registrations.json");
@@ -58,7 +58,7 @@ void test("the registrations file of a former version is taken over, and a trunc
   assert.match(await indexer.doctor(), /quarantine\/registrations.json: the registrations cannot be read/);
 });
 
-void test("a registration whose endpoint is taken when the indexer starts is named, kept, and begins at a later start", async () => {
+void test("a registration whose endpoint is in use when the indexer starts is named, kept, and started at a later start", async () => {
   await using indexer = await startIndexer();
   const [port = 0] = await freePorts(1);
   await indexer.register({ ...record, endpoint: `tcp://*:${port}`, instance_id: "bound" });
@@ -110,7 +110,7 @@ void test("a snapshot that is truncated, of another version, or damaged beyond 2
   assert.equal(await indexer.doctor(), "");
 });
 
-void test("a sibling that falls silent, or sends more than it said and more than fits, is given up by name", async () => {
+void test("a sibling that stops sending, or sends more than announced and more than fits, is given up with the reason", async () => {
   const folder = makeHome();
   mkdirSync(folder, { recursive: true });
   const server = createServer((_request, response) => {
@@ -141,7 +141,7 @@ void test("a sibling that falls silent, or sends more than it said and more than
   }
 });
 
-void test("with an API key set, registrations and snapshots need it; queries and health do not, and a sibling is asked with it", async () => {
+void test("with an API key set, registrations and snapshots need it, queries and health do not, and a sibling receives it", async () => {
   await using indexer = await startIndexer(["--indexer.api_key=a-long-key"]);
   for (const [path, method] of [
     ["/register", "POST"],

@@ -1,4 +1,4 @@
-// A peer whose every byte the test chooses: a server on a socket, and ZMTP's bytes written by hand, not by the code under test.
+// A peer whose every byte the test chooses: a server on a socket, with ZMTP's bytes written by hand and not by the code under test.
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -10,12 +10,12 @@ const WAIT_MS = 30_000;
 export const bytesOf = (...parts: (string | number | Buffer)[]): Buffer =>
   Buffer.concat(parts.map((part) => (typeof part === "number" ? Buffer.of(part) : typeof part === "string" ? Buffer.from(part, "latin1") : part)));
 
-/** Of version 3, with these differences. */
+/** Returns a greeting of version 3 with these differences. */
 export function greetingOf({ minor = 1, mechanism = "NULL", major = 3 }: { minor?: number; mechanism?: string; major?: number } = {}): Buffer {
   return bytesOf(0xff, "\0\0\0\0\0\0\0\0", 0x7f, major, minor, mechanism.padEnd(20, "\0"), 0, Buffer.alloc(31));
 }
 
-/** The command READY of a socket of this type. */
+/** Returns the command READY of a socket of this type. */
 export function readyOf(type: string): Buffer {
   const body = bytesOf(5, "READY", 11, "Socket-Type", 0, 0, 0, type.length, type);
   return bytesOf(4, body.length, body);
@@ -30,18 +30,18 @@ export function longHead(flags: number, size: bigint): Buffer {
   return head;
 }
 
-/** What every test's publisher says at first. */
+/** The first bytes that every test's publisher sends. */
 export const hello = bytesOf(greetingOf(), readyOf("PUB"));
 
 export type RawPeer = {
   readonly address: string;
   readonly sockets: Socket[];
-  /** What came by the last connection. */
+  /** The bytes received on the last connection. */
   received(): Buffer;
   [Symbol.asyncDispose](): Promise<void>;
 };
 
-/** On a unix socket of its own; `greet` is called for each connection. */
+/** Listens on a unix socket of its own; `greet` is called for each connection. */
 export async function startRaw(greet: (socket: Socket, nth: number) => void): Promise<RawPeer> {
   const folder = mkdtempSync(join(tmpdir(), "zmtp-"));
   const sockets: Socket[] = [];

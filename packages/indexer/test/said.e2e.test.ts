@@ -1,4 +1,4 @@
-// What a user runs into first, and reads in an error, in the doctor or in a freshness: it says what is so, and what to do.
+// Tests the messages that a user meets first, in an error, in the doctor or in the freshness: each states the fault and the fix.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -55,7 +55,7 @@ void test("a head above 32 KiB is refused with 431 even if it comes in one piece
   assert.equal(await status(40 * 1024), 431);
 });
 
-void test("a compressed body is refused as such with 415", async () => {
+void test("a compressed body is refused with 415 and the reason", async () => {
   await using indexer = await startIndexer();
   const response = await fetch(`${indexer.url}/query`, {
     method: "POST",
@@ -80,7 +80,7 @@ void test("the doctor says at once that a host name does not resolve", async () 
   assert.match(says, /^the host name in tcp:\/\/no-such-host.invalid:5557 does not resolve \(.*(ENOTFOUND|EAI_AGAIN).*\): check its spelling/);
 });
 
-void test("an endpoint with a user in it is refused, since no user can be sent there", async () => {
+void test("an endpoint with a user in it is refused, since ZMQ has no users", async () => {
   await using indexer = await startIndexer();
   const { status, body } = await indexer.post("/register", { ...base, endpoint: "tcp://user@127.0.0.1:5557", instance_id: "e" });
   assert.equal(status, 400);
@@ -90,7 +90,7 @@ void test("an endpoint with a user in it is refused, since no user can be sent t
   );
 });
 
-void test("two engines that are registered with one endpoint are both told of it, and two stores are not", needsPublishers(), async () => {
+void test("two engines that are registered with one endpoint are both reported, and two stores are not", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   for (const instance_id of ["one", "two"]) await indexer.register({ ...base, endpoint: publisher.endpoint, instance_id });
@@ -101,7 +101,7 @@ void test("two engines that are registered with one endpoint are both told of it
   assert.equal(await doctorOf(indexer, "pool-m"), "");
 });
 
-void test("after a message that cannot be read the doctor does not advise a longer replay buffer", needsPublishers(), async () => {
+void test("after an unreadable message the doctor does not advise a longer replay buffer", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
@@ -135,7 +135,7 @@ void test("a query with extra_keys is refused instead of answered without them",
 });
 
 void test(
-  "a stored event inside a chain without a parent is taken once one of its blocks is known, and named by the doctor until then",
+  "a stored event inside a chain without a parent is applied once one of its blocks is known, and named by the doctor until then",
   needsPublishers(),
   async () => {
     await using indexer = await startIndexer();
@@ -165,7 +165,7 @@ void test(
   },
 );
 
-void test("an engine that was killed is named by the doctor after silence_seconds, and its row is not complete", needsPublishers(), async () => {
+void test("the doctor names an engine that was killed after silence_seconds, and its row is not complete", needsPublishers(), async () => {
   await using indexer = await startIndexer(["--indexer.silence_seconds=1"]);
   await using idle = await startPublisher({ rank: 0 });
   await using killed = await startPublisher({ rank: 0 });
@@ -183,11 +183,11 @@ void test("an engine that was killed is named by the doctor after silence_second
   assert.match(says, new RegExp(`${killed.endpoint} has not answered for \\d+ s, and its last event came \\d+ s ago; its blocks are still in answers`));
   const services = await indexer.services();
   assert.equal(services.find(({ instance_id }) => instance_id === "killed")?.freshness.complete, false);
-  // An engine without requests sends nothing, and is well.
+  // An engine without requests sends nothing, and is healthy.
   assert.equal(await doctorOf(indexer, "idle"), "");
 });
 
-void test("the engine's own hashes are counted as such, and a row of which everything was refused is not complete", needsPublishers(), async () => {
+void test("the engine's own hashes are counted as such, and a row whose events were all refused is not complete", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await indexer.register({ ...base, block_size: 8, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });
@@ -206,7 +206,7 @@ void test("the engine's own hashes are counted as such, and a row of which every
   );
 });
 
-void test("age_ms goes on growing over a restart of the indexer, and lag_ms stays that of the last batch", needsPublishers(), async () => {
+void test("age_ms continues to grow over a restart of the indexer, and lag_ms stays that of the last batch", needsPublishers(), async () => {
   await using indexer = await startIndexer();
   await using publisher = await startPublisher({ rank: 0 });
   await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint, instance_id: "e" });

@@ -1,4 +1,4 @@
-// A million blocks from 64 publisher processes at once.
+// Indexes a million blocks from 64 concurrent publisher processes.
 import { test } from "node:test";
 import { needsPublishers } from "./publisher.ts";
 import { compareAtScale } from "./scale.ts";

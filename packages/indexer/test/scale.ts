@@ -1,4 +1,4 @@
-// Many publishers at once over a lossy wire, and the comparison of every instance's set with its publisher's, block for block.
+// Runs many publishers at once over a lossy wire, and compares every instance's set with its publisher's, block for block.
 import assert from "node:assert/strict";
 import { openIndex } from "../src/native.ts";
 import { startIndexer } from "./indexer.ts";
@@ -7,7 +7,7 @@ import { type Plan, startPublisher } from "./publisher.ts";
 const CHAIN_BATCHES = 25;
 type Page = { blocks: { seq_hash: bigint | number; holders: string[] }[]; next_cursor: number | null };
 
-/** What a plan's publisher holds in the end, by the standard's hashes. */
+/** Returns the blocks that a plan's publisher has in the end, as standard hashes. */
 function expected(plan: Plan): Set<bigint> {
   const hasher = openIndex(16 * 1024 * 1024, 1337n);
   const held = new Set<bigint>();

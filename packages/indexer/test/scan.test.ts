@@ -1,4 +1,5 @@
-// A query has one answer: read in one pass or with care, as JSON or msgpack, alone or in a batch, with freshness or without.
+// Tests that a query has one answer: by the one-pass scan or the careful reader, as JSON or msgpack, alone or in a batch, with or without
+// freshness.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -56,7 +57,7 @@ const query = fc.record(
   },
   { requiredKeys: [] },
 );
-/** Mostly of the fields that make it a sound one. */
+/** Generates mostly valid queries. */
 const sound = fc.tuple(query, fc.boolean(), fc.integer({ min: 0, max: 9 })).map(([odd, byHash, chance]) => {
   const list = byHash ? { seq_hashes: hashes.slice(0, 5) } : { token_ids: tokens };
   const plain = { model: "m", block_size: blockSize, ...list, freshness: chance > 5 };
@@ -86,7 +87,7 @@ const answered = (scanned: number, packed: boolean): unknown => {
   return packed ? unpackr.unpack(answer) : JSON.parse(answer.toString());
 };
 
-void test("a query is answered the same whether it is read in one pass or with care, as JSON and as msgpack", () => {
+void test("a query has the same answer by the one-pass scan and the careful reader, as JSON and as msgpack", () => {
   let plain = 0;
   fc.assert(
     fc.property(sound, fc.boolean(), fc.boolean(), fc.constantFrom<Lists>("tokens", "hashes", "either"), (value, msgpack, packed, lists) => {
@@ -102,7 +103,7 @@ void test("a query is answered the same whether it is read in one pass or with c
   assert.ok(plain > 200, `${plain} of them were plain`);
 });
 
-void test("a batch's queries are read one by one as each is alone, and what is not a plain batch is left to the careful reader", () => {
+void test("the queries of a batch are read one by one like single ones, and a batch that is not plain is left to the careful reader", () => {
   let whole = 0;
   fc.assert(
     fc.property(fc.array(sound, { maxLength: 4 }), fc.boolean(), fc.boolean(), fc.nat(40), (values, msgpack, packed, damage) => {
@@ -110,11 +111,11 @@ void test("a batch's queries are read one by one as each is alone, and what is n
       if (damage < 8) body = body.subarray(0, body.length - 1 - damage);
       if (damage === 8) body = Buffer.concat([body, Buffer.from("]")]);
       if (damage === 9) body = bodyOf({ queries: values, more: 1 }, msgpack);
-      const place = new Uint32Array(3);
-      if (index.scanBatch(body, msgpack, place) === 0) return;
+      const position = new Uint32Array(3);
+      if (index.scanBatch(body, msgpack, position) === 0) return;
       const results: unknown[] = [];
       for (;;) {
-        const scanned = index.scanNext(body, msgpack, place);
+        const scanned = index.scanNext(body, msgpack, position);
         if (scanned === UNUSUAL) return;
         if (scanned === BATCH_END) break;
         results.push(answered(scanned, packed));

@@ -1,4 +1,4 @@
-// A publisher over real sockets whose replays are what the test says, batch by batch.
+// A publisher over real sockets whose replays the test chooses, batch by batch.
 import { REPLAY_END, sequenceFrame } from "@svc/contract/kv-event.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { Packr } from "msgpackr";
@@ -17,10 +17,10 @@ export const removed = (id: number, hash: number) => ({ event_id: id, event_type
 export type Batch = readonly [number, Buffer];
 export const batch = (sequence: number, ...events: object[]): Batch => [sequence, packr.pack([Date.now(), events, 0])];
 
-/** Batches and an end; those of `breaksOff` have none, and "silent" is no answer. */
+/** Batches and an end mark; those of `breaksOff` have no end mark, and "silent" means no answer. */
 export type Answer = readonly Batch[] | { readonly breaksOff: readonly Batch[] } | "silent";
 
-/** `asked` counts replays from 1 on. */
+/** `asked` counts replays from 1. */
 export async function startScripted(answer: (from: number, asked: number) => Promise<Answer>) {
   const [live = 0, replay = 0] = await freePorts(2);
   const [publisher, router] = [new Publisher({ linger: 0, sendHighWaterMark: 0 }), new Router({ linger: 0, sendHighWaterMark: 0 })];
@@ -35,7 +35,7 @@ export async function startScripted(answer: (from: number, asked: number) => Pro
       if (!("breaksOff" in found)) await router.send([identity, "", sequenceFrame(REPLAY_END), ""]);
     }
   })().catch((error: Error) => {
-    // An answer may be under way when the test is over.
+    // An answer may be under way when the test ends.
     if (!router.closed) throw error;
   });
   return {

@@ -1,4 +1,5 @@
-// Random histories of a publisher, over real sockets and with the real index: what is said to be complete is what the publisher holds.
+// Runs random histories of a publisher over real sockets with the real index: a row that is reported complete has exactly the publisher's
+// blocks.
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -6,30 +7,30 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { pino } from "pino";
-import { Held } from "../src/held.ts";
+import { Generations } from "../src/generations.ts";
 import { Intake } from "../src/intake.ts";
 import { openIndex } from "../src/native.ts";
-import { WaitingRoom } from "../src/order.ts";
+import { PendingBudget } from "../src/order.ts";
 import { Reclaimer } from "../src/reclaim.ts";
 import { readRegistration } from "../src/register-input.ts";
-import { Stillness } from "../src/stillness.ts";
 import { Subscription } from "../src/subscription.ts";
 import { type Remembered, rememberedOf } from "../src/subscription-options.ts";
+import { WriteBarrier } from "../src/write-barrier.ts";
 import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
 
 const KEYS = 12;
 const ROUNDS = 3;
 const STEPS = 24;
-/** Of each kind; SVC_STREAM_HISTORIES and SVC_STREAM_SEED take more, or one again. */
+/** The number of histories of each kind; SVC_STREAM_HISTORIES and SVC_STREAM_SEED run more, or repeat one. */
 const HISTORIES = Number(process.env["SVC_STREAM_HISTORIES"] ?? 32);
 const FIRST_SEED = Number(process.env["SVC_STREAM_SEED"] ?? Math.floor(Math.random() * 1e9));
 const AT_ONCE = 20;
-/** What takes a second or two. */
+/** Settling usually takes a second or two. */
 const SETTLED_MS = 60_000;
-/** Looks in a row, 25 ms apart, that find the same. */
+/** The number of equal observations in a row, 25 ms apart. */
 const LOOKS = 12;
 
-type Chosen = { readonly roomBytes: number; readonly quietCheckMs: number };
+type Chosen = { readonly budgetBytes: number; readonly quietCheckMs: number };
 
 const hasher = openIndex(16 * 1024 * 1024, 1337n);
 const keys: Key[] = Array.from({ length: KEYS }, (_, slot) => {
@@ -39,15 +40,15 @@ const keys: Key[] = Array.from({ length: KEYS }, (_, slot) => {
 
 type Saved = { readonly path: string; readonly id: number; readonly remembered: Remembered };
 
-/** An indexer of one registration, as far as events go: what outlives it is its last snapshot. */
+/** An indexer with one registration; only its last snapshot survives it. */
 class ModelIndexer {
   readonly index = openIndex(16 * 1024 * 1024, 1337n);
-  readonly stillness = new Stillness();
+  readonly writeBarrier = new WriteBarrier();
   readonly subscription: Subscription;
 
-  constructor(kind: "engine" | "store", publisher: ModelPublisher, { roomBytes, quietCheckMs }: Chosen, saved?: Saved) {
-    const { index, stillness } = this;
-    const intake = new Intake(stillness, new WaitingRoom(roomBytes));
+  constructor(kind: "engine" | "store", publisher: ModelPublisher, { budgetBytes, quietCheckMs }: Chosen, saved?: Saved) {
+    const { index, writeBarrier } = this;
+    const intake = new Intake(writeBarrier, new PendingBudget(budgetBytes));
     if (saved !== undefined) index.load(saved.path);
     const reclaimer = new Reclaimer(index, intake);
     const names = { instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize: 4, rank: 0 };
@@ -70,7 +71,7 @@ class ModelIndexer {
       index,
       reclaimer,
       intake,
-      held: new Held({ index, reclaimer, description }, id, saved?.remembered.former),
+      generations: new Generations({ index, reclaimer, description }, id, saved?.remembered.former),
       registration,
       kind,
       log: pino({ base: null, timestamp: false }, note),
@@ -83,7 +84,7 @@ class ModelIndexer {
   }
 
   save(path: string): Promise<Saved> {
-    return this.stillness.during(async () => {
+    return this.writeBarrier.during(async () => {
       const remembered = JSON.parse(JSON.stringify(rememberedOf(this.subscription))) as Remembered;
       const { id } = this.subscription;
       await this.index.save(path, "");
@@ -103,8 +104,8 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
   const folder = await mkdtemp(join(tmpdir(), "stream-"));
   const publisher = new ModelPublisher(kind, keys, folder, below);
   await publisher.open();
-  // In a small room hardly a batch waits; without checks of the quiet nothing but the next batch shows what is wrong.
-  const chosen: Chosen = { roomBytes: below(3) === 0 ? 1500 : 1 << 20, quietCheckMs: below(2) === 0 ? 200 : 0 };
+  // With a small budget hardly any batch can wait; without quiet checks only the next batch reveals a loss.
+  const chosen: Chosen = { budgetBytes: below(3) === 0 ? 1500 : 1 << 20, quietCheckMs: below(2) === 0 ? 200 : 0 };
   let indexer = new ModelIndexer(kind, publisher, chosen);
   let saved: Saved | undefined;
   let snapshots = 0;
@@ -116,7 +117,7 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
     if (before !== undefined) await rm(before);
   };
 
-  /** A clean stop saves all; after a kill there is what was saved before, or nothing. */
+  /** A clean stop saves everything; after a kill there is an earlier snapshot, or none. */
   async function restart(): Promise<void> {
     const end = below(3);
     if (end === 0) await save();
@@ -132,7 +133,7 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
       assert.ok(performance.now() < until, `${kind}, seed ${seed}: not connected`);
   }
 
-  /** Until it looks the same for a while: whether it is complete, and then whether it is right. */
+  /** Waits until the state stays the same for a while: first whether it is complete, and then whether it is right. */
   async function settle(): Promise<"complete" | "incomplete"> {
     const until = performance.now() + SETTLED_MS;
     let found: "complete" | "incomplete" | "wrong" | "never the same" | undefined;
@@ -146,7 +147,7 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
       const { complete } = indexer.subscription.freshness();
       const isRight = indexer.answered() === held();
       const now = complete ? (isRight ? "complete" : "wrong") : "incomplete";
-      // Checks of the quiet come between the looks: they read nothing again.
+      // Quiet checks happen between the observations: they must not read anything again.
       const { replayedBatches } = indexer.subscription.counts;
       if (now !== found || now === "wrong" || indexer.subscription.order.gap || replayedBatches !== replayed) looks = -1;
       found = now;
@@ -170,19 +171,19 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
         if (chance < 50) for (let n = 1 + below(4); n > 0; n--) publisher.publish();
         if (chance < 75) await publisher.deliver(1 + below(6));
         else if (chance < 79) await publisher.restart();
-        else if (chance < 83) void indexer.stillness.during(() => delay(5 + below(30)));
+        else if (chance < 83) void indexer.writeBarrier.during(() => delay(5 + below(30)));
         else if (chance < 86) await save();
         else if (chance < 89) await restart();
         else await delay(1 + below(12));
       }
       publisher.calm = true;
       await publisher.deliver(Number.POSITIVE_INFINITY);
-      // The last one may have been lost, which silence tells; or another one follows.
+      // The last batch may have been lost, which a quiet check finds; or another one follows.
       await connected();
       if (below(2) === 0) publisher.publish();
       await publisher.deliver(Number.POSITIVE_INFINITY);
       if (chosen.quietCheckMs === 0) {
-        // What a former process sent last may be read after all that the present one has sent so far.
+        // The last batch of a former process may be read after all that the present one has sent so far.
         await delay(50);
         publisher.publish();
         await publisher.deliver(Number.POSITIVE_INFINITY);
@@ -199,7 +200,7 @@ async function history(kind: "engine" | "store", seed: number): Promise<number> 
 }
 
 for (const kind of ["engine", "store"] as const)
-  void test(`whatever is lost, late or begun anew, what is complete is what the ${kind} holds`, async (context) => {
+  void test(`after any loss, delay or restart, a complete row has exactly the blocks of the ${kind}`, async (context) => {
     const seeds = Array.from({ length: HISTORIES }, (_, at) => FIRST_SEED + at);
     let complete = 0;
     const one = async (): Promise<void> => {

@@ -5,7 +5,7 @@ import { Packr } from "msgpackr";
 import { Publisher, Router } from "zeromq";
 
 const packr = new Packr({ useRecords: false });
-/** Slots of the table that a batch of a dump covers. */
+/** The number of table slots that a batch of a dump covers. */
 const PER_BATCH = 3;
 
 /** Mulberry32: the same seed gives the same history. */
@@ -37,9 +37,9 @@ export class ModelPublisher {
   #sequence = 0;
   #eventId = 0;
   #buffer: Batch[] = [];
-  /** Published, and not on the wire yet. */
+  /** Batches that are published, but not on the wire yet. */
   #flight: Batch[] = [];
-  /** Counts processes: an answer of a former one may still be on its way. */
+  /** Counts processes: an answer of a former one may still be under way. */
   #life = 0;
   #closed = false;
   #time = 0;
@@ -68,18 +68,18 @@ export class ModelPublisher {
     void this.#serve(this.#router);
   }
 
-  /** A batch of events: published, and not on the wire yet. */
+  /** Publishes a batch of events, which is not on the wire yet. */
   publish(): void {
     const events = Array.from({ length: 1 + this.#below(3) }, () => this.#event());
     this.#push(events);
   }
 
-  /** Puts what is in flight on the wire: in calm all of it, else some is lost, doubled or late. */
+  /** Puts the batches in flight on the wire: in calm all of them, otherwise some are lost, doubled or late. */
   async deliver(count: number): Promise<void> {
     for (let left = count; left > 0 && this.#flight.length > 0; left--) {
       const batch = this.#flight.shift() as Batch;
       const chance = this.calm ? 99 : this.#below(100);
-      // What tells a process that took over without a reconnect is its first batch.
+      // The first batch of a process that took over without a reconnect must arrive, since only it reveals the change.
       const mayBeLost = this.#kind === "store" || batch.sequence > 0;
       if (chance < 15 && mayBeLost) {
         this.story.push(`lost ${batch.sequence}`);
@@ -95,7 +95,7 @@ export class ModelPublisher {
     }
   }
 
-  /** Another process: an engine has nothing and begins at 0; a store has its keys, and not its buffer. */
+  /** Starts another process: an engine has nothing and begins at 0; a store has its keys, but not its buffer. */
   async restart(): Promise<void> {
     this.#life++;
     this.#buffer = [];
@@ -105,15 +105,16 @@ export class ModelPublisher {
       this.#sequence = this.#eventId = 0;
       this.held.clear();
     } else {
-      // One that forgot something leaves a number out; one that takes over greets; one that was only started again says nothing.
+      // A master that forgot something leaves a number out; one that takes over sends a greeting; one that was only restarted sends
+      // nothing.
       const how = this.#below(3);
       if (how === 0) for (const slot of [...this.held]) if (this.#below(8) === 0) this.held.delete(slot);
       if (how === 0) this.#sequence++;
       if (how < 2) this.#push([]);
     }
     if (this.#below(3) > 0) return;
-    // It listens anew, and what was on the wire goes with the connection.
-    this.story.push("listens anew");
+    // The process listens again, and the bytes on the wire are lost with the connection.
+    this.story.push("listens again");
     this.#live.close();
     this.#router.close();
     this.#live = new Publisher({ linger: 0 });
@@ -191,7 +192,7 @@ export class ModelPublisher {
 
   async #answer(router: Router, identity: Buffer, from: number): Promise<void> {
     const fate = this.calm ? 99 : this.#below(100);
-    // Of an engine that ended, what it had sent may still be on the wire.
+    // The batches of an engine that ended may still be on the wire.
     const outlives = this.#kind === "engine" && this.#below(2) === 0;
     const life = this.#life;
     const name = `replay from ${from}`;
@@ -212,7 +213,10 @@ export class ModelPublisher {
     await router.send([identity, "", sequenceFrame(REPLAY_END), ""]);
   }
 
-  /** As a master does: what it has from there on, or every key under the numbers right before the next batch's and then what came since. */
+  /**
+   * Answers like a master: with what it has from there on, or every key under the numbers right before the next batch's, and then what came
+   * since.
+   */
   *#storeAnswer(from: number): Generator<{ sequence: number; payload: Buffer }> {
     const oldest = this.#buffer[0]?.sequence ?? this.#sequence;
     let at = from;

@@ -1,7 +1,7 @@
-// Batches that overtook others wait within bounds, and what waited comes in one after the other while queries are answered.
+// Tests that batches that overtook others wait within bounds, and are taken in one after the other while queries are answered.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MAX_WAITING, Order, WaitingRoom } from "../src/order.ts";
+import { MAX_WAITING, Order, PendingBudget } from "../src/order.ts";
 import { seen, startIndexer } from "./indexer.ts";
 import { type BatchStep, needsPublishers, startPublisher } from "./publisher.ts";
 
@@ -13,23 +13,23 @@ const block = (n: number, more: object = {}): BatchStep => ({
 const longest = async (indexer: { query(body: Record<string, unknown>): Promise<Record<string, { longest_matched: number }>> }, n: number) =>
   (await indexer.query({ model: "m", block_size: 4, token_ids: [n, n, n, n] }))["e"]?.longest_matched;
 
-void test("what waits is bounded for each publisher and for all of them together, and given back", () => {
-  const room = new WaitingRoom(4000);
-  const orders = Array.from({ length: 6 }, () => new Order(room));
+void test("pending batches are bounded for each publisher and for all of them together, and their memory is freed", () => {
+  const budget = new PendingBudget(4000);
+  const orders = Array.from({ length: 6 }, () => new Order(budget));
   const payload = Buffer.alloc(100);
   for (const order of orders) {
     order.next = 0;
-    for (let n = 1; order.judge(n, payload.length) === "wait"; n++) order.wait(n, payload);
+    for (let n = 1; order.decide(n, payload.length) === "wait"; n++) order.wait(n, payload);
   }
-  assert.equal(room.bytes, 4000);
+  assert.equal(budget.bytes, 4000);
   orders[0]?.goTo(6);
-  assert.equal(room.bytes, 3500);
+  assert.equal(budget.bytes, 3500);
   orders[1]?.restart();
   for (const order of orders) order.clear();
-  assert.equal(room.bytes, 0);
+  assert.equal(budget.bytes, 0);
 });
 
-void test("one lost batch without a replay endpoint is one loss, also where more overtook it than can wait", needsPublishers(), async () => {
+void test("one lost batch without a replay endpoint is one loss, even if more overtook it than can wait", needsPublishers(), async () => {
   await using indexer = await startIndexer(["--indexer.reorder_grace_ms=50"]);
   await using publisher = await startPublisher({ rank: 0 });
   await indexer.register({ ...base, endpoint: publisher.endpoint });
@@ -61,7 +61,7 @@ void test("one lost batch without a replay endpoint is one loss, also where more
 });
 
 void test(
-  "twenty thousand replayed batches with thousands waiting behind them are all taken in, in order, while queries are answered",
+  "twenty thousand replayed batches and thousands that wait for them are all taken in, in order, while queries are answered",
   needsPublishers(),
   async () => {
     await using indexer = await startIndexer();
@@ -70,9 +70,9 @@ void test(
     await indexer.register({ ...base, endpoint: publisher.endpoint, replay_endpoint: publisher.replayEndpoint });
     await publisher.send(...Array.from({ length: 20_000 }, (_, n) => block(n % 500)));
     await indexer.taken("e", 40_000);
-    const service = await seen(indexer, "the proof", ({ complete }) => complete);
+    const service = await seen(indexer, "the verification", ({ complete }) => complete);
     assert.equal(service.batches["gaps_lost"], 0);
-    // A replay that was cut short to make room is asked for again: what comes twice is taken in once.
+    // A replay that was cut short for lack of capacity is requested again: batches that come twice are taken in once.
     assert.ok(Number(service.batches["received"]) >= 40_000);
     assert.equal(await longest(indexer, 499), 4);
   },

@@ -1,4 +1,4 @@
-// Every engine release's wire, published by a real process through real ZMQ, ends in exact answers.
+// Tests that the wire format of every engine release, published by a real process through real ZMQ, gives exact answers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startIndexer } from "./indexer.ts";
@@ -30,7 +30,7 @@ void test("events of every engine release give the same exact answers, live and 
   for (const [number, wire] of wires.entries()) {
     await using publisher = await startPublisher({ wire, rank: 0 });
     const instance = `engine-${wire}`;
-    // The first batch goes out before anybody listens: only a replay can bring it.
+    // The first batch is sent before the indexer listens: only a replay can bring it.
     const sign = wire.startsWith("sglang") ? -1 : 1;
     const hash = (block: number) => sign * (number * 1000 + block + 1);
     await publisher.send({ events: [stored([hash(0), hash(1)], null, prompt.slice(0, 8))] });

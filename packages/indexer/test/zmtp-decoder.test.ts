@@ -1,4 +1,4 @@
-// Bytes into messages, however they are cut, and whatever they are.
+// Tests that bytes become messages, however they are divided, and whatever they are.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { COMMAND_FOUND, Decoder, MESSAGE, NOTHING } from "../src/zmtp/decoder.ts";
@@ -19,7 +19,7 @@ function encoded({ command, frames }: Unit, alwaysLong: boolean): Buffer {
   );
 }
 
-/** All units that come of these pieces, each in the same memory, which is written over afterwards; `most` at a time, before the rest is kept. */
+/** Decodes these pieces, each in the same memory, which is overwritten afterwards; `most` units at a time before the rest is copied. */
 function decoded(pieces: readonly Buffer[], most = Number.POSITIVE_INFINITY): Unit[] {
   const decoder = new Decoder(MAX_BYTES);
   const shared = Buffer.alloc(Math.max(...pieces.map(({ length }) => length)));
@@ -34,7 +34,7 @@ function decoded(pieces: readonly Buffer[], most = Number.POSITIVE_INFINITY): Un
         units.push({ command: found === COMMAND_FOUND, frames: decoder.frames.map((frame) => Buffer.from(frame)) });
         decoder.shift();
       }
-      // What is in front when the memory goes stays in front.
+      // The unit in front must stay in front when the memory is reused.
       decoder.front();
       decoder.stow();
       shared.fill(0xaa);
@@ -54,7 +54,7 @@ const some: Unit[] = [
   { command: false, frames: [Buffer.from("topic"), Buffer.alloc(8, 1), Buffer.alloc(300, 3)] },
 ];
 
-void test("messages and commands are the same wherever they are cut, at one place and at two", () => {
+void test("messages and commands are the same wherever they are divided, at one position or at two", () => {
   for (const alwaysLong of [false, true]) {
     const bytes = Buffer.concat(some.map((unit) => encoded(unit, alwaysLong)));
     assert.deepEqual(decoded([bytes]), some);
@@ -67,7 +67,7 @@ void test("messages and commands are the same wherever they are cut, at one plac
   }
 });
 
-void test(`random messages cut at random come whole and in order (seed ${SEED})`, () => {
+void test(`random messages divided at random come complete and in order (seed ${SEED})`, () => {
   const below = seeded(SEED);
   for (let round = 0; round < 300; round++) {
     const units = Array.from({ length: 1 + below(12) }, (): Unit => {
@@ -80,14 +80,14 @@ void test(`random messages cut at random come whole and in order (seed ${SEED})`
   }
 });
 
-void test(`whatever comes, a decoder ends in a problem or waits for more, and holds no more than came (seed ${SEED})`, () => {
+void test(`for any input, a decoder ends in a problem or waits for more, and keeps no more than it was given (seed ${SEED})`, () => {
   const below = seeded(SEED);
   let problems = 0;
   for (let round = 0; round < 3000; round++) {
     const decoder = new Decoder(4096);
     let fed = 0;
     while (decoder.problem === "" && fed < 20_000) {
-      // Mostly small numbers, so that flags and lengths are often good ones.
+      // Mostly small numbers make valid flags and lengths likely.
       const bytes = Buffer.from(Array.from({ length: 1 + below(40) }, () => (below(3) > 0 ? below(8) : below(256))));
       decoder.feed(bytes, bytes.length);
       fed += bytes.length;

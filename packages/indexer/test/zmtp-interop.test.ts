@@ -1,4 +1,5 @@
-// With libzmq on the other side: every kind of endpoint, sizes around the edges of frames, heartbeats, restarts, requests.
+// Tests the ZMTP sockets with libzmq on the other side: every kind of endpoint, sizes around the limits of frames, heartbeats, restarts,
+// requests.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +15,7 @@ import { eventually } from "./raw-zmtp.ts";
 const MAX_BYTES = 16 << 20;
 const SIZES = [0, 1, 254, 255, 256, 257, 65_535, 65_536, 1_000_000, 5_000_000];
 
-/** Takes all in. */
+/** Subscribes, and takes every message in. */
 async function subscribe(address: string, binds = false) {
   const taken: Buffer[][] = [];
   const ended: string[] = [];
@@ -34,7 +35,7 @@ async function subscribe(address: string, binds = false) {
   return { socket, taken, ended, [Symbol.dispose]: () => socket.close() };
 }
 
-/** Until one of its messages comes: a publisher sends to nobody before it has the subscription. */
+/** Waits until one of the publisher's messages comes: it sends to no one before it has the subscription. */
 async function heard(publisher: Publisher, taken: Buffer[][], word: string): Promise<void> {
   const beat = setInterval(() => void publisher.send([word]).catch(() => {}), 10);
   await eventually(`"${word}"`, () => taken.some(([first]) => first?.toString() === word));
@@ -44,13 +45,13 @@ async function heard(publisher: Publisher, taken: Buffer[][], word: string): Pro
 const folder = mkdtempSync(join(tmpdir(), "zmtp-"));
 process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 
-const places: [name: string, bind: string, connect?: string][] = [
+const endpoints: [name: string, bind: string, connect?: string][] = [
   ["tcp", "tcp://127.0.0.1:*"],
   ["tcp by name", "tcp://127.0.0.1:*", "localhost"],
   ["a unix socket", `ipc://${folder}/live`],
   ["a unix socket without a file", `ipc://@svc-zmtp-${process.pid}`],
 ];
-for (const [name, bind, host] of places)
+for (const [name, bind, host] of endpoints)
   void test(`messages of all sizes come from libzmq over ${name}`, async () => {
     const publisher = new Publisher({ linger: 0, sendHighWaterMark: 0 });
     await publisher.bind(bind);
@@ -74,7 +75,7 @@ for (const [name, bind, host] of places)
     publisher.close();
   });
 
-void test("publishers that connect to where we listen are all heard", async () => {
+void test("publishers that connect to our address are all heard", async () => {
   const [port = 0] = await freePorts(1);
   using subscriber = await subscribe(`tcp://*:${port}`, true);
   const publishers = ["a", "b", "c"].map(() => new Publisher({ linger: 0 }));
@@ -99,7 +100,7 @@ void test("a publisher that comes back on its address is heard again", async () 
   assert.equal(subscriber.ended.length, 3);
 });
 
-void test("libzmq's own heartbeats are answered: a quiet connection stays", async () => {
+void test("libzmq's own heartbeats are answered, so a quiet connection stays open", async () => {
   const publisher = new Publisher({ linger: 0, heartbeatInterval: 20, heartbeatTimeout: 2000 });
   await publisher.bind("tcp://127.0.0.1:*");
   using subscriber = await subscribe(publisher.lastEndpoint as string);
@@ -110,7 +111,7 @@ void test("libzmq's own heartbeats are answered: a quiet connection stays", asyn
   publisher.close();
 });
 
-void test("a request reaches a ROUTER as a REQ's does, its answer comes in order, and one that nobody answers fails in time", async () => {
+void test("a ROUTER sees a request like a REQ's, its answer comes in order, and a request without an answer fails in time", async () => {
   const router = new Router({ linger: 0, sendHighWaterMark: 0 });
   await router.bind("tcp://127.0.0.1:*");
   const endpoint = { address: router.lastEndpoint as string, binds: false };

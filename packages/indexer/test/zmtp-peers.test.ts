@@ -1,4 +1,4 @@
-// Peers that do not do as they should, and what becomes of the connection: each ends with a reason, or waits without harm.
+// Tests peers that violate the protocol: each connection ends with a reason, or waits without harm.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -63,7 +63,7 @@ const endings: [what: string, bytes: Buffer, why: RegExp][] = [
 ];
 
 for (const [what, bytes, why] of endings)
-  void test(`${what} ends the connection with its reason, and it is dialled again`, async () => {
+  void test(`${what} ends the connection with its reason, and the peer is dialled again`, async () => {
     await using peer = await startRaw((socket) => void socket.write(bytes));
     await using listener = await listen(peer);
     await eventually(
@@ -76,7 +76,7 @@ for (const [what, bytes, why] of endings)
     assert.deepEqual(listener.taken, []);
   });
 
-void test("a peer that says nothing, half a greeting, or a greeting alone is given up after the handshake's time", async () => {
+void test("a peer that sends nothing, half a greeting, or only a greeting is given up after the handshake's time", async () => {
   for (const said of [Buffer.alloc(0), greetingOf().subarray(0, 30), greetingOf()]) {
     await using peer = await startRaw((socket) => void socket.write(said));
     await using listener = await listen(peer, { handshakeMs: 50 });
@@ -85,14 +85,14 @@ void test("a peer that says nothing, half a greeting, or a greeting alone is giv
   }
 });
 
-void test("a peer that stops without closing is asked whether it is there, and given up when it does not say", async () => {
+void test("a peer that stops without closing is pinged, and given up when it does not answer", async () => {
   await using peer = await startRaw((socket) => void socket.write(hello));
   await using listener = await listen(peer, { heartbeatMs: 30 });
   await eventually("given up", () => listener.ended.length >= 1);
   assert.equal(listener.ended[0], "lost: the peer answers no heartbeats");
 });
 
-void test("a peer that answers heartbeats stays, and one of version 3.0 is never asked", async () => {
+void test("a peer that answers heartbeats stays, and one of version 3.0 is never pinged", async () => {
   const ping = bytesOf(4, 7, 4, "PING", 0, 0);
   for (const minor of [1, 0]) {
     let pings = 0;
@@ -109,7 +109,7 @@ void test("a peer that answers heartbeats stays, and one of version 3.0 is never
     assert.deepEqual(listener.ended, []);
     assert.equal(listener.socket.connected, true);
     assert.ok(minor === 0 ? pings === 0 : pings > 2, `${pings}`);
-    // To everything: a message of version 3.0, a command since.
+    // The subscription to everything is a message in version 3.0, and a command since.
     const subscription = minor === 0 ? bytesOf(0, 1, 1) : bytesOf(4, 10, 9, "SUBSCRIBE");
     assert.ok(peer.received().indexOf(subscription) >= 64);
   }
@@ -128,7 +128,7 @@ void test("a heartbeat is answered with its context, and a peer that reads no an
   assert.equal(listener.ended[0], "lost: the peer does not read what it is sent");
 });
 
-void test("a message that begins and does not end is given up, though bytes keep coming", async () => {
+void test("a message that begins and does not end is given up, even if bytes keep coming", async () => {
   await using peer = await startRaw((socket) => {
     socket.write(bytesOf(hello, longHead(0, 200_000n)));
     const trickle = setInterval(() => socket.write("x"), 10);
@@ -139,7 +139,7 @@ void test("a message that begins and does not end is given up, though bytes keep
   assert.equal(listener.ended[0], "lost: the peer began a message and did not end it");
 });
 
-void test("what is not taken stays with the peer, and comes whole and in order later, while another publisher is read", async () => {
+void test("messages that are not taken stay with the peer, and come complete and in order later, while another publisher is read", async () => {
   const COUNT = 2000;
   const body = (n: number) => Buffer.alloc(20_000, n % 251);
   await using slow = await startRaw((socket) => {
@@ -150,7 +150,7 @@ void test("what is not taken stays with the peer, and comes whole and in order l
   await eventually("a message", () => listener.socket.front() !== undefined);
   const sent = slow.sockets[0];
   assert.ok(sent);
-  // It is read no further than one read: the rest is not even taken by the kernel.
+  // The socket is read no further than one read: even the kernel does not take the rest.
   const before = process.memoryUsage().arrayBuffers;
   await delay(300);
   assert.ok(sent.writableLength > (COUNT * 20_000) / 2, `${sent.writableLength}`);
@@ -166,7 +166,7 @@ void test("what is not taken stays with the peer, and comes whole and in order l
   assert.deepEqual(listener.ended, []);
 });
 
-void test("more large messages than are put together at once all come, and one that stands still holds up none of them for long", async () => {
+void test("more large messages than are assembled at once all come, and one that stalls delays none of them for long", async () => {
   const large = Buffer.alloc(700_000, 5);
   const peers = await Promise.all(
     Array.from({ length: 12 }, (_, n) =>
@@ -180,12 +180,12 @@ void test("more large messages than are put together at once all come, and one t
   for (const peer of peers) await peer[Symbol.asyncDispose]();
 });
 
-void test(`whatever peers send, nothing but reasons comes of it (seed ${SEED})`, async () => {
+void test(`arbitrary bytes of a peer lead only to a connection that ends with a reason (seed ${SEED})`, async () => {
   const below = seeded(SEED);
   const good = shortFrame(0, Buffer.from("good"));
   await using peer = await startRaw((socket) => {
     const bytes = Buffer.concat([hello, good, longHead(1, 300n), Buffer.alloc(300), good, good]);
-    // One byte is another one, one place is left out, or something comes between.
+    // One byte is changed, one position is left out, or something is inserted.
     const at = below(bytes.length);
     const kind = below(3);
     if (kind === 0) bytes[at] = below(256);

@@ -1,4 +1,4 @@
-// The core measured alone, the least kind case of each figure beside the kind one. Prints one JSON object.
+// Measures the core alone: the worst case of each number next to the best one. Prints one JSON object.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,7 +17,7 @@ std::mt19937_64 source(1);
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Rates are per second of a core: others may run on the machine.
+// Rates are per second of CPU time, since other programs may run on the machine.
 double cpu() {
   timespec at{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
@@ -37,7 +37,7 @@ std::vector<u64> randoms(std::size_t count) {
 
 void figure(const char* name, double value) { std::printf("\"%s\":%.3f,", name, value); }
 
-// An index with publishers, of one namespace; chains are stored and removed in events of 32 blocks.
+// An index with one namespace and several publishers; chains are stored and removed in events of 32 blocks.
 struct Bed {
   Bed(u32 publishers, u64 budget) : index(budget, 1337), query(index) {
     space.tenant = "default";
@@ -55,7 +55,7 @@ struct Bed {
       streams.push_back(static_cast<u32>(index.internStream(subs.back(), {"", "GPU"})));
     }
   }
-  // `names`: what the publisher calls them, nullptr where it uses the standard's hashes.
+  // `names` are the publisher's own names; nullptr if it uses the standard hashes.
   void store(u32 who, const u64* hashes, const u64* names) {
     u32 parent = 0;
     for (u32 at = 0; at < depth; at += perEvent) {
@@ -66,7 +66,7 @@ struct Bed {
     }
   }
   void remove(u32 who, const u64* names) { index.remove(subs[who], streams[who], id, names, perEvent, outcomes); }
-  // Of the query alone, without the text of its answer.
+  // Measures the match alone, without writing the answer.
   template <typename Prompt>
   std::vector<double> match(int rounds, Prompt prompt) {
     const View view = query.view(space);
@@ -96,7 +96,8 @@ struct Workload {
   std::vector<u64> hashes, names;
 };
 
-// Three in four entries are blocks that nobody else has, all by the engines' own names; chains go one after the other, from their tails.
+// Three in four entries are blocks that only one publisher has, all under the engines' own names; chains are removed one after the other,
+// from their tails.
 void foreign(u32 chains) {
   constexpr u32 publishers = 64;
   const Workload work(chains / 4 * 3);
@@ -119,7 +120,7 @@ void foreign(u32 chains) {
   figure("foreign_tail_first_removed_per_second", entries / (cpu() - start));
 }
 
-// The budget is a quarter of what comes: each block that is stored evicts another.
+// The budget is a quarter of the stored blocks, so each new block evicts another.
 void churn(u32 chains) {
   const Workload work(chains);
   Bed bed(8, static_cast<u64>(chains) * depth * 60 / 4);
@@ -139,7 +140,7 @@ void churn(u32 chains) {
   figure("churn_event_p99_ms", percentile(eventsMs, 0.99));
 }
 
-// Every instance has all chains, and each query asks for another one.
+// Every instance has all chains, and each query requests another chain.
 void hits(u32 instances, u32 chains, bool kindToo) {
   const Workload work(chains);
   Bed bed(instances, 8ull << 30);
@@ -155,7 +156,7 @@ void hits(u32 instances, u32 chains, bool kindToo) {
   auto spread = bed.match(20000, [&](Request& request) { byHash(request, work.chain(source() % chains)); });
   named("hit_spread_us_p50", percentile(spread, 0.5));
   named("hit_spread_us_p99", percentile(spread, 0.99));
-  // A prompt whose second half nobody has.
+  // No instance has the second half of this prompt.
   std::vector<u64> half = randoms(depth);
   auto partial = bed.match(20000, [&](Request& request) {
     std::copy_n(work.chain(source() % chains), depth / 2, half.begin());
@@ -176,7 +177,7 @@ void hits(u32 instances, u32 chains, bool kindToo) {
   for (u32& token : tokens) token = static_cast<u32>(source() % 150000);
   auto tokenMiss = bed.match(5000, [&](Request& request) { request.tokens = tokens.data(), request.tokenCount = tokens.size(); });
   figure("token_miss_us_p50", percentile(tokenMiss, 0.5));
-  // In the order of the chains, beside one another: what a clear of a whole instance would be in removals.
+  // Removes all blocks of whole instances, event by event: the cost of a clear that a publisher sends as removals.
   start = cpu();
   std::vector<std::size_t> order(work.hashes.size() / perEvent);
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i * perEvent;
@@ -195,7 +196,7 @@ void hits(u32 instances, u32 chains, bool kindToo) {
   figure("reclaim_step_ms_p99", percentile(stepsMs, 0.99));
 }
 
-// Each chain is held by all instances but one, another one from chain to chain.
+// Each chain is in all instances but one, and the missing instance rotates.
 void mixed(u32 instances, u32 chains) {
   const Workload work(chains);
   Bed bed(instances, 8ull << 30);
@@ -206,7 +207,7 @@ void mixed(u32 instances, u32 chains) {
   figure(("hit_mixed_us_p50_" + std::to_string(instances) + "_instances").c_str(), percentile(tookUs, 0.5));
 }
 
-// An answer for a salt that no event has named.
+// Measures answers for a salt that no event has named.
 void unnamed(u32 instances) {
   Bed bed(instances, 1ull << 30);
   Request request;
@@ -225,7 +226,7 @@ void unnamed(u32 instances) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Of 512 blocks each: two million blocks. A second argument names the only part to run.
+  // Chains have 512 blocks each, so the default is two million blocks. A second argument selects a single part.
   const u32 chains = argc > 1 ? static_cast<u32>(std::atoi(argv[1])) : 4000;
   const auto wanted = [&](std::string_view part) { return argc <= 2 || part == argv[2]; };
   std::printf("{");

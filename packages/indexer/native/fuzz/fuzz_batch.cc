@@ -1,4 +1,4 @@
-// Feeds the walk and the index with sound batches, with the same after random damage, and with noise; run under sanitizers.
+// Feeds the parser and the index with valid batches, with damaged ones and with noise; runs under sanitizers.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -105,7 +105,7 @@ void event(Encoder& to) {
   to.text("tenant_id"), upTo(3) == 0 ? to.text("other") : to.nil();
 }
 
-// A batch of a query or two, mostly sound.
+// Encodes a batch of a query or two, mostly valid.
 std::vector<u8> packedQuery() {
   Encoder to;
   const u64 queries = upTo(2);
@@ -174,7 +174,7 @@ int main(int argc, char** argv) {
     }
     if (upTo(50) == 0)
       for (u64 size = to.out.size(), i = 0; i < size; ++i) to.out[i] = upTo(2) == 0 ? 0x91 : static_cast<u8>(source());
-    // A block of its own size, so that one byte too far is seen.
+    // The vector has the exact size, so that the sanitizer detects a read past its end.
     std::vector<u8> exact(to.out.begin(), to.out.end());
     exact.shrink_to_fit();
     const u32 sub = subs[upTo(3)];

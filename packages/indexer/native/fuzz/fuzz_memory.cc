@@ -1,4 +1,5 @@
-// The index while the n-th allocation, or all from there on, fail: whatever is in it can be found and taken away, and it takes everything once there is memory.
+// Tests the index while the n-th allocation, or all from there on, fail: every block in it can be found and removed, and it accepts
+// everything once there is memory.
 #include <cstdio>
 #include <new>
 #include <vector>
@@ -22,7 +23,7 @@ class Bed {
     for (u64& hash : hashes_) hash = source() | 1;
     for (u64& name : names_[0]) name = source() | 1;
     names_[1] = names_[0];
-    // They do not agree on all names, so that one of them has a map of its own.
+    // The publishers disagree on some names, so that one of them gets a map of its own.
     for (u32 i = blocks / 2; i < blocks; i += 7) names_[1][i] = source() | 1;
     for (const char* instance : {"one", "other"}) {
       Subscription sub;
@@ -60,7 +61,7 @@ class Bed {
   }
 
  private:
-  // One event after the other; what memory could not be had for is lost.
+  // Applies one event after the other; an event that runs out of memory is lost.
   template <typename Do>
   void each(Do apply) {
     index_.roomFor(blocks);

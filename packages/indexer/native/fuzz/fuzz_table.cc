@@ -1,4 +1,4 @@
-// The table of blocks against a plain map: blocks come and go while its segments are split, cleaned, merged and made wide.
+// Compares the table of blocks with a plain map: blocks are added and removed while segments are split, cleaned, merged and widened.
 #include "fuzz_table.h"
 
 #include <array>
@@ -17,7 +17,7 @@ Allocations allocations;
 
 namespace {
 
-// Blocks whose values are their hashes; 0 where a number is free.
+// Blocks whose values are their hashes; a free number has 0.
 struct Blocks {
   const std::vector<u64>& values;
   void prefetch(u32) const {}
@@ -31,7 +31,8 @@ struct Blocks {
   }
 };
 
-// What hashes have in common: bits that all of them have, and bits that those of a group of blocks have. `stride`: how far apart blocks are numbered.
+// The similarity of the hashes: bits that all of them share, and bits that the blocks of a group share. `stride` is the distance between
+// block numbers.
 struct Likeness {
   u64 all = 0, ofGroup = 0;
   u32 stride = 1;
@@ -48,7 +49,7 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, const Likeness& kind) {
     if (id % IdTable::groupBlocks == 0) base = source();
     return (common & kind.all) | (((base & kind.ofGroup) | (source() & ~kind.ofGroup)) & ~kind.all);
   };
-  // Where the n-th block is: groups are further apart, neighbours are not.
+  // Maps the n-th block to its number: groups are `stride` apart, blocks within a group are neighbours.
   const auto place = [&](u32 id) { return id / IdTable::groupBlocks * kind.stride * IdTable::groupBlocks + id % IdTable::groupBlocks; };
   const auto insert = [&](u32 nth) {
     const u32 id = place(nth);
@@ -77,13 +78,13 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, const Likeness& kind) {
     if (source() % 3 == 0) erase(64 + static_cast<u32>(source() % blocks));
     if (const u64 other = source() | 1; !known.contains(other) && table.find(other, values.data(), other, [](u32) { return true; }) != 0) return false;
   }
-  // As many go as come: segments are cleaned, and hold what they held.
+  // As many blocks are removed as added, so segments are cleaned and keep their size.
   for (u32 round = 0; round < blocks; ++round) {
     const u32 id = 64 + static_cast<u32>(source() % blocks);
     erase(id);
     if (!insert(id) || !isRight(64 + static_cast<u32>(source() % blocks))) return false;
   }
-  // Most go and come, again and again, and then all.
+  // Most blocks are removed and added several times, and finally all are removed.
   const auto allRight = [&] {
     for (u32 id = 64; id < blocks + 64; ++id)
       if (!isRight(id)) return false;
@@ -100,7 +101,7 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, const Likeness& kind) {
     while (table.shrink(Blocks{values}))
       if (!isRight(64 + static_cast<u32>(source() % blocks))) return false;
     if (!allRight()) return false;
-    // But for an account of some segments.
+    // Only a record of some segments may remain.
     if (kept == 0) return table.bytes() < IdTable(1 << 20).bytes() + 4096;
     for (u32 id = 64; id < blocks + 64; ++id)
       if (values[place(id)] == 0 && !insert(id)) return false;
@@ -109,7 +110,7 @@ bool fuzzed(std::mt19937_64& source, u32 blocks, const Likeness& kind) {
   return false;
 }
 
-// Two of one group with one tag, of homes beside each other: the first lies behind its full home, in that of the second, which goes.
+// Tests two blocks of one group with one tag and adjacent homes: the first is a guest in the home of the second, which is then removed.
 bool keepsTwins(std::mt19937_64& source) {
   IdTable table(1 << 20);
   std::vector<u64> values(1 << 20);
@@ -142,13 +143,13 @@ bool keepsTwins(std::mt19937_64& source) {
   return isPut && table.find(values[stays], values.data(), values[stays], [](u32) { return true; }) == stays;
 }
 
-// Hashes that no split tells apart: of one root and fraction, some of one tag as well.
+// Makes hashes that no split separates: they share the root and the fraction, and some share the tag as well.
 u64 alikeBut(u64 number) {
   const u64 home = number < 8 ? 248 + number : number / 17, tag = number < 8 ? 2 : number % 17 + 2;
   return 0x5b00e995cafef000ull | home << 48 | tag;
 }
 
-// A table that is as small as can be, so that wide segments come close to the others: those go, and the wide ones stay whole.
+// Tests the smallest possible table, so that wide segments come close to the others: the others are removed, and the wide ones stay intact.
 bool keepsWide(std::mt19937_64& source) {
   constexpr u32 alike = 4'000, others = 70'000, first = 64;
   IdTable table(0);
@@ -167,7 +168,8 @@ bool keepsWide(std::mt19937_64& source) {
   return true;
 }
 
-// A table that grows, shrinks and grows while the n-th allocation, or all from there on, fail: it holds what it took, and takes all again once there is memory.
+// Tests a table that grows, shrinks and grows while the n-th allocation, or all from there on, fail: it keeps what it accepted, and accepts
+// everything again once there is memory.
 bool survivesWithoutMemory(std::mt19937_64& source) {
   constexpr u32 first = 64, blocks = 4'000, alike = 4'200;
   bool failed = true;
@@ -215,7 +217,7 @@ bool survivesWithoutMemory(std::mt19937_64& source) {
       refused = 0;
       fill();
       if (!right || refused > 0 || held != blocks + alike || !isRight()) return false;
-      // With no memory at all the eight segments of the beginning are what there is.
+      // Without any memory the table has only its first eight segments.
       if (nth == 0 && most > 1 && !wasRefused) return false;
     }
   return true;
@@ -226,11 +228,11 @@ bool survivesWithoutMemory(std::mt19937_64& source) {
 bool fuzzTable(std::mt19937_64& source, u64 rounds) {
   const u32 blocks = static_cast<u32>(std::clamp<u64>(rounds * 15, 1000, 300'000));
   const std::array<Likeness, 8> kinds{{
-      {.ofGroup = ~0ull << 20},           // of a group's blocks only the tag and some of the fraction differ
-      {.ofGroup = 0xff'ffff'ffffull},     // only their root and home
+      {.ofGroup = ~0ull << 20},           // within a group, only the tag and some of the fraction differ
+      {.ofGroup = 0xff'ffff'ffffull},     // only their root and home differ
       {.all = ~0ull << 40},               // all have one home
-      {.all = 0xffff'ffffull << 8},       // splits tell few apart
-      {.all = 0xff'ffff'ffffull << 8},    // splits tell none apart
+      {.all = 0xffff'ffffull << 8},       // splits separate few of them
+      {.all = 0xff'ffff'ffffull << 8},    // splits separate none of them
       {.stride = 3}, {.stride = 40}, {.stride = 300},
   }};
   const bool isRight = std::all_of(kinds.begin(), kinds.end(), [&](const Likeness& kind) { return fuzzed(source, 6'000, kind); }) && fuzzed(source, blocks, {}) && keepsTwins(source) && keepsWide(source) && survivesWithoutMemory(source);
@@ -240,7 +242,7 @@ bool fuzzTable(std::mt19937_64& source, u64 rounds) {
 
 }  // namespace svc
 
-// So that they can be made to fail.
+// The global operators are replaced so that allocations can be made to fail.
 void* operator new(std::size_t bytes) {
   svc::Allocations& allocations = svc::allocations;
   void* const at = allocations.left == 0 && allocations.most > 0 ? nullptr : std::malloc(bytes);

@@ -5,15 +5,15 @@
 
 namespace svc {
 
-// The first `left` are had, then `most` are not, then all are.
+// The first `left` allocations succeed, then `most` fail, then all succeed.
 struct Allocations {
   std::uint64_t left = ~0ull, most = 0;
 };
 extern Allocations allocations;
 
-// More rounds: more of its segments' splits.
+// More rounds cause more splits of the table's segments.
 bool fuzzTable(std::mt19937_64& source, std::uint64_t rounds);
-// The index while allocations fail.
+// Tests the index while allocations fail.
 bool fuzzMemory(std::mt19937_64& source);
 
 }  // namespace svc

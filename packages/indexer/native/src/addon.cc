@@ -26,7 +26,7 @@ struct Addon {
 
 using Method = napi_value (*)(Addon&, const Arguments&);
 
-// For whatever changes the index.
+// Returns the index for a change, after all concurrent readers are done.
 Index& changing(Addon& addon) {
   addon.still.over();
   return addon.index;
@@ -135,7 +135,7 @@ napi_value forgetUncertain(Addon& addon, const Arguments& args) {
 
 napi_value groups(Addon& addon, const Arguments& args) { return args.of(std::string_view(describeGroups(addon.index.subscription(liveSubscription(addon, args))))); }
 
-// Of the blocks of a subscription, as bits: some were evicted, some are uncertain.
+// Returns bits for a subscription's blocks: 1 if some were evicted, 2 if some are uncertain.
 napi_value lacks(Addon& addon, const Arguments& args) {
   const u32 id = liveSubscription(addon, args);
   return args.of((addon.index.subscription(id).evicted ? 1.0 : 0.0) + (addon.index.hasUncertain(id) ? 2.0 : 0.0));
@@ -150,7 +150,7 @@ napi_value parked(Addon& addon, const Arguments& args) {
 napi_value scan(Addon& addon, const Arguments& args) { return scanValue(addon.scanned, args); }
 napi_value scanBatch(Addon&, const Arguments& args) { return scanBatchValue(args); }
 napi_value scanNext(Addon& addon, const Arguments& args) { return scanNextValue(addon.scanned, args); }
-// (packed, freshness): of what `scan` or `scanNext` read, whose body is still there.
+// (packed, freshness): answers the query that `scan` or `scanNext` read, whose body must still be there.
 napi_value answerScanned(Addon& addon, const Arguments& args) { return answerValue(addon.query, addon.scanned.request, args, 0); }
 
 napi_value splitQuery(Addon&, const Arguments& args) { return splitQueryValues(args); }
@@ -163,7 +163,7 @@ napi_value answer(Addon& addon, const Arguments& args) {
   return answerValue(addon.query, request, args, 2);
 }
 
-// (query, list, positions: Uint32Array) → JSON: per position its hash and who holds it.
+// (query, list, positions: Uint32Array) → JSON: for each position its hash and the streams that have it.
 napi_value explain(Addon& addon, const Arguments& args) {
   std::string instance;
   const Request request = requestOf(args, instance);
@@ -233,7 +233,7 @@ napi_value tally(Addon& addon, const Arguments& args) {
 napi_value load(Addon& addon, const Arguments& args) {
   std::string note, problem;
   if (!loadFrom(args.text(0), changing(addon), note, problem)) {
-    // Half of a snapshot is none.
+    // A partly loaded snapshot is useless, so the index starts empty.
     const u64 budget = addon.index.budgetBytes(), seed = addon.index.seed();
     std::destroy_at(&addon.index);
     std::construct_at(&addon.index, budget, seed);
@@ -242,7 +242,7 @@ napi_value load(Addon& addon, const Arguments& args) {
   return args.of(std::string_view(note));
 }
 
-// A C++ exception that leaves a callback would abort the process: each becomes a JavaScript one here.
+// A C++ exception that leaves a callback would abort the process, so each is converted to a JavaScript exception.
 template <typename Body>
 napi_value guarded(napi_env env, Body body) {
   try {

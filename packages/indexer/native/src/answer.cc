@@ -1,4 +1,4 @@
-// What a query is answered with, as JSON or msgpack: a row per instance, and how fresh it is when that is wanted.
+// Writes the answer to a query as JSON or msgpack: a row per instance, with its freshness on request.
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -18,7 +18,7 @@ class JsonOut {
     if (out_.back() != '{') out_.push_back(',');
     out_.append(quoted).push_back(':');
   }
-  // Of plain letters.
+  // `plain` needs no escapes.
   void key(std::string_view plain) {
     if (out_.back() != '{') out_.push_back(',');
     out_.append("\"").append(plain).append("\":");
@@ -51,7 +51,7 @@ class PackedOut {
     else if (value < 0x100) tag(0xcc), big(value, 1);
     else if (value < 0x10000) tag(0xcd), big(value, 2);
     else if (value <= 0xffffffff) tag(0xce), big(value, 4);
-    // Many readers make a 64-bit integer something else than a number.
+    // Many readers decode a 64-bit integer to a type that is not a number, so it is sent as a double.
     else tag(0xcb), big(std::bit_cast<u64>(static_cast<double>(value)), 8);
   }
   void text(std::string_view value) {
@@ -75,7 +75,7 @@ class PackedOut {
 template <typename Out>
 void writeFreshness(Out& out, const Index& index, const Publishers& publishers, const FreshnessTable& table) {
   const auto rowOf = [&](u32 subscription) { return table.rows + static_cast<std::size_t>(subscription) * freshnessFields; };
-  // One that is being registered or ended is not in the table.
+  // A subscription that is being registered or removed is not in the table.
   const auto isKnown = [&](u32 subscription) { return subscription < table.subscriptions && !std::isnan(rowOf(subscription)[IsConnected]); };
   std::size_t known = 0;
   for (const auto& [_, subscription] : publishers) known += isKnown(subscription) ? 1 : 0;
@@ -127,7 +127,7 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
   const auto asked = [&](const View::Row& row) { return request.instance.empty() || row.instance == request.instance; };
   std::size_t rows = 0;
   for (const View::Row& row : view.rows) rows += asked(row) ? 1 : 0;
-  // An instance nobody registered has nothing, and is answered so.
+  // An instance that is not registered has no blocks, and its row says so.
   const bool unknown = rows == 0 && !request.instance.empty();
   out.open(1);
   out.key(request.space.tenant, jsonText(request.space.tenant));
@@ -148,7 +148,7 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
   out.close();
 }
 
-// The tokens beyond the certain ones.
+// Writes the tokens beyond the certain ones.
 template <typename Out>
 void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
   u32 longest = 0, reach = 0;

@@ -1,4 +1,4 @@
-// What each event does to the index, by the rules of docs/indexer.md.
+// Applies each event to the index, by the rules of docs/indexer.md.
 #include <algorithm>
 #include <cctype>
 
@@ -28,7 +28,7 @@ std::string mediumOf(std::string_view wire) {
   return name;
 }
 
-// Fills in the dimensions: the event's own, else the registration's; false where they contradict each other.
+// Fills in the dimensions: the event's own, else the registration's. Returns false if they contradict each other.
 bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Outcomes& outcomes) {
   const auto refuse = [&](Outcome outcome, std::string complaint) {
     ++outcomes[outcome];
@@ -46,7 +46,7 @@ bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Out
   space.salt = event.salt.empty() ? sub.salt : std::string(event.salt);
   if (!event.lora.empty()) space.lora = "n:" + std::string(event.lora);
   else if (!sub.lora.empty()) space.lora = "n:" + sub.lora;
-  // Engines give their adapters ids from 1 on: 0 stands for the base model.
+  // Engines number their adapters from 1, so 0 means the base model.
   else if (event.hasLoraId && (event.loraId.empty() ? event.loraNumber != 0 : event.loraId != "0")) space.lora = "i:" + (event.loraId.empty() ? std::to_string(event.loraNumber) : std::string(event.loraId));
   return true;
 }
@@ -76,7 +76,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   }
   if (!accepts(sub, event, like, outcomes)) return;
   if (event.hashCount == 0) {
-    // Of a group that keeps some blocks only, an event may have none.
+    // A group that keeps only some blocks may send an event without any.
     if (!event.hasGroup || !event.hasTokens) ++outcomes[Unhashed];
     return;
   }
@@ -86,7 +86,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   }
   like.ahead = event.hasPairs ? 1 : event.ahead;
   bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty() && sub.salt.empty();
-  // The tokens are those of a stretch of blocks, of which this group keeps some; which ones, their hashes tell where another group keeps all.
+  // The tokens cover a run of blocks, of which this group keeps some. Their hashes identify them if another group has all blocks.
   const bool isSparse = event.hasTokens && group->kind != GroupKind::Whole && event.hasGroup && event.tokenCount % like.blockSize == 0 &&
                         event.tokenCount > static_cast<u64>(event.hashCount) * like.blockSize;
   if (event.hasTokens && !isSparse) {
@@ -132,10 +132,10 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   }
   judgeSeed(sub, event, like, outcomes);
   if (!event.hasParent && event.hasBase && event.base > 0) {
-    // A block inside a chain with no parent named: only the standard's own hashes say where it belongs.
+    // The block is inside a chain, but its parent is not named: only standard hashes identify its place.
     const bool proven = sub.standard || (count > 1 && roll(names[0], locals_[1], seed_) == names[1]);
     if (proven) return store(id, stream, space, names, count, nullptr, 0, outcomes);
-    // Where a block of the event is known by its hash, what was before it is known, and so is the place of all behind it.
+    // If one block of the event is known by its hash, its prefix is known, and so is the place of all later blocks.
     for (u32 i = 0; i < count; ++i) {
       const u32 known = findParent(sub, space, names[i]);
       if (known == 0 || spaceOf(known) != space) continue;
@@ -157,7 +157,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
       if ((parent = findParent(sub, other, parentName)) != 0) break;
   if (!event.hasParent) return place(id, stream, space, 0, 0, true, names, locals_.data(), count, outcomes);
   if (parent != 0) {
-    // A cache salt stands in a chain's first block only: its children live where it lives.
+    // Only a chain's first block has a cache salt, so its children belong to their parent's namespace.
     const Namespace& home = spaces_[spaceOf(parent)];
     if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.ahead == like.ahead) space = spaceOf(parent);
     if (sub.spaces.insert(space).second) ++version_;
@@ -175,7 +175,7 @@ void Index::place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool 
     previous = root && i == 0 ? locals[0] : roll(previous, locals[i], seed_);
     sequences_[i] = previous;
   }
-  // The standard's hashes need no second name, and may be the same in several namespaces.
+  // Standard hashes need no second name, and may be the same in several namespaces.
   const bool named = !std::equal(names, names + count, sequences_.begin());
   store(id, stream, space, sequences_.data(), count, named ? names : nullptr, parent, outcomes);
   const Subscription& sub = subscriptions_[id];
@@ -198,7 +198,7 @@ bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub,
     blockBytes_.assign(bytes, bytes + window * 4ull);
     const auto* behind = reinterpret_cast<const u8*>(batch_.lookahead.data() + event.aheadBegin + i * ahead);
     blockBytes_.insert(blockBytes_.end(), behind, behind + ahead * 4ull);
-    // What is neither a LoRA nor a salt changes the block's content: such a block equals none of plain text.
+    // A key that is neither a LoRA nor a salt changes the block's content, so the block never matches plain text.
     if (extras.next(blockBytes_, i == 0)) ++outcomes[Multimodal];
     locals_[i] = XXH3_64bits_withSeed(blockBytes_.data(), blockBytes_.size(), seed_);
   }
@@ -246,12 +246,12 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   const std::string medium = mediumOf(event.medium);
   const u32 rank = rankOf(sub, event);
   const std::int64_t space = event.named ? findSpace(like) : -1;
-  // A batch without a rank may be of any.
+  // A batch without a rank may concern any rank.
   const bool ranked = event.hasRank || (sub.kind == PublisherKind::Engine && batch_.hasRank);
   std::vector<u32> streams;
   for (u32 stream : sub.streams) {
     const Stream& known = streams_[stream];
-    // An engine's AllBlocksCleared names nothing and means all that its rank has; the envelope means exactly its own stream.
+    // An engine's AllBlocksCleared has no dimensions and means all blocks of its rank; the envelope means exactly its own stream.
     const bool same = known.rank == rank && media_[known.medium] == medium && known.backend == event.backend;
     const bool meant = (!ranked || known.rank == rank) && (!event.hasMedium || media_[known.medium] == medium);
     if (event.named ? same : meant) streams.push_back(stream);

@@ -1,4 +1,4 @@
-// A batch in slices: which of its events come next, and what each is handed to.
+// Applies a batch in slices: selects the next events and dispatches each by its kind.
 #include <algorithm>
 #include <cctype>
 
@@ -20,7 +20,7 @@ Taken Index::apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Ou
   pending_ = nobody;
   if (!batch_.read(payload, payload + size)) return Taken::Malformed;
   if (isLong()) {
-    // Its texts are read in later calls as well.
+    // Later calls read the texts of the batch as well, so the payload is copied.
     kept_.assign(payload, payload + size);
     batch_.read(kept_.data(), kept_.data() + size);
   }
@@ -37,14 +37,14 @@ Taken Index::applyMore(u32 id, Outcomes& outcomes) {
   return pending_ == id ? goOn(outcomes) : Taken::Whole;
 }
 
-// Whether one slice may not be enough for it.
+// True if one slice may not be enough for the batch.
 bool Index::isLong() const {
   std::size_t blocks = batch_.events.size();
   for (const Event& event : batch_.events) blocks += event.hashCount;
   return blocks > sliceBlocks;
 }
 
-// What memory could not be had for is lost, and with it what tells whether the rest is still so.
+// Events that run out of memory are lost, and with them the knowledge whether the other blocks are still there.
 Taken Index::goOn(Outcomes& outcomes) try {
   Subscription& sub = subscriptions_[pending_];
   limit_ = limitBlocks();
@@ -74,7 +74,7 @@ void Index::endBatch() {
   kept_ = {};
 }
 
-// Engines say in each batch whose it is; a store's trailer says nothing.
+// Engines name the rank in each batch; the trailer of a store means nothing.
 u32 Index::rankOf(const Subscription& sub, const Event& event) const {
   if (event.hasRank) return event.rank;
   return sub.kind == PublisherKind::Engine && batch_.hasRank ? batch_.rank : sub.rank;
@@ -87,7 +87,7 @@ int Index::seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const
 }
 
 void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
-  // What was refused is refused wholly.
+  // If the first part of an event was refused, its other parts are refused as well.
   if (event.continues && !taken_) return;
   taken_ = event.continues;
   if (!event.continues && !event.hasEventId) subscriptions_[id].unnumbered = true;
@@ -95,12 +95,12 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   if (event.kind == EventKind::Unknown && event.typed) ++outcomes[UnknownEvent];
   else if (event.malformed || event.kind == EventKind::Unknown) {
     ++outcomes[event.malformed ? MalformedEvent : UnknownEvent];
-    // Whatever it said is gone from the engine is answered still: the caller drops that, at the end of the batch.
+    // The event may have removed blocks that answers still have: the caller drops those at the end of the batch.
     if (event.kind != EventKind::Stored) ++outcomes[LostRemoval], doubtAll(id);
   }
   else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
-  // A store's block has no groups: what is not of the first one is not a prefix.
+  // A store's block has no groups, so blocks of a group other than the first are not a prefix.
   else if (event.group != 0 && subscriptions_[id].kind == PublisherKind::Store) ++outcomes[OtherGroup];
   else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
   else applyRemoved(id, event, outcomes);

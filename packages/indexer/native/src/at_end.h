@@ -1,4 +1,4 @@
-// What is done whenever a function ends, also without memory.
+// Runs a function at the end of a scope, even when memory runs out.
 #pragma once
 
 namespace svc {

@@ -1,4 +1,4 @@
-// The blocks themselves: parallel arrays by block number, in pages of 64, blocks of one event side by side.
+// The blocks themselves: parallel arrays indexed by block number, in pages of 64; blocks of one event are neighbours.
 //
 //   number   64 65 66 67 …      sequence  u64  the rolling hash: names the whole prefix
 //            └ a page of 64 ┘    holders   u32  which streams hold it (HolderSets), and its namespace
@@ -36,7 +36,7 @@ class BlockArena {
   void setStamp(u32 page, u32 stamp) { stamps_[page] = stamp; }
   void touch(u32 id, u32 clock) { stamps_[id / pageBlocks] = clock; }
 
-  // A free number, the one behind `previous` when that is free; 0 when all are taken.
+  // Returns a free number, the one after `previous` if that is free; 0 if all are taken.
   u32 allocate(u32 previous) {
     const u32 wish = previous + 1;
     if (previous != 0 && wish < end() && (free_[wish / pageBlocks] >> (wish % pageBlocks) & 1)) return take(wish);
@@ -52,7 +52,7 @@ class BlockArena {
     if (free_[id / pageBlocks] == ~0ull) emptied(id >> stretchBits_);
   }
 
-  // Marks a number as taken, when a snapshot is read back.
+  // Marks a number as taken when a snapshot is loaded.
   void restore(u32 id) {
     while (end() <= id) free_[pages_++] = ~0ull;
     take(id);
@@ -70,7 +70,7 @@ class BlockArena {
   }
   void emptied(u32 number) {
     Stretch& stretch = stretches_[number];
-    // One that hardly anybody used may come and go often.
+    // A stretch that was never half full may fill and empty often, so it keeps its memory.
     if (--stretch.pages > 0 || !stretch.wasHalf) return;
     stretch.wasHalf = false;
     const std::size_t first = static_cast<std::size_t>(number) << stretchBits_, end = first + (std::size_t{1} << stretchBits_);
@@ -78,7 +78,7 @@ class BlockArena {
     holders.giveBack(first, end);
     engine.giveBack(first, end);
   }
-  // A new page, or once an eighth is free the next one with room.
+  // Selects a new page or, once an eighth is free, the next one with a free number.
   bool nextPage() {
     const u32 vacant = end() - pageBlocks - live_;
     const bool full = (pages_ + 1) * pageBlocks > capacity_;
@@ -95,13 +95,13 @@ class BlockArena {
 
   struct Stretch {
     u32 pages = 0;  // with blocks
-    bool wasHalf = false;  // since its memory came
+    bool wasHalf = false;  // since its memory was allocated
   };
-  u32 capacity_, stretchBits_;  // a large one's memory comes in large pages
+  u32 capacity_, stretchBits_;  // a large arena's memory comes in large pages
   Reserved<u64> free_;
   Reserved<u32> stamps_;
   std::vector<Stretch> stretches_;
-  u32 pages_ = 1;  // page 0 is never used: numbers 0 and 1 mean something else
+  u32 pages_ = 1;  // page 0 is never used: numbers 0 and 1 have special meanings
   u32 cursor_ = 0;
   u32 live_ = 0;
 };

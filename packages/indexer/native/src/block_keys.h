@@ -1,4 +1,4 @@
-// What the tables ask about blocks where their entries do not tell: the hashes of a group of neighbours.
+// Gives the tables the hashes of a group of neighbouring blocks, which their entries do not contain completely.
 #pragma once
 #include "index.h"
 
@@ -12,7 +12,7 @@ class BlockKeys {
     __builtin_prefetch(&values_[group]);
     __builtin_prefetch(&index_.arena_.holders[group]);
   }
-  // A bit for each that is there.
+  // Returns a bit for each block of the group that is in use.
   u32 ofGroup(u32 group, u64* keys) {
     const u32* const holders = &index_.arena_.holders[group];
     u32 used = 0, others = 0;
@@ -30,7 +30,7 @@ class BlockKeys {
   }
 
  private:
-  // Neighbours mostly have one set of holders, so it is looked up once.
+  // Neighbours mostly share one holder set, so it is looked up once.
   void choose(u32 set) {
     if (set == set_ || set == HolderSets::none) return;
     set_ = set;

@@ -1,4 +1,4 @@
-// Which of sixteen bytes are like another one, as a bit for each.
+// Compares sixteen bytes with one value, and returns a bit for each.
 #pragma once
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -9,11 +9,11 @@
 namespace svc {
 
 #ifdef __SSE2__
-// Out of a register: the compiler's own way for bytes goes through memory, where the load waits for all stores before it.
+// This stays in a register: the compiler's own code for bytes goes through memory, where the load waits for all earlier stores.
 inline __m128i sixteenOf(u8 value) { return _mm_shuffle_epi32(_mm_cvtsi32_si128(static_cast<int>(value * 0x01010101u)), 0); }
 #endif
 
-// `at` is aligned.
+// `at` must be aligned.
 inline u32 bytesEqual(const u8* at, u8 value) {
 #ifdef __SSE2__
   return static_cast<u32>(_mm_movemask_epi8(_mm_cmpeq_epi8(*reinterpret_cast<const __m128i*>(at), sixteenOf(value))));

@@ -1,6 +1,6 @@
-// Further copies of a block: an engine that computes a block again keeps both copies, and sends a removal for each.
+// Counts further copies of a block: an engine that computes a block again keeps both copies, and sends a removal for each.
 //
-// A stream's bit in a block's set of holders is the first copy. Those beyond it are rare, and counted in a map of their publisher's.
+// A stream's bit in a block's holder set is the first copy. Further copies are rare, so a map of the publisher counts them.
 #include <algorithm>
 
 #include "index.h"
@@ -10,7 +10,7 @@ namespace svc {
 bool Index::addCopy(u32 id, u32 stream, u32 block) try {
   FlatMap& copies = subscriptions_[id].copies;
   const u64 key = copyKey(stream, block);
-  // The map's numbers begin at 2.
+  // The map's values begin at 2.
   const u32 known = copies.find(key);
   copies.set(key, known == 0 ? 2 : known + (known < ~0u));
   return true;

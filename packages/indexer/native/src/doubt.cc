@@ -1,17 +1,17 @@
-// What a gap in a publisher's batches can have touched, and what proves that it touched nothing.
+// Tracks the blocks that a gap in a publisher's batches may have affected, and the events that prove them unaffected.
 //
-// A lost batch may have removed any block that its publisher held, so whatever it held is uncertain from then on: it goes from its stream to
-// the stream's twin, by the sets of holders, block by block nowhere. A twin's blocks count apart in answers.
+// A lost batch may have removed any block that its publisher had, so all of them are uncertain from then on: they move from their stream to
+// the stream's twin, by changing sets of holders and not block by block. A twin's blocks count separately in answers.
 //
 //   stored ──▶ certain ──loss──▶ uncertain ──stored again──▶ certain
 //                 │                  └──removed, cleared, too old──▶ gone
 //                 └──removed, cleared──▶ gone
 //
-// Where events carry an event_id they are numbered one after the other within a stream (model, block size, salt, LoRA, tenant, backend,
-// medium, rank, group, owner), so the next event of a stream tells: its number follows the last one known, then no event of this stream was
-// lost, and its blocks are certain again; or it does not, then they are the twin's. Until it comes they are doubted: they count as uncertain
-// ones do. Nothing is stored under a doubted stream before that, and an event that is older than the last one known proves nothing. A
-// publisher that ever sent an event without a number may have lost another one, which no number tells: there all is uncertain.
+// Events with an event_id are numbered consecutively within a stream (model, block size, salt, LoRA, tenant, backend, medium, rank, group,
+// owner), so the stream's next event decides: if its number follows the last known one, no event of this stream was lost, and its blocks
+// are certain again; otherwise they move to the twin. Until then the stream is unverified: its blocks count as uncertain, nothing is stored
+// under it, and an event older than the last known one proves nothing. A publisher that ever sent an event without a number may have lost
+// another such event, which no number reveals: all of its blocks become uncertain.
 #include <algorithm>
 #include <map>
 
@@ -22,7 +22,7 @@ namespace svc {
 void Index::lose(u32 id) {
   Subscription& sub = subscriptions_[id];
   forgetPending(id);
-  // A store's objects are read again, and may be cut otherwise.
+  // A store's objects are read again, and may be split into other shards.
   std::vector<u32> shards;
   for (const u32 stream : sub.streams)
     if (streams_[stream].shard != 0) shards.push_back(stream);
@@ -48,13 +48,13 @@ void Index::lose(u32 id) {
     for (const u32 space : sub.spaces)
       if (sub.lastEventId.contains(static_cast<u64>(stream) << 32 | space)) sub.doubted.insert(static_cast<u64>(stream) << 32 | space);
   }
-  // Views hang on doubts alone: what is withdrawn goes from the sets.
+  // Views depend only on unverified streams here; withdrawn streams disappear from the sets.
   if (sub.unnumbered ? !sub.doubted.empty() : sub.doubted.size() != before) ++version_;
   if (sub.unnumbered) sub.doubted.clear();
   if (!unnumbered.empty()) makeUncertain(sub, unnumbered, -1);
   for (const auto& [space, streams] : lost) makeUncertain(sub, streams, space);
   dropNames(sub);
-  // What waits was stored before the loss as well.
+  // Parked events were stored before the loss as well.
   for (ParkedEvent& parked : sub.park)
     if (!streams_[parked.stream].isUncertain && streams_[parked.stream].twin != Stream::noStream) parked.stream = streams_[parked.stream].twin;
   ++changes_;
@@ -64,7 +64,7 @@ void Index::makeUncertain(Subscription& sub, const std::vector<u32>& streams, st
   std::vector<HolderSets::Move> moves;
   for (const u32 stream : streams) moves.push_back({stream, twinOf(stream)});
   sets_.move(moves, space);
-  // How many copies are left nobody knows.
+  // The number of remaining copies is unknown.
   dropCopies(sub, streams, space);
 }
 
@@ -97,7 +97,7 @@ void Index::forgetUncertain(u32 id) {
   ++changes_;
 }
 
-// Their blocks are gone.
+// Removes the twins, whose blocks are gone.
 void Index::dropTwins(Subscription& sub) {
   std::erase_if(sub.park, [&](const ParkedEvent& parked) {
     const bool hit = streams_[parked.stream].isUncertain;
@@ -118,7 +118,7 @@ bool Index::hasUncertain(u32 id) const {
   return !sub.doubted.empty() || std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 stream) { return streams_[stream].isUncertain; });
 }
 
-// An event was lost within a batch, beside others that were taken in: their numbers prove nothing of it.
+// An event was lost within a batch whose other events were applied, so later numbers prove nothing about it.
 void Index::doubtAll(u32 id) { subscriptions_[id].unnumbered = true; }
 
 void Index::settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event) {
@@ -136,7 +136,7 @@ void Index::settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& e
   dropNames(sub);
 }
 
-// Names of a publisher's own that mean nothing any more.
+// Drops a publisher's own names that mean nothing any more.
 void Index::dropNames(Subscription& sub) {
   sweepNames(sub);
   if (sub.ownNames && sub.names.size() == 0) {

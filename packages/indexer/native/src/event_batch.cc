@@ -1,4 +1,4 @@
-// Reads `[timestamp, [events], rank]` with events in array or map form, by the fields of every engine release in use.
+// Reads `[timestamp, [events], rank]` with events in array or map form, with the fields of every engine release in use.
 #include "event_batch.h"
 #include "event_fields.h"
 
@@ -14,7 +14,7 @@ EventKind kindOf(std::string_view name) {
   return EventKind::Unknown;
 }
 
-// Nil and absent are the same. A wrong type makes the event malformed, not the frame.
+// Nil and absent are equivalent. A wrong type makes only the event malformed, not the frame.
 void readText(const Head& head, std::string_view& out, Event& event) {
   if (head.kind == Kind::Str) out = head.text();
   else if (head.kind != Kind::Nil) event.malformed = true;
@@ -125,12 +125,12 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
   switch (field) {
     case Ignored: return in.skip();
     case SeqHashes:
-      // Nil is as good as absent: then the alias counts.
+      // Nil is equivalent to absent, so the alias counts.
       if (in.left() > 0 && *in.at() == 0xc0) return in.skip();
       event.standardNames = true;
       return readHashes(in, event);
     case BlockHashes:
-      // The alias beside `seq_hashes` says the same, perhaps as signed numbers.
+      // The alias repeats `seq_hashes`, perhaps as signed numbers.
       return event.standardNames ? in.skip() : readHashes(in, event);
     case TokenIds: return readTokens(in, event);
     case Lookahead: return readLookahead(in, event);
@@ -154,7 +154,7 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
   const Head head = in.next();
   if (head.kind == Kind::Bad) return false;
   if (head.kind == Kind::Array || head.kind == Kind::Map) {
-    // No scalar where one belongs: this event is malformed, the frame may still be sound.
+    // This is not a scalar where one is expected: the event is malformed, but the frame may still be valid.
     event.malformed = true;
     MsgpackReader again(start, start + (in.left() + static_cast<std::size_t>(in.at() - start)));
     if (!again.skip()) return false;
@@ -205,7 +205,7 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
       event.rank = static_cast<u32>(value);
       return true;
     case TpRank: case HeadRank: case PcpRank: case DcpRank: case PpRank: case Layer:
-      // A sum, since the fields come in any order.
+      // The fields come in any order, so their mixed values are summed.
       if (readNumber(head, 0xffffffff, value, event)) event.shard += mix(static_cast<u64>(field) << 32 | value) >> 1;
       return true;
     case Base: event.hasBase = readNumber(head, ~0ull, event.base, event); return true;
@@ -258,7 +258,7 @@ bool EventBatch::readTokens(MsgpackReader& in, Event& event) {
         const Head head = in.next();
         if (head.kind != Kind::Array || head.number != 2 || !in.tokens(2, pair)) return false;
         tokens.push_back(pair[0]);
-        // The window of the last pair reaches one token further.
+        // The window of the last pair extends one token further.
         if (i + 1 == list.number) tokens.push_back(pair[1]);
       }
       event.tokenCount = static_cast<u32>(list.number);

@@ -1,4 +1,4 @@
-// The fields of events: the names that maps have for them, and their order in arrays.
+// The fields of events: their names in maps, and their order in arrays.
 #pragma once
 #include <string_view>
 
@@ -9,7 +9,7 @@ enum Field {
   Window, Locality, Owner, Lookahead, Salt, Tenant, Backend, Model, EventId, Rank, Base, TpRank, HeadRank, PcpRank, DcpRank, PpRank, Layer,
 };
 
-// The order of the fields behind the tag where an engine sends arrays; later ones are cut off or come as maps only.
+// The order of the fields after the tag if an engine sends arrays; further fields are missing or come only in maps.
 inline constexpr Field storedFields[] = {BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, Extras, GroupIdx, Spec, Window, Locality, Owner, Ignored, Lookahead};
 inline constexpr Field removedFields[] = {BlockHashes, Medium, GroupIdx, Locality, Owner};
 

@@ -1,4 +1,4 @@
-// An event of very many blocks becomes several, so that none keeps queries waiting for longer than its part takes.
+// Splits an event of very many blocks, so that applying one part delays queries only briefly.
 #include <algorithm>
 
 #include "event_batch.h"
@@ -14,7 +14,7 @@ void EventBatch::shrink() {
   lookahead = {};
 }
 
-// Per block as many tokens as the others have: those behind it that its hash covers.
+// Reads the lookahead tokens of each block, which its hash covers in addition to its own; all blocks have the same number of them.
 bool EventBatch::readLookahead(MsgpackReader& in, Event& event) {
   const Head list = in.next();
   if (list.kind == Kind::Nil) return true;
@@ -39,7 +39,7 @@ void EventBatch::part() {
   std::vector<Event> parts;
   for (const Event& event : events) {
     const u32 each = event.hasTokens ? event.tokenCount / event.hashCount : 0;
-    // One whose tokens do not fit its blocks is refused whole.
+    // An event whose tokens do not fit its blocks is refused as a whole, so it is not split.
     if (!large(event) || event.tokenCount != static_cast<u64>(each) * event.hashCount) {
       parts.push_back(event);
       continue;

@@ -1,4 +1,4 @@
-// A stored event's extra keys: per block nil, or what beside the tokens went into its hash.
+// A stored event's extra keys: for each block nil, or the values that its hash covers in addition to the tokens.
 #pragma once
 #include <vector>
 
@@ -11,7 +11,7 @@ class ExtraKeys {
   // `root`: the event begins a chain, so its first block may carry the request's salt.
   ExtraKeys(const u8* begin, const u8* end, u64 count, std::string_view lora, bool root) : in_(begin, end), left_(count), lora_(lora), root_(root) {}
 
-  // Appends to `content` what of the next block's keys changes its content; true when there was any.
+  // Appends the keys of the next block that change its content to `content`; returns true if there were any.
   bool next(std::vector<u8>& content, bool first) {
     if (left_ == 0) return false;
     --left_;
@@ -36,7 +36,7 @@ class ExtraKeys {
   std::string_view salt() const { return salt_; }
 
  private:
-  // Newer engines send ("lora", name) and the like, older ones the bare value.
+  // Newer engines send ("lora", name) and similar pairs, older ones the bare value.
   bool isLora(const u8* from) const {
     MsgpackReader key(from, in_.at());
     const Head head = key.next();

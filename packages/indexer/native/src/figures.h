@@ -1,4 +1,4 @@
-// The figures of an index and the outcomes of batches, as JavaScript knows them.
+// The metrics of an index and the outcomes of batches, in the form that JavaScript expects.
 #pragma once
 #include "node_values.h"
 #include "query.h"
@@ -21,7 +21,7 @@ inline napi_value figureValues(const Index& index, const Query::Totals& totals, 
 inline constexpr const char* outcomeNames[] = {SVC_OUTCOMES(SVC_OUTCOME_NAME)};
 inline constexpr const char* figureNames[] = {SVC_FIGURES(SVC_FIGURE_NAME)};
 
-// The names in their order: src/native.ts compares them with its own.
+// Exports the names in order: src/native.ts compares them with its own.
 inline void exportNames(napi_env env, napi_value exports) {
   const auto give = [&](const char* name, const auto& names) {
     napi_value list = nullptr;

@@ -1,4 +1,4 @@
-// A map of u64 to u32 in two arrays: one publisher's own block names, where another publisher uses the same names otherwise.
+// A map of u64 to u32 in two arrays: a publisher's own block names if another publisher uses the same names for other blocks.
 #pragma once
 #include <utility>
 #include <vector>
@@ -16,7 +16,7 @@ class FlatMap {
       if (ids_[at] != grave && keys_[at] == key) return ids_[at];
     }
   }
-  // Sets, and returns what was there before, or 0.
+  // Sets a value, and returns the former one or 0.
   u32 set(u64 key, u32 id) {
     if ((used_ + 1) * 3 > ids_.size() * 2) rebuild();
     std::size_t free = ~std::size_t{0};

@@ -1,4 +1,5 @@
-// The groups of an engine's KV cache: their kinds, learned from stored events, and blocks of groups that keep some of a prompt's blocks only.
+// The groups of an engine's KV cache: their kinds, learned from stored events, and the blocks of groups that keep only some of a prompt's
+// blocks.
 #include <algorithm>
 
 #include "index.h"

@@ -1,4 +1,4 @@
-// Hashes in numbers.
+// Hash functions over many values at once.
 #include "hashing.h"
 
 namespace svc {
@@ -27,7 +27,7 @@ SVC_CLONES u32 tagsLike(const u64* values, u32 left, u32 right, u32 tag, u32 mas
 }
 
 SVC_CLONES u32 runLength(const u64* values, const u64* wanted, const u32* sets, u32 set, u32 most) {
-  // Asked for ahead: what the processor foresees by itself ends with each of its pages.
+  // The loop prefetches explicitly, since the processor's own prefetching stops at each page boundary.
   constexpr u32 ahead = 96;
   u32 length = 0;
   for (; length + 8 <= most; length += 8) {

@@ -1,4 +1,4 @@
-// The hashing standard: XXH3-64 over a block's tokens, and a rolling hash that identifies the whole prefix.
+// The standard hashes: XXH3-64 over a block's tokens, and a rolling hash that identifies the whole prefix.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -24,14 +24,14 @@ inline u64 roll(u64 previous, u64 local, u64 seed) {
   return XXH3_64bits_withSeed(both, sizeof both, seed);
 }
 
-// Some clients and publishers put LoRA and salt into the hashes, by the seed of the blocks' own ones.
+// Some clients and publishers include LoRA and salt in the hashes, through the seed of the block hashes.
 inline u64 saltedSeed(std::string_view lora, std::string_view salt, u64 seed) {
   if (!lora.empty()) seed += XXH3_64bits_withSeed(lora.data(), lora.size(), 0);
   if (!salt.empty()) seed += XXH3_64bits_withSeed(salt.data(), salt.size(), 1);
   return seed;
 }
 
-// Publishers may send small or regular numbers as hashes; tables need all bits to differ.
+// Publishers may send small or regular numbers as hashes, but tables need all bits to differ.
 inline u64 mix(u64 x) {
   x ^= x >> 32;
   x *= 0x9E3779B97F4A7C15ull;
@@ -40,13 +40,13 @@ inline u64 mix(u64 x) {
   return x ^ (x >> 32);
 }
 
-// Of eight values, each with its seed; newer processors do all at once.
+// Mixes eight values, each with its seed; newer processors do all at once.
 void mixEight(const u64* values, const u64* seeds, u64* out);
 
-// A bit for each of eight whose lowest bits, those of `mask`, are `tag`'s after a shift to the left and one to the right.
+// Returns a bit for each of eight values whose low bits under `mask` equal `tag` after a shift to the left and one to the right.
 u32 tagsLike(const u64* values, u32 left, u32 right, u32 tag, u32 mask);
 
-// How many of the first `most` values are the wanted ones, each with this set; reads up to seven of both behind the first that is not.
+// Counts how many of the first `most` values equal `wanted` with this set; it may read up to seven of both past the first mismatch.
 u32 runLength(const u64* values, const u64* wanted, const u32* sets, u32 set, u32 most);
 
 }  // namespace svc

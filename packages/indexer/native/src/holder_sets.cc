@@ -1,4 +1,4 @@
-// Interning of holder sets and their collection.
+// Interns holder sets and collects unused ones.
 #include "holder_sets.h"
 
 namespace svc {
@@ -85,7 +85,7 @@ void HolderSets::move(const std::vector<Move>& moves, std::int64_t space) {
     sets_[set].forward = target;
     ++sets_[target].referrers;
   }
-  // Whoever forwarded to one of these now forwards past it.
+  // Sets that forwarded to a withdrawn set now forward past it.
   for (u32 set = 1; set < before; ++set)
     if (becomes[set] != none) sets_[set].referrers = 0;
 }
@@ -115,7 +115,7 @@ void HolderSets::collect() {
 }
 
 std::size_t HolderSets::bytes() const {
-  // A set, its bits, and its entry in the map with the allocator's share.
+  // Counts a set, its bits, and its entry in the map with the allocator's overhead.
   return sets_.size() * (sizeof(Set) + 16) + words_ * 8 + byHash_.size() * 56 + memo_.size() * sizeof(Memo);
 }
 

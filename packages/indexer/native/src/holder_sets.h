@@ -1,4 +1,4 @@
-// Which streams hold a block: sets of stream numbers within one namespace, each kept once and shared by all blocks that have it.
+// The sets of streams that hold a block: each set, within one namespace, is stored once and shared by all blocks that have it.
 #pragma once
 #include <unordered_map>
 #include <vector>
@@ -9,13 +9,13 @@ namespace svc {
 
 class HolderSets {
  public:
-  static constexpr u32 none = 0;  // the set of no block at all
+  static constexpr u32 none = 0;  // the set of no block
 
   struct Set {
-    u32 space = 0;  // the namespace; sets of two namespaces are never the same one
+    u32 space = 0;  // the namespace; sets of two namespaces are never the same
     u32 blocks = 0;
-    u32 forward = none;  // what it means since a withdrawal; its blocks are moved there little by little
-    u32 referrers = 0;   // sets that forward here
+    u32 forward = none;  // the set that it means since a withdrawal; its blocks move there step by step
+    u32 referrers = 0;   // the number of sets that forward here
     u64 hash = 0;
     std::vector<u64> bits;
     bool empty() const { return bits.empty(); }
@@ -24,17 +24,17 @@ class HolderSets {
 
   HolderSets() : sets_(1), memo_(memoSize) {}
 
-  // What this number means now; a block's own number may be of a set that was withdrawn from.
+  // Returns the present meaning of a number; a block's own number may be that of a withdrawn set.
   const Set& operator[](u32 id) const { return sets_[current(id)]; }
   u32 current(u32 id) const { return sets_[id].forward == none ? id : sets_[id].forward; }
   bool isStale(u32 id) const { return sets_[id].forward != none; }
-  // Blocks that carry this very number.
+  // Returns the number of blocks that carry exactly this number.
   u32 blocksOf(u32 id) const { return sets_[id].blocks; }
-  // Blocks whose number is a forwarded one.
+  // Returns the number of blocks that carry a forwarded number.
   u64 stale() const { return stale_; }
-  // Takes streams out of every set (of one namespace, or of all with -1) in time that depends on sets, not on blocks.
+  // Removes streams from every set (of one namespace, or of all with -1); the time depends on the number of sets, not of blocks.
   void withdraw(const std::vector<u32>& streams, std::int64_t space);
-  // The same, with another stream in the place of each, or none with `nowhere`.
+  // Replaces each stream with another one, or removes it with `nowhere`; the cost is that of `withdraw`.
   struct Move {
     u32 from = 0, to = nowhere;
   };
@@ -44,14 +44,14 @@ class HolderSets {
   u32 emptyOf(u32 space) { return intern(space, {}); }
   u32 with(u32 set, u32 stream) { return change(set, stream, true); }
   u32 without(u32 set, u32 stream) { return change(set, stream, false); }
-  // Counts blocks that changed their set; a set of no blocks may be forgotten by `collect`.
+  // Count blocks that changed their set; `collect` may drop a set without blocks.
   void gain(u32 set, u32 blocks) { sets_[set].blocks += blocks; }
   void lose(u32 set, u32 blocks) {
     if (sets_[set].forward != none) stale_ -= blocks;
     if ((sets_[set].blocks -= blocks) == 0) ++idle_;
   }
   u32 intern(u32 space, std::vector<u64> bits);
-  // Forgets sets of no blocks once they are many; numbers held outside of blocks are void afterwards.
+  // Drops sets without blocks once there are many; numbers kept outside of blocks are invalid afterwards.
   void collect();
   std::size_t bytes() const;
 

@@ -1,5 +1,5 @@
-// Hash to block number: buckets of one cache line in segments that are split one by one, each when it is full, and merged again when they are
-// sparse, so that the table is never there twice and no block waits for all of it.
+// Maps a hash to a block number: buckets of one cache line in segments. Each segment is split when it is full, and merged when it is
+// sparse, so that the table never exists twice and no block waits for all of it.
 //
 //   hash            = 8 bits that choose the root . 8 bits home bucket . fraction . 8 bits tag
 //   fraction        = … later splits . depth bits          a full segment becomes two that each have half of its hashes
@@ -7,15 +7,15 @@
 //
 //   bucket 5 of a segment       bucket 5 of one half     A split moves an entry, if at all, to the same bucket of the other half, by the lowest
 //          a b c d e f …    →          a c e …           of its bits of the fraction, and reads no block. That bit is the group's from then on:
-//                           →          b d f …           a number of blocks twice as high needs it. Where an entry has none left, its block is asked.
+//                           →          b d f …           twice as many blocks need it. If an entry has no such bit left, its block is read.
 //
-//   Guests, which lie behind their full home, are marked, and asked for where they belong.
+//   Guests, entries that did not fit into their full home bucket, are marked; the hash of their block shows where they belong.
 //
-//   Roots have shares of the hashes an eighth of an octave apart: at any time some segments were split a moment ago and others will be soon,
-//   0.68 full together. All segments are of one size and lie side by side: the last one moves to where another has gone, and what lies behind
-//   them goes back to the system.
+//   The roots have different shares of the hashes, an eighth of an octave apart: at any time some segments were split just now and others
+//   will be soon, and together they are 0.68 full. All segments have one size and are contiguous: the last one moves to a place that
+//   becomes free, and the memory after them is returned to the system.
 //
-// Where memory cannot be had, nothing has changed: a segment that cannot grow takes entries until it has no more than a bucket's slots left.
+// If an allocation fails, nothing has changed: a segment that cannot grow accepts entries until only one bucket's slots are free.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ class IdTable {
  public:
   static constexpr u32 groupBlocks = 8;
 
-  // For this many blocks.
+  // `capacity` is the number of blocks.
   explicit IdTable(u32 capacity) : buckets_(capacity / 3 + smallBuckets), guests_(capacity / 3 + smallBuckets), wideEnd_(static_cast<u32>(buckets_.size())) {
     directory_.resize(roots << depth_);
     segments_.reserve(roots);
@@ -44,10 +44,10 @@ class IdTable {
   IdTable(const IdTable&) = delete;
   IdTable& operator=(const IdTable&) = delete;
 
-  // Where a hash's entry is looked for; void once `growths` has changed.
+  // The place where a hash's entry is searched; invalid once `growths` has changed.
   struct Spot {
     u32 bucket, number;
-    u32 told, groups;  // the entry's bits of the fraction; those that are its group
+    u32 told, groups;  // the entry's bits of the fraction, and the mask of its group
     u8 tag;
     bool isWide;
   };
@@ -61,12 +61,12 @@ class IdTable {
     const u32 bucket = part.isWide ? segments_[part.number].wideFirst + wideHome(segments_[part.number].wideBuckets, hash) : part.number * segmentBuckets + homeOf(hash);
     return {bucket, part.number, toldOf(part.groupBits, part.depth + part.lag, hash), (1u << part.groupBits) - 1, tagOf(hash), part.isWide != 0};
   }
-  // Inline: compilers take a call that only prefetches for one without effect.
+  // These are inline, since compilers consider a call that only prefetches as free of effects and drop it.
   [[gnu::always_inline]] void prefetch(const Spot& spot) const { __builtin_prefetch(&buckets_[spot.bucket]); }
   [[gnu::always_inline]] void prefetch(u64 hash) const { prefetch(spotOf(hash)); }
-  // What it may grow by while a slice of a batch is stored.
+  // The maximum growth while a slice of a batch is stored.
   std::size_t growthBytes() const { return mostAtOnce * (segmentBuckets * bucketBytes + sizeof(Segment)) + std::size_t{widest_} * 2 * bucketBytes; }
-  // The first number of the first candidates without a look at them: for prefetching what it points at.
+  // Returns the first number of the first candidates without checking them, so that its block can be prefetched.
   u32 candidate(const Spot& spot) const {
     const Bucket& bucket = buckets_[spot.bucket];
     for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1)
@@ -74,22 +74,21 @@ class IdTable {
     return 0;
   }
 
-  // The number whose value among `values` this is and that `accept(id)` takes, or 0.
+  // Returns the number whose entry in `values` equals `value` and that `accept(id)` accepts, or 0.
   template <typename Accept>
   u32 find(u64 hash, const u64* values, u64 value, Accept accept) const {
     u8* vacant = nullptr;
     return look<false>(spotOf(hash), values, value, accept, vacant);
   }
-  // As `find`; where there is none, `vacant` is where `insertAt` may put it, as long as nothing else is put before.
+  // Works like `find`; if there is no such number, `vacant` is the slot for `insertAt`, valid until the next insertion.
   template <typename Accept>
   u32 findOrVacant(const Spot& spot, const u64* values, u64 value, Accept accept, u8*& vacant) const {
     vacant = nullptr;
     return look<true>(spot, values, value, accept, vacant);
   }
 
-  // For a hash that is not there. `keys` tells the hashes of blocks that are there, `id` among them; it is never copied, since
-  // what is written in parts and read as a whole waits for all stores before. False, and nothing has changed, where
-  // memory for it cannot be had: see `relieve`.
+  // Inserts a hash that is not there. `keys` gives the hashes of the present blocks, including `id`; it is never copied, since a whole read
+  // after partial writes waits for all earlier stores. Returns false, with nothing changed, if memory runs out: see `relieve`.
   template <typename Keys>
   [[nodiscard]] bool insert(u64 hash, u32 id, Keys&& keys) {
     const Spot spot = spotOf(hash);
@@ -116,7 +115,7 @@ class IdTable {
     if (segment.used > slotsOf(segment) * fullPercent / 100) grow(hash, keys);
     return true;
   }
-  // Tries again what `insert` was refused for, while its block is not there; true where it may be asked again.
+  // Retries the growth that `insert` was refused for, while its block is not there; returns true if `insert` may be tried again.
   template <typename Keys>
   bool relieve(u64 hash, Keys&& keys) { return grow(hash, keys); }
 
@@ -128,8 +127,8 @@ class IdTable {
       u32 alike = 0;
       for (u32 hits = bytesEqual(bucket.tags, spot.tag); hits != 0; hits &= hits - 1)
         if (const auto slot = static_cast<u32>(std::countr_zero(hits)); bucket.field(slot) == wanted) alike |= 1u << slot;
-      // Of equal entries any will do whose block is found by whoever looks for the others: one of this home, else the first guest. One that is
-      // at home elsewhere stays, since it tells by its place where it belongs.
+      // Among equal entries, any may go as long as look-ups find the others: take one in its home bucket, else the first guest. An entry of
+      // another home stays, since its place shows where it belongs.
       if (alike != 0 && !spot.isWide && (at != spot.bucket || (alike & (alike - 1)) != 0)) {
         const u32 marked = slotsMarked(guests_[at]);
         alike &= at == spot.bucket && (alike & ~marked) != 0 ? ~marked : marked;
@@ -139,8 +138,8 @@ class IdTable {
       if (free != 0) return;
     }
   }
-  // Merges two segments or narrows a wide one, where some are sparse: a matter of some ten microseconds; false where there is nothing to do.
-  // `keys` as in `insert`: for whenever none of the blocks is between its erasing here and its end.
+  // Merges two segments or narrows a wide one if some are sparse, in some ten microseconds; returns false if there is nothing to do. `keys`
+  // as in `insert`; call this only when no block is between its erasure here and its release.
   template <typename Keys>
   bool shrink(Keys&& keys);
 
@@ -148,18 +147,18 @@ class IdTable {
   static constexpr u8 empty = 0, grave = 1, firstTag = 2;
   static constexpr u32 bucketSlots = 16, fullPercent = 96;
   static constexpr u32 rootBits = 8, homeBits = 8, tagBits = 8, fieldBits = 24, fieldMask = (1u << fieldBits) - 1;
-  // Of a new table's entries: groups of a table twice as full as one that is split for the first time.
+  // The group bits of a new table's entries: enough for a table twice as full as one at its first split.
   static constexpr u32 firstGroupBits = 13;
   static constexpr u32 mostLag = 3;
   static constexpr u32 segmentBuckets = 1 << homeBits, segmentSlots = segmentBuckets * bucketSlots, smallBuckets = 8192;
-  // Of these two become one: half full.
+  // Two segments with this many entries each are merged to one that is half full.
   static constexpr u32 sparseSlots = segmentSlots / 4;
-  // Of 256; an eighth of an octave apart.
+  // The shares of the roots, which add up to 256 and are an eighth of an octave apart.
   static constexpr u32 rootShares[] = {23, 25, 28, 30, 33, 36, 39, 42}, roots = std::size(rootShares);
-  // Parts of the directory for each segment: there are more where hashes are made to be alike, and such a segment is made wide instead.
+  // The directory's parts per segment: more are needed only if hashes are alike on purpose, and such a segment is widened instead.
   static constexpr std::size_t mostParts = 32;
-  static constexpr std::size_t mostAtOnce = 8;  // of splits
-  static constexpr u32 mostLooks = 64;          // at segments that were sparse
+  static constexpr std::size_t mostAtOnce = 8;  // the maximum number of splits
+  static constexpr u32 mostLooks = 64;          // the maximum number of listed segments examined
 
   struct alignas(64) Bucket {
     u8 fields[3 * bucketSlots];  // three bytes each
@@ -175,18 +174,19 @@ class IdTable {
     }
   };
   static constexpr std::size_t bucketBytes = sizeof(Bucket) + 1;
-  // One is at `number * segmentBuckets`, unless it is wide.
+  // A segment is at `number * segmentBuckets`, unless it is wide.
   struct Segment {
     u32 prefix = 0;  // the lowest `depth` bits of its hashes' fractions
-    u32 used = 0, live = 0;  // with graves, without
+    u32 used = 0, live = 0;  // with graves, and without
     u32 wideFirst = 0, wideBuckets = 0;
     u8 root = 0, depth = 0;
-    // Of its fields. Above them are the bits of the fraction behind the first `depth + lag`; where none are left there, `lag` says nothing.
+    // The group bits of its fields. Above them are the bits of the fraction after the first `depth + lag`; if none fit there, `lag` has no
+    // meaning.
     u8 groupBits = firstGroupBits, lag = 0;
     bool isListed = false;  // in `sparse_`
     bool knowsNext() const { return lag == 0 && groupBits < fieldBits; }
   };
-  // All that a look-up needs of a segment.
+  // The fields of a segment that a look-up needs.
   struct Part {
     u32 number : 18, depth : 6, groupBits : 5, lag : 2, isWide : 1;
   };
@@ -204,9 +204,9 @@ class IdTable {
   static u32 lowest(u64 of, u32 bits) { return static_cast<u32>(of & ((u64{1} << bits) - 1)); }
   static u32 homeOf(u64 hash) { return static_cast<u32>(hash >> (64 - rootBits - homeBits)) % segmentBuckets; }
   static u32 toldOf(u32 groupBits, u32 from, u64 hash) { return static_cast<u32>(hash >> (tagBits + from)) << groupBits & fieldMask; }
-  // By all bits of the hash, since such hashes have many in common.
+  // Uses all bits of the hash, since such hashes have many in common.
   static u32 wideHome(u32 buckets, u64 hash) { return static_cast<u32>((((hash * 0x9E3779B97F4A7C15ull) >> 32) * buckets) >> 32); }
-  // Two values say that a slot is free, so four tags are two.
+  // Two values mark a free slot, so four tags share two values.
   static u8 tagOf(u64 hash) {
     const auto tag = static_cast<u8>(hash);
     return tag < firstTag ? tag + firstTag : tag;
@@ -218,7 +218,7 @@ class IdTable {
     return at + 1 == segment.wideFirst + segment.wideBuckets ? segment.wideFirst : at + 1;
   }
   static u32 slotsOf(const Segment& segment) { return segment.wideBuckets == 0 ? segmentSlots : segment.wideBuckets * bucketSlots; }
-  // Guests from the end, so that few share their mark with others.
+  // Guests take slots from the end, so that few share their mark with other entries.
   static u32 slotFor(bool isHome, u32 free) { return static_cast<u32>(isHome ? std::countr_zero(free) : 31 - std::countl_zero(free)); }
   u8* freeIn(const Spot& spot, u32 at, u32 free) const { return const_cast<u8*>(&buckets_[at].tags[slotFor(at == spot.bucket, free)]); }
 
@@ -240,13 +240,13 @@ class IdTable {
 
   void take(const Spot& spot, u32 at, u32 slot, bool wasNeverFull, u64 hash) {
     Segment& segment = segments_[spot.number];
-    // One that was never full has nobody behind it.
+    // A bucket that was never full has no guests elsewhere.
     buckets_[at].tags[slot] = wasNeverFull ? empty : grave;
     if (wasNeverFull) --segment.used;
     if (at != spot.bucket && buckets_[at].tags[slot ^ 1] <= grave) guests_[at] &= static_cast<u8>(~(1u << slot / 2));
     if (--segment.live == sparseSlots && !segment.isListed) list(segment, hash);
   }
-  // One bit for two slots.
+  // One bit marks two slots.
   void markGuest(u32 at, u32 slot) { guests_[at] |= static_cast<u8>(1u << slot / 2); }
   static u32 slotsMarked(u32 pairs);
   void list(Segment& segment, u64 hash) noexcept;
@@ -280,15 +280,15 @@ class IdTable {
   Reserved<Bucket> buckets_;
   Reserved<u8> guests_;  // by bucket
   u32 growths_ = 0;
-  u32 depth_ = 1;  // of the directory; segments have less or the same
+  u32 depth_ = 1;  // of the directory; a segment's depth is at most this
   std::vector<Part> directory_;
   std::vector<Segment> segments_;
-  std::array<u32, 64> atDepth_{};  // segments
+  std::array<u32, 64> atDepth_{};  // the number of segments
   std::vector<u64> sparse_;  // a hash of each segment that became sparse
-  // Wide segments' buckets, from the end of all; those given back by the doublings that made them.
+  // The buckets of wide segments, from the end of the array, and freed ones by the binary logarithm of their number.
   u32 wideEnd_, wideBuckets_ = 0, widest_ = 0;
   std::array<std::vector<u32>, 32> wideFree_;
-  // While segments are split or merged: the entries whose blocks were asked, or that find no room in their home.
+  // During splits and merges: the entries whose blocks were looked up, or that do not fit into their home.
   std::vector<Moved> moved_;
 };
 

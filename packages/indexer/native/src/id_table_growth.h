@@ -1,12 +1,12 @@
-// How an IdTable gets room and gives it back: a segment is cleaned of graves, split in two, merged with its other half, or, where hashes are made
-// to be alike, made wide. Memory is had before anything is changed.
+// Growth and shrinking of an IdTable: a segment is cleaned of graves, split in two, merged with its other half, or widened if its hashes
+// are alike on purpose. Memory is allocated before anything changes.
 #pragma once
 #include "id_table.h"
 
 namespace svc {
 
-// The hash of the block that an entry stands for: of those of its group the one whose hash belongs here. `twins` counts the
-// entries that were asked for already: of several alike each stands for one of the blocks, whichever. `ambiguous` where there are several and no `twins`.
+// Returns the hash of the block that an entry stands for: the one of its group whose hash belongs here. `twins` counts the entries already
+// resolved: several equal entries stand for the blocks in any order. Sets `ambiguous` if there are several and no `twins`.
 template <typename Keys>
 u64 IdTable::hashOf(const Segment& segment, u32 field, u8 tag, std::unordered_map<u32, u32>* twins, bool& ambiguous, Keys& keys) const {
   u64 all[groupBlocks], hashes[groupBlocks];
@@ -26,7 +26,8 @@ u64 IdTable::hashOf(const Segment& segment, u32 field, u8 tag, std::unordered_ma
   return hashes[std::min((*twins)[field << tagBits | tag]++, count - 1)];
 }
 
-// A segment's guests, or all of it, to the end of `moved_` as entries of `target` or, where that is deeper, of its halves. False where it takes all to tell.
+// Appends a segment's guests, or all of its entries, to `moved_` as entries of `target` or, if that is deeper, of its halves. Returns false
+// if only all entries together are unambiguous.
 template <typename Keys>
 bool IdTable::collect(u32 number, bool all, const Segment& target, Keys& keys) {
   const Segment& segment = segments_[number];
@@ -57,7 +58,7 @@ bool IdTable::collect(u32 number, bool all, const Segment& target, Keys& keys) {
   return !ambiguous;
 }
 
-// As the above, of each. `all` is set where it took all to tell.
+// Does this for each segment. Sets `all` if all entries were needed.
 template <typename Keys>
 void IdTable::collect(std::initializer_list<u32> numbers, bool& all, const Segment& target, Keys& keys) {
   for (;; all = true) {
@@ -68,7 +69,7 @@ void IdTable::collect(std::initializer_list<u32> numbers, bool& all, const Segme
   }
 }
 
-// What `collect` left, into what is empty or has places left; by their halves, where there are two.
+// Puts the entries of `moved_` into segments that are empty or have free slots, by their halves if there are two.
 inline void IdTable::settle(u32 lower, u32 upper) {
   for (const Moved& moved : moved_) {
     const u32 number = moved.half == 0 ? lower : upper, first = number * segmentBuckets;
@@ -94,7 +95,8 @@ inline void IdTable::settleWide(u32 number) {
   moved_ = {};
 }
 
-// Entries in their homes stay or go to the same bucket of the other, empty, half; guests, which `settle` brings back, and graves go. How many have gone.
+// Keeps entries in their homes or moves them to the same bucket of the other, empty, half, and returns how many moved. Guests, which
+// `settle` puts back, and graves are dropped.
 inline u32 IdTable::divide(u32 lower, u32 upper) {
   const u32 shift = segments_[lower].groupBits - 1u, bit = lower == upper ? 0 : 1u << shift;
   u32 stayed = 0, gone = 0;
@@ -109,7 +111,7 @@ inline u32 IdTable::divide(u32 lower, u32 upper) {
       stayed += static_cast<u32>(std::popcount(own));
       continue;
     }
-    // Without branches: nobody can foresee which half it is.
+    // The loop has no branches, since the half of an entry is unpredictable.
     static_assert(empty == 0);
     u32 places = 0;
     for (u32 slot = 0; slot < bucketSlots; ++slot) {
@@ -125,13 +127,13 @@ inline u32 IdTable::divide(u32 lower, u32 upper) {
   return gone;
 }
 
-// `hash`: one of the segment's. False where memory cannot be had.
+// `hash` is one of the segment's. Returns false if memory runs out.
 template <typename Keys>
 bool IdTable::grow(u64 hash, Keys& keys) {
   const u32 number = partOf(hash).number;
   const Segment before = segments_[number];
   const bool wasWide = before.wideBuckets != 0;
-  // Where an eighth is graves they are all there is to do.
+  // If an eighth are graves, cleaning them is enough.
   const bool isDirty = before.live * 8 <= before.used * 7;
   const bool widens = !isDirty && (wasWide || (before.depth == depth_ && directory_.size() * 2 > mostParts * segments_.size()));
   const bool splits = !isDirty && !widens;
@@ -207,7 +209,7 @@ bool IdTable::shrink(Keys&& keys) try {
       if (segment.prefix >> (segment.depth - 1) == 0) merge(number, other.number, keys);
       else merge(other.number, number, keys);
     }
-    // What is sparse still comes again.
+    // A segment that is still sparse is listed again.
     Segment& now = segments_[partOf(hash).number];
     if (now.live <= sparseSlots && !now.isListed) list(now, hash);
     return true;
@@ -218,7 +220,7 @@ bool IdTable::shrink(Keys&& keys) try {
   return false;
 }
 
-// Halves of one segment.
+// Merges the two halves of one segment.
 template <typename Keys>
 void IdTable::merge(u32 lower, u32 upper, Keys& keys) {
   const Segment& one = segments_[lower];
@@ -227,7 +229,7 @@ void IdTable::merge(u32 lower, u32 upper, Keys& keys) {
   --whole.depth;
   whole.live = whole.used = 0;
   whole.isListed = false;
-  // The bit that told them apart comes back, as low as their groups leave it and both know what follows it.
+  // The bit that separated the halves returns to the fields, as low as their groups permit and both know the bits after it.
   const u32 known = one.lag == 0 && other.lag == 0 ? std::max(one.groupBits, other.groupBits) - 1 : fieldBits - 1;
   whole.groupBits = static_cast<u8>(std::max({known, groupWidth(lower), groupWidth(upper)}));
   whole.lag = 0;

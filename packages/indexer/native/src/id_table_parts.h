@@ -1,10 +1,10 @@
-// The parts of an IdTable that are the same whatever is asked about blocks: its directory, its segments' places, and the memory of them.
+// The parts of an IdTable that do not depend on the kind of keys: its directory, the places of its segments, and their memory.
 #pragma once
 #include "id_table.h"
 
 namespace svc {
 
-// Of the marks of a bucket, one for two slots each.
+// Expands the marks of a bucket, each of which covers two slots.
 inline u32 IdTable::slotsMarked(u32 pairs) {
   pairs = (pairs | pairs << 4) & 0x0f0f;
   pairs = (pairs | pairs << 2) & 0x3333;
@@ -17,11 +17,11 @@ inline void IdTable::list(Segment& segment, u64 hash) noexcept {
     sparse_.push_back(hash);
     segment.isListed = true;
   } catch (const std::bad_alloc&) {
-    // It is listed when it becomes sparse the next time.
+    // The segment is listed when it becomes sparse the next time.
   }
 }
 
-// Makes room for groups of so many bits in all of a segment's entries: these tell less of the fraction from then on.
+// Widens the group number in all entries of a segment to `bits`; they have fewer bits of the fraction from then on.
 inline void IdTable::giveToGroups(u32 number, u32 bits) {
   Segment& segment = segments_[number];
   const u32 lag = segment.lag + bits - segment.groupBits, kept = lag > mostLag ? 0 : fieldMask << bits & fieldMask, groups = (1u << segment.groupBits) - 1;
@@ -33,7 +33,7 @@ inline void IdTable::giveToGroups(u32 number, u32 bits) {
     for (u32 slot = 0; slot < bucketSlots; ++slot) buckets_[bucket].put(slot, buckets_[bucket].field(slot) & (groups | kept), buckets_[bucket].tags[slot]);
 }
 
-// Bits of the highest group.
+// Returns the number of bits of the highest group.
 inline u32 IdTable::groupWidth(u32 number) const {
   const u32 most = segments_[number].groupBits;
   u32 any = 0;
@@ -42,8 +42,8 @@ inline u32 IdTable::groupWidth(u32 number) const {
   return static_cast<u32>(std::bit_width(any));
 }
 
-// The entries of two halves in their homes into the lower one's buckets, how many; what finds no room there goes to `moved_`, which has room for
-// all. They get back the bit of their half, above `groupBits`.
+// Moves the entries of two halves that are in their homes to the lower half's buckets, and returns how many; those that do not fit go to
+// `moved_`, which has capacity for all. Each gets back the bit of its half, above `groupBits`.
 inline u32 IdTable::unite(u32 lower, u32 upper, u32 groupBits) {
   u32 live = 0;
   for (u32 at = 0; at < segmentBuckets; ++at) {
@@ -79,7 +79,7 @@ inline void IdTable::setParts(u32 number) {
     parts[part] = {number, segment.depth, segment.groupBits, segment.lag, segment.wideBuckets != 0};
 }
 
-// The directory as deep, and room for one segment more.
+// Prepares the directory's depth, and capacity for one more segment.
 inline void IdTable::prepareSplit(const Segment& segment) {
   if ((segments_.size() + 1) * segmentBuckets > wideEnd_) throw std::bad_alloc();
   if (segments_.size() == segments_.capacity()) segments_.reserve(segments_.size() * 2);
@@ -91,7 +91,7 @@ inline void IdTable::prepareSplit(const Segment& segment) {
   ++depth_;
 }
 
-// There is room for it.
+// The caller has made sure of the capacity.
 inline u32 IdTable::add(const Segment& segment) {
   const auto number = static_cast<u32>(segments_.size());
   segments_.push_back(segment);
@@ -102,7 +102,7 @@ inline u32 IdTable::add(const Segment& segment) {
   return number;
 }
 
-// One that is empty and in no part of the directory: the last one moves to its place.
+// Drops a segment that is empty and in no part of the directory: the last one moves to its place.
 inline void IdTable::drop(u32 number) {
   const auto last = static_cast<u32>(segments_.size() - 1);
   --atDepth_[segments_[number].depth];
@@ -131,7 +131,7 @@ inline void IdTable::halveDirectory() {
   directory_.shrink_to_fit();
 }
 
-// Room in the lists of what wide segments leave, and buckets for one of so many.
+// Reserves capacity in the lists of freed wide segments, and buckets for a new one.
 inline void IdTable::prepareWide(const Segment& segment, u32 buckets) {
   std::vector<u32>& wanted = wideFree_[std::countr_zero(buckets)];
   wanted.reserve(wanted.size() + 1);
@@ -142,7 +142,7 @@ inline void IdTable::prepareWide(const Segment& segment, u32 buckets) {
   if (segment.wideBuckets != buckets && wanted.empty() && segments_.size() * segmentBuckets + buckets > wideEnd_) throw std::bad_alloc();
 }
 
-// To so many buckets, which are empty: where a former segment of that many was, else in front of all others.
+// Widens a segment to this many empty buckets: those of a former segment of the same size, else new ones in front of all others.
 inline void IdTable::widen(u32 number, u32 buckets) {
   Segment& segment = segments_[number];
   giveWide(segment);

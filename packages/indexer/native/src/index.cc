@@ -1,4 +1,4 @@
-// Blocks in and out of the index: finding, storing, removing.
+// Finds, stores and removes blocks.
 #include "at_end.h"
 #include "block_keys.h"
 
@@ -7,7 +7,7 @@
 namespace svc {
 namespace {
 
-// More than `limitBlocks` ever says.
+// Returns more than `limitBlocks` ever does.
 u32 capacityFor(u64 budget) {
   const u64 blocks = std::min<u64>(budget / 18 + 4096, BlockArena::maxBlocks);
   return static_cast<u32>(blocks / BlockArena::pageBlocks * BlockArena::pageBlocks);
@@ -46,7 +46,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   constexpr u32 ahead = 16;
   const u64 seed = spaces_[space].seed, scope = scopes_[space];
   u32 lastSet = HolderSets::none, lastResult = HolderSets::none, freshSet = HolderSets::none;
-  // Counted per run of blocks with one set, not per block.
+  // Changes are counted per run of blocks with one set, not per block.
   u32 run = 0, freshRun = 0;
   const auto settle = [&] {
     if (run > 0) sets_.lose(lastSet, run), sets_.gain(lastResult, run);
@@ -59,7 +59,8 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   u64 keys[ahead], nameKeys[ahead];
   IdTable::Spot spots[ahead], nameSpots[ahead];
   u32 warmed = 0, growths = table_.growths(), nameGrowths = engineTable_.growths();
-  // The tables' lines; hardly any entry but the wanted one looks like it, so the blocks that they point at are asked for when they are found.
+  // Prefetches the tables' lines. Few entries but the wanted one look like it, so the blocks that they refer to are prefetched when they
+  // are found.
   const auto warm = [&](u32 from) {
     warmed = std::max(warmed, from);
     for (const u32 until = std::min(count, from + ahead); warmed < until; ++warmed) {
@@ -68,7 +69,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       if (names != nullptr) engineTable_.prefetch(nameSpots[at] = engineTable_.spotOf(nameKeys[at] = mix(names[warmed] ^ scope)));
     }
   };
-  // A table that grew has its entries elsewhere.
+  // After a table grew, its entries are in other places.
   const auto renew = [&](u32 from) {
     if (growths != table_.growths())
       for (u32 i = from; i < warmed; ++i) spots[i % ahead] = table_.spotOf(keys[i % ahead]);
@@ -77,7 +78,7 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
     growths = table_.growths();
     nameGrowths = engineTable_.growths();
   };
-  // What is stored stays.
+  // Blocks that are already stored stay.
   const auto giveUp = [&](u32 from) {
     outcomes[OverBudget] += count - from;
     ++changes_;
@@ -89,10 +90,10 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
   bool lastHad = false;
   for (u32 i = 0; i < count; ++i) {
     const u64 sequence = sequences[i];
-    // Blocks of one chain mostly lie side by side: look there before asking the table.
+    // Blocks of one chain are mostly neighbours, so look there before searching the table.
     u32 block = previous == 0 ? 0 : previous + 1;
     if (block == 0 || arena_.sequence[block] != sequence || !arena_.used(block) || spaceOf(block) != space) {
-      // Some look-ups ahead, so that lines come while others are worked on.
+      // Prepare some look-ups ahead, so that lines arrive while others are processed.
       renew(i);
       warm(i);
       const IdTable::Spot& spot = spots[i % ahead];
@@ -126,12 +127,12 @@ void Index::store(u32 id, u32 stream, u32 space, const u64* sequences, u32 count
       settle();
       lastSet = set;
       lastResult = sets_.with(set, stream);
-      // What is stored again is certain again.
+      // A block that is stored again is certain again.
       if (twin != Stream::noStream) lastResult = sets_.without(lastResult, twin);
       lastHad = counts && sets_[set].has(stream);
     }
     if (lastHad && !addCopy(id, stream, block)) [[unlikely]] return settle(), giveUp(i);
-    // Nobody held it: whatever it was called before, it is called by this publisher now.
+    // No stream had the block, so its former name is replaced by this publisher's.
     if (names != nullptr && arena_.engine[block] != 0 && arena_.engine[block] != names[i] && sets_[set].empty()) unname(block);
     if (set != lastResult) {
       arena_.holders[block] = lastResult;
@@ -173,7 +174,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
   const AtEnd settles(settle);
   IdTable::Spot spots[ahead];
   u32 warmed = 0, previous = 0;
-  bool neighbourly = false;  // blocks beside the previous one that share its set are this publisher's, by the same rule of names
+  bool neighbourly = false;  // blocks next to the previous one that share its set are this publisher's, by the same rule of names
   const u64* const called = shared ? arena_.engine.data() : arena_.sequence.data();
   for (u32 i = 0; i < count; ++i) {
     u32 block = 0;
@@ -183,7 +184,7 @@ void Index::remove(u32 id, u32 stream, std::int64_t space, const u64* names, u32
       else if (called[previous - 1] == keyed[i] && arena_.holders[previous - 1] == lastSet) block = previous - 1;
     }
     if (block == 0 && i >= warmed) {
-      // Two rounds ahead of the look-ups: the tables' lines, then the blocks that they point at.
+      // Prefetch in two rounds ahead of the look-ups: the tables' lines, then the blocks that they refer to.
       const u32 until = std::min(count - i, ahead);
       const IdTable& table = shared ? engineTable_ : table_;
       for (u32 k = 0; k < until; ++k) table.prefetch(spots[k] = table.spotOf(mix(keyed[i + k] ^ (shared ? sub.scope : seed))));

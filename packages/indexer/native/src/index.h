@@ -1,4 +1,4 @@
-// The index: namespaces, subscriptions with their streams, blocks and who holds them; fed by batches, asked by prefix.
+// The index: namespaces, subscriptions with their streams, blocks and their holders; fed by batches, queried by prefix.
 #pragma once
 #include <array>
 #include <deque>
@@ -18,10 +18,10 @@
 
 namespace svc {
 
-// What became of a batch: `More` waits for `applyMore`.
+// The result of a batch: after `More`, `applyMore` must continue it.
 enum class Taken : u8 { Malformed, Whole, More };
 
-// What a snapshot begins with: "SVCVIX04".
+// A snapshot's first bytes: "SVCVIX04".
 inline constexpr u64 snapshotMagic = 0x3430584956435653ull;
 
 class Index {
@@ -31,17 +31,17 @@ class Index {
   // Subscriptions
   u32 subscribe(Subscription description);
   void unsubscribe(u32 id);
-  // Its publisher began anew.
+  // The publisher started again: drops its blocks.
   void clear(u32 id);
-  // Batches of it were lost: what it held is uncertain from here on.
+  // Batches were lost: the publisher's blocks are uncertain from here on.
   void lose(u32 id);
-  // Drops what is uncertain.
+  // Drops uncertain blocks.
   void forgetUncertain(u32 id);
   bool hasUncertain(u32 id) const;
-  // Batches. Malformed: nothing was applied. More: no other batch comes between. The payload is read during the call alone.
+  // Malformed: nothing was applied. More: no other batch may come between. The payload is read only during the call.
   Taken apply(u32 id, u64 sequence, const u8* payload, std::size_t size, Outcomes& outcomes);
   Taken applyMore(u32 id, Outcomes& outcomes);
-  // 0: not among the last batches, 1: the very same one, 2: another one of that number.
+  // Returns 0 if it is not among the last batches, 1 if it is the same, 2 if another batch had the number.
   int seen(u32 id, u64 sequence, const u8* payload, std::size_t size) const;
 
   const EventBatch& batch() const { return batch_; }
@@ -55,7 +55,7 @@ class Index {
   BlockArena& arena() { return arena_; }
   const BlockArena& arena() const { return arena_; }
   u64 seed() const { return seed_; }
-  u64 version() const { return version_; }        // of subscriptions and streams: cached views hang on it
+  u64 version() const { return version_; }        // of subscriptions and streams: cached views depend on it
   u64 changes() const { return changes_; }        // of contents
   u64 evicted() const { return evicted_; }
   u64 budgetBytes() const { return budget_; }
@@ -63,28 +63,29 @@ class Index {
   u64 indexBytes() const { return static_cast<u64>(arena_.live()) * 12 + table_.bytes(); }
   u64 nameBytes() const { return engineInUse_ ? static_cast<u64>(arena_.live()) * 8 + engineTable_.bytes() : 0; }
   u32 tick();
-  // Frees blocks that were cleared, at most this many looked at; true while there are more.
+  // Frees cleared blocks, looking at `most` blocks at most; returns true while there are more.
   bool reclaim(u32 most);
 
-  // A bit for each number of tokens that blocks of some namespace were hashed with behind them.
+  // Returns a bit for each number of lookahead tokens that some namespace's blocks were hashed with.
   u32 aheads() const { return aheads_; }
-  // -1 where no event has named it.
+  // Returns -1 if no event has named it.
   std::int64_t findSpace(const Namespace& like) const;
   u32 find(u32 space, u64 sequence) const;
-  // By the name that publishers have for it.
+  // Finds a block by the name that publishers give to it.
   u32 findNamed(u32 space, u64 name) const;
   [[gnu::always_inline]] void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
-  // Not answered until it is known whether a gap touched it.
+  // True until it is known whether a gap affected the stream's blocks, which are not answered as certain meanwhile.
   bool isDoubted(u32 stream, std::int64_t space) const {
     const auto& doubted = subscriptions_[streams_[stream].subscription].doubted;
     return !doubted.empty() && space >= 0 && doubted.contains(static_cast<u64>(stream) << 32 | static_cast<u64>(space));
   }
-  // Whether it is in use, and of this namespace.
+  // Returns whether the block is in use and belongs to this namespace.
   bool isOf(u32 space, u32 block) const { return arena_.holders[block] != HolderSets::none && spaceOf(block) == space; }
   u32 spaceOf(u32 block) const { return sets_[arena_.holders[block]].space; }
 
-  // For measuring and for snapshots: the plain moves, without an event around them.
-  // Before blocks are stored; false where there is no room for so many.
+  // Plain operations without an event, for benches and snapshots.
+
+  // Call this before blocks are stored; returns false if there is no capacity for them.
   bool roomFor(u64 blocks) {
     limit_ = limitBlocks();
     return makeRoom(blocks);
@@ -92,11 +93,12 @@ class Index {
   u32 internSpace(const Namespace& like);
   std::int64_t internStream(u32 subscription, const StreamName& name);
   void store(u32 subscription, u32 stream, u32 space, const u64* sequences, u32 count, const u64* names, u32 previous, Outcomes& outcomes);
-  // `own`: what the publisher's names were made into where its namespaces may use the same ones; `everywhere`: the event did not say in which namespace.
+  // `own`: the publisher's names, made distinct if its namespaces may use the same ones. `everywhere`: the event did not name the
+  // namespace.
   void remove(u32 subscription, u32 stream, std::int64_t space, const u64* names, u32 count, Outcomes& outcomes, const u64* own = nullptr, bool everywhere = false);
-  // In pieces to `put`. `note` travels with the snapshot: what the caller has to remember beside the index.
+  // Writes pieces to `put`. `note` is stored in the snapshot: the caller's own state.
   void save(std::string_view note, const std::function<void(const u8*, std::size_t)>& put) const;
-  // Into an index that has nothing yet; false with `problem` set, and the index is not to be used then.
+  // Loads into an empty index. Returns false with `problem` set; the index must not be used then.
   bool load(const u8* data, std::size_t size, std::string& note, std::string& problem);
 
  private:
@@ -107,7 +109,7 @@ class Index {
   static constexpr u32 maxParkedBlocks = 1 << 14;
   static constexpr u32 ghostCapacity = 1 << 16, releasedAtOnce = 32, freedForShrink = 64;
   static constexpr std::size_t seenRing = 1024;
-  static constexpr u32 sliceBlocks = 2048;  // of a batch in one go: a matter of half a millisecond
+  static constexpr u32 sliceBlocks = 2048;  // of a batch in one go, which takes half a millisecond
   static constexpr u32 nobody = ~0u;
 
   bool loadBlocks(class SnapshotReader& in);
@@ -122,7 +124,7 @@ class Index {
     if (pending_ == id) pending_ = nobody;
   }
   void doubtAll(u32 id);
-  // The stream that holds this one's uncertain blocks; `HolderSets::nowhere` where there is no room for one.
+  // Returns the stream that has this one's uncertain blocks; `HolderSets::nowhere` if there is no capacity for one.
   u32 twinOf(u32 stream);
   void dropTwins(Subscription& sub);
   void makeUncertain(Subscription& sub, const std::vector<u32>& streams, std::int64_t space);
@@ -141,7 +143,7 @@ class Index {
   void unpark(u32 id, Outcomes& outcomes);
   void place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool root, const u64* names, const u64* locals, u32 count, Outcomes& outcomes);
 
-  // In an envelope equal names in two namespaces are two blocks; 0 where they are taken as they are.
+  // Equal names in two namespaces are two blocks if they come in an envelope; returns 0 if names are used unchanged.
   u64 qualifierOf(const Subscription& sub, const Event& event, const Namespace& space) const;
   const u64* qualified(const u64* names, u32 count, u64 qualifier);
   u32 findName(const Subscription& sub, u64 name) const;
@@ -149,24 +151,26 @@ class Index {
   u32 findShared(u64 scope, u64 name) const;
   bool isNamed(u32 block, u64 scope, u64 name) const { return arena_.engine[block] == name && scopes_[spaceOf(block)] == scope && !isGone(block); }
   bool holds(const Subscription& sub, u32 block) const;
-  // Cleared, and not freed yet.
+  // True if the block is cleared and not freed yet.
   bool isGone(u32 block) const { return sets_.isStale(arena_.holders[block]) && sets_[arena_.holders[block]].empty(); }
   std::int64_t wholeOf(u32 stream) const;
-  // Whose event_id counts for this stream.
+  // Returns the stream whose event_id counts for this one.
   u32 orderOf(u32 stream) const {
     const std::int64_t whole = streams_[stream].shard == 0 ? -1 : wholeOf(stream);
     return whole < 0 ? stream : static_cast<u32>(whole);
   }
   void giveUpShards(u32 subscription, StreamName name);
-  // What the event says of its group; nullptr where a publisher has too many.
+  // Learns the event's description of its group; nullptr if the publisher has too many groups.
   CacheGroup* learnGroup(Subscription& sub, u32 rank, const Event& event);
-  // Blocks that are known by these names alone; what is not known yet waits.
+  // Stores blocks that are known only by these names; those that are not known yet are parked.
   void placeSparse(u32 id, ParkedEvent event, Outcomes& outcomes);
   void park(Subscription& sub, ParkedEvent event, Outcomes& outcomes);
-  // Forgets the further copies that these streams have, of one namespace or of all with -1; those of blocks that their stream no longer has.
+  // Drops the further copies that these streams have, in one namespace or in all with -1; `sweepCopies` drops those of blocks that their
+  // stream no longer has.
   void dropCopies(Subscription& sub, const std::vector<u32>& streams, std::int64_t space);
   void sweepCopies(Subscription& sub);
-  // One more of a block that the stream has; false without memory. One less, or false where it is the last one.
+  // `addCopy` counts one more copy of a block that the stream has; false if memory runs out. `takeCopy` counts one less; false if it was
+  // the last one.
   bool addCopy(u32 id, u32 stream, u32 block);
   bool takeCopy(Subscription& sub, u32 stream, u32 block);
   static u64 copyKey(u32 stream, u32 block) { return static_cast<u64>(stream) << 32 | block; }
@@ -183,20 +187,20 @@ class Index {
   void toGhost(u32 block);
   void unname(u32 block);
   void release(u32 block);
-  // What is in no table any more.
+  // Frees a block that is in no table any more.
   void free(u32 block);
-  // Some of the tables' sparse segments; true while there are more.
+  // Merges some of the tables' sparse segments; returns true while there are more.
   bool shrinkTables();
-  // These, 0 among them standing for none; how many.
+  // Releases these blocks, skipping each 0, and returns how many it released.
   u32 releaseAll(const u32* blocks, u32 count);
-  // The oldest ghosts, some of them.
+  // Releases some of the oldest ghosts.
   u32 releaseGhosts();
   bool makeRoom(u64 blocks);
   u64 limitBlocks() const;
   void weigh(Subscription& sub);
   void evict(u64 blocks);
   bool findOldest();
-  // Takes these streams' bits off every block (of one namespace, or of all with -1) at once; `reclaim` frees the blocks.
+  // Removes these streams' bits from every block (of one namespace, or of all with -1) at once; `reclaim` frees the blocks.
   void purge(const std::vector<u32>& streams, std::int64_t space);
   u64 keyOf(u32 block) const { return mix(arena_.sequence[block] ^ spaces_[spaceOf(block)].seed); }
   u64 nameKeyOf(u32 block) const { return mix(arena_.engine[block] ^ scopes_[spaceOf(block)]); }
@@ -206,7 +210,7 @@ class Index {
   IdTable table_, engineTable_;
   HolderSets sets_;
   std::vector<Namespace> spaces_;
-  std::vector<u64> scopes_;  // by namespace: in which publishers' names are shared
+  std::vector<u64> scopes_;  // by namespace: the scope in which publishers' names are shared
   std::vector<u32> freeSpaces_;
   std::size_t collectSpacesAt_ = firstSpaceCollection, refusedSpaces_ = 0;
   u64 spaceBytes_ = 0;
@@ -216,12 +220,12 @@ class Index {
   std::vector<Stream> streams_;
   std::vector<std::string> media_;
   std::deque<Subscription> subscriptions_;
-  std::deque<u32> ghosts_;  // blocks that nobody holds but that children may still be stored under, the oldest first
+  std::deque<u32> ghosts_;  // blocks without holders under which children may still be stored, the oldest first
   std::vector<std::pair<u32, u32>> oldest_;  // stamp and inverse number of the pages that are evicted next, from the end
   u64 freedSinceSpaces_ = 0;
   u32 freedSinceShrink_ = 0;
   EventBatch batch_;
-  u32 pending_ = nobody;  // whose batch is not applied wholly yet
+  u32 pending_ = nobody;  // the subscription whose batch is not completely applied yet
   std::size_t pendingAt_ = 0;
   std::vector<u8> kept_;  // its payload
   bool taken_ = false;  // of the event that is applied: it was not refused
@@ -229,21 +233,21 @@ class Index {
   std::vector<u8> blockBytes_;
   u64 version_ = 1, changes_ = 0, evicted_ = 0;
   u32 clock_ = 1;
-  u64 limit_ = 0;  // blocks, judged once a batch
+  u64 limit_ = 0;  // blocks, computed once per batch
   u64 subscriptionBytes_ = 0;
   bool engineInUse_ = false;
 };
 
-// All that a namespace is, as one text.
+// Encodes all of a namespace as one text.
 std::string spaceKey(const Namespace& space);
 
-// Sets a namespace's keys apart from others'.
+// Makes a namespace's keys distinct from others'.
 u64 seedOf(const Namespace& space);
 
-// In which publishers' own names for blocks are shared.
+// Identifies the scope in which publishers share their own block names.
 u64 scopeSeed(std::string_view tenant, std::string_view model, u32 blockSize);
 
-// GPU, CPU, DISK, or the given word in capitals.
+// Returns GPU, CPU, DISK, or the given name in capitals.
 std::string mediumOf(std::string_view wire);
 
 }  // namespace svc

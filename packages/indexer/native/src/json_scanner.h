@@ -1,4 +1,4 @@
-// A cursor over JSON text that makes no values: eight digits at a time, whole values passed over by their brackets.
+// A cursor over JSON text that creates no values: it reads eight digits at a time, and skips whole values by their brackets.
 #pragma once
 #include <bit>
 #include <cstring>
@@ -34,7 +34,7 @@ class JsonScanner {
   }
   const char* at() const { return at_; }
   const char* end() const { return end_; }
-  // One value of any kind, by its brackets and quotes only: whoever reads it later judges what is between them.
+  // Skips one value of any kind by its brackets and quotes only; a later reader checks what is between them.
   bool skip() {
     int depth = 0;
     do {
@@ -68,7 +68,7 @@ class JsonScanner {
       default: return false;
     }
   }
-  // A short text without escapes, of ASCII only: others need decoding and checking.
+  // Reads a short ASCII text without escapes; others need decoding and checking.
   bool text(std::string_view& out) {
     constexpr std::ptrdiff_t longest = 1024;
     if (!eat('"')) return false;
@@ -81,13 +81,13 @@ class JsonScanner {
     out = {start, static_cast<std::size_t>(at_ - start)};
     return eat('"');
   }
-  // Digits only, without leading zeros, up to `most`.
+  // Reads digits without leading zeros, up to `most`.
   bool number(u64 most, u64& out) {
     const char* start = at_;
     u64 value = 0;
     int digits = 0;
     if (end_ - at_ >= 24) {
-      // Most hashes have 17 to 20 digits; the first sixteen do not wait for one another.
+      // Most hashes have 17 to 20 digits; the two halves of the first sixteen are converted independently.
       const u64 first = digitsAt(at_), second = digitsAt(at_ + 8);
       if (digitCount(first) == 8 && digitCount(second) == 8) {
         value = valueOf(first) * powers[8] + valueOf(second);
@@ -115,9 +115,10 @@ class JsonScanner {
     }
     return digits > 0 && (digits == 1 || *start != '0') && finish(value, most, out);
   }
-  // Of a list's elements: all were read, up to its bracket; one is not plain digits, and the cursor stands before it; or no list is this.
+  // The result for a list's elements. All: read up to the closing bracket. Odd: the cursor is before an element that is not plain digits.
+  // Broken: this is not a list.
   enum class Elements { All, Odd, Broken };
-  // From an element on.
+  // Reads from an element on.
   template <typename T>
   Elements elements(u64 most, bool quoted, std::vector<T>& out) {
     for (;;) {
@@ -149,13 +150,13 @@ class JsonScanner {
   }
 
  private:
-  // Eight characters, digits as their values; the first one lowest.
+  // Loads eight characters, digits as their values; the first one is lowest.
   static u64 digitsAt(const char* at) {
     u64 eight;
     std::memcpy(&eight, at, 8);
     return eight ^ 0x3030303030303030ull;
   }
-  // How many of the eight are digits before the first that is none.
+  // Counts the digits of the eight before the first other character.
   static int digitCount(u64 eight) {
     const u64 others = ((eight + 0x7676767676767676ull) | eight) & 0x8080808080808080ull;
     return others == 0 ? 8 : std::countr_zero(others) / 8;
@@ -166,7 +167,7 @@ class JsonScanner {
   }
   static constexpr u64 powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
   bool finish(u64 value, u64 most, u64& out) {
-    // A fraction or an exponent is not for this reader.
+    // A fraction or an exponent is left to the careful reader.
     if (at_ < end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E')) return false;
     out = value;
     return value <= most;

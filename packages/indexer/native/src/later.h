@@ -1,4 +1,4 @@
-// Work that reads the whole index, on another thread, answered by a promise: queries go on, whoever would change the index waits.
+// Work that reads the whole index on another thread and resolves a promise: queries continue, changes of the index wait.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace svc {
 
-// Held from the moment such work is asked for until it is done.
+// Held from the request of such work until it is done.
 class Stillness {
  public:
   void hold() { readers_.fetch_add(1, std::memory_order_relaxed); }
@@ -15,7 +15,7 @@ class Stillness {
     readers_.fetch_sub(1, std::memory_order_release);
     readers_.notify_all();
   }
-  // Callers in src/ wait without blocking (stillness.ts); this makes a forgotten wait slow instead of wrong.
+  // Callers in src/ wait without blocking (write-barrier.ts); this makes a forgotten wait slow instead of wrong.
   void over() const {
     for (int now = readers_.load(std::memory_order_acquire); now != 0; now = readers_.load(std::memory_order_acquire)) readers_.wait(now);
   }
@@ -26,7 +26,7 @@ class Stillness {
 
 class Later {
  public:
-  // `read` runs on the other thread; `give` makes of what it read a JavaScript value.
+  // `read` runs on the other thread; `give` converts its result to a JavaScript value.
   static napi_value begin(const Arguments& args, Stillness& still, std::function<void()> read, std::function<napi_value(const Arguments&)> give) {
     auto work = std::make_unique<Later>(args, still, std::move(read), std::move(give));
     napi_value promise = nullptr, name = args.of(std::string_view("svc_indexer"));
@@ -75,7 +75,7 @@ class Later {
     napi_delete_async_work(env, work->work_);
   }
 
-  Arguments args_;  // its environment only: the values were those of the call
+  Arguments args_;  // only its environment is used, since the values belong to the call
   Stillness& still_;
   std::function<void()> read_;
   std::function<napi_value(const Arguments&)> give_;

@@ -1,4 +1,4 @@
-// Coarse masks, of which any stream's block goes on with a prefix, and fine ones, whose parts count apart.
+// Coarse masks, where a block of any of the streams continues the prefix, and fine masks, whose parts are matched separately.
 #include "masks.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool Masks::isDoubted(u32 stream) const {
 u32 Masks::of(std::vector<u32> own, const std::vector<u32>& shared, const std::vector<CacheGroup>& groups) {
   const bool isUnread = std::any_of(groups.begin(), groups.end(), [](const CacheGroup& group) { return group.otherBlockSize != 0; });
   const bool isGrouped = groups.size() > 1 || isUnread || (groups.size() == 1 && !isRun(groups.front().kind));
-  // A store's blocks do not say of which group they are.
+  // A store's blocks do not name their group.
   if (groups.size() <= 1) own.insert(own.end(), shared.begin(), shared.end());
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
@@ -32,7 +32,7 @@ u32 Masks::of(std::vector<u32> own, const std::vector<u32>& shared, const std::v
       std::vector<u32> held;
       for (const u32 stream : own)
         if (groups.size() == 1 || index_.streams()[stream].group == group.index) held.push_back(stream);
-      // Of blocks that cannot be placed nothing is known: no point is served.
+      // Blocks of another size cannot be placed, so nothing is known: no point is served.
       if (group.otherBlockSize != 0) held.clear();
       parts.push_back(sorted(group, held));
     }
@@ -43,7 +43,7 @@ Masks::Held Masks::sorted(const CacheGroup& group, const std::vector<u32>& strea
   Held held;
   held.kind = group.otherBlockSize != 0 ? GroupKind::Whole : group.kind;
   held.window = group.window;
-  // A stream that proves what its twin holds: an engine's own, of the medium that has all blocks before one that it stores.
+  // The stream whose blocks prove what its twin has: an engine's own, on the medium that has all blocks before a stored one.
   u32 proof = Stream::noStream;
   for (const u32 stream : streams) {
     const Stream& known = index_.streams()[stream];
@@ -60,12 +60,12 @@ Masks::Held Masks::sorted(const CacheGroup& group, const std::vector<u32>& strea
 }
 
 u32 Masks::coarse(const std::vector<u32>& streams) {
-  // By the streams that count, in their order: a row looks at its own and at the stores' only.
+  // The key is the ordered list of counting streams: a row uses only its own streams and the stores'.
   const auto [at, added] = known_.try_emplace(streams, view_.masks);
   if (!added) return at->second;
   view_.bits.resize(view_.bits.size() + view_.words);
   setBits(view_.bits.data() + static_cast<std::size_t>(view_.masks) * view_.words, streams);
-  // In order, so the first and the last one are its ends.
+  // The streams are sorted, so the first and the last one delimit the span.
   view_.spans.push_back(streams.empty() ? View::Span{} : View::Span{streams.front() / 64, streams.back() / 64 + 1});
   view_.hasCoarse |= !streams.empty();
   return view_.masks++;
@@ -85,7 +85,7 @@ u32 Masks::fine(const std::vector<Held>& parts, bool isGrouped) {
   View::Fine made;
   made.mask = view_.masks++;
   made.isGrouped = isGrouped;
-  // The coarse walk ends it at its first block.
+  // The bits stay empty, so the coarse walk ends this mask at its first block.
   view_.bits.resize(view_.bits.size() + view_.words);
   view_.spans.emplace_back();
   for (const Held& part : parts) {

@@ -1,4 +1,4 @@
-// The masks of a view: which streams count for each of its figures.
+// The masks of a view: the streams that count for each of its numbers.
 #pragma once
 #include <map>
 
@@ -11,7 +11,7 @@ class Masks {
   Masks(const Index& index, View& view, std::vector<std::int64_t> spaces) : index_(index), view_(view), spaces_(std::move(spaces)) {}
 
   bool counts(u32 stream) const { return index_.streams()[stream].counts(); }
-  // Of a rank's own streams and of those that stores share, where the rank's engine has these groups.
+  // Returns the mask of a rank's own streams and of the shared streams of stores, for an engine with these groups.
   u32 of(std::vector<u32> own, const std::vector<u32>& shared, const std::vector<CacheGroup>& groups);
 
  private:

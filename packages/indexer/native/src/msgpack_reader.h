@@ -1,4 +1,4 @@
-// A bounded msgpack cursor: never reads past its end, never believes a length, never recurses deeper than a limit.
+// A bounded msgpack cursor: it never reads past its end, never trusts a length, and never recurses deeper than a limit.
 #pragma once
 #include <cstring>
 #include <string_view>
@@ -28,7 +28,7 @@ class MsgpackReader {
   std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
   bool done() const { return at_ == end_; }
 
-  // The next value's head; Str, Bin and Ext are passed over whole, Array and Map only their heads.
+  // Reads the next value's head; skips the contents of Str, Bin and Ext, but not those of Array and Map.
   Head next() {
     Head head;
     if (at_ >= end_) return head;
@@ -74,7 +74,7 @@ class MsgpackReader {
     }
   }
 
-  // Passes over one value; false when it is malformed or nested too deeply.
+  // Skips one value; returns false if it is malformed or nested too deeply.
   bool skip(int depth = 0) {
     if (depth > maxDepth) return false;
     const Head head = next();
@@ -86,7 +86,7 @@ class MsgpackReader {
     return true;
   }
 
-  // Reads `count` values below 2^32 into `out`; false at anything else. The loop that most bytes go through.
+  // Reads `count` values below 2^32 into `out`; returns false at anything else. Most bytes pass through this loop.
   bool tokens(u64 count, u32* out) {
     for (u64 i = 0; i < count; ++i) {
       if (at_ >= end_) return false;
@@ -122,7 +122,7 @@ class MsgpackReader {
     head.number = value;
     return head;
   }
-  // Each element takes a byte at least, so a longer claim is a lie.
+  // Each element takes at least one byte, so a longer length is wrong.
   Head container(Kind kind, u64 count) {
     if (count * (kind == Kind::Map ? 2 : 1) > left()) return {};
     return number(kind, count);

@@ -1,4 +1,4 @@
-// The names that publishers have for blocks: shared among those that agree, a map of its own for one that does not.
+// The names that publishers give to blocks: shared among publishers that agree, a separate map for one that does not.
 #include <algorithm>
 
 #include "block_keys.h"
@@ -13,7 +13,7 @@ u32 Index::findShared(u64 scope, u64 name) const {
 u32 Index::findParent(const Subscription& sub, u32 space, u64 name) const {
   const u32 block = findName(sub, name);
   if (block != 0 || !sub.standard) return block;
-  // The standard's hashes are no names.
+  // Standard hashes are not stored as names, so the block is found by its hash.
   const u32 found = find(space, name);
   return isGone(found) ? 0 : found;
 }
@@ -29,7 +29,7 @@ u32 Index::findNamed(u32 space, u64 name) const {
 
 u64 Index::qualifierOf(const Subscription& sub, const Event& event, const Namespace& space) const {
   if (!event.named || (space.lora.empty() && space.salt.empty() && space.tenant == sub.tenant)) return 0;
-  // A removal does not tell what its blocks were hashed with.
+  // A removal does not say which lookahead tokens its blocks were hashed with, so they do not count here.
   Namespace plain = space;
   plain.ahead = 0;
   return seedOf(plain);
@@ -44,7 +44,7 @@ const u64* Index::qualified(const u64* names, u32 count, u64 qualifier) {
 
 u32 Index::findName(const Subscription& sub, u64 name) const { return sub.ownNames ? sub.names.find(name) : findShared(sub.scope, name); }
 
-// The usual case of `nameBlock`: a block that has no name yet, and a name that no block has, in the publisher's own scope.
+// The usual case of `nameBlock`: the block has no name yet, no block has the name, and both are in the publisher's scope.
 bool Index::nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 key, u32 block, u64 name) {
   if (sub.ownNames || name == 0) return false;
   u8* vacant = nullptr;
@@ -56,8 +56,8 @@ bool Index::nameFresh(const Subscription& sub, const IdTable::Spot& spot, u64 ke
   return engineTable_.relieve(key, BlockKeys<true>(*this)) && nameFresh(sub, engineTable_.spotOf(key), key, block, name);
 }
 
-// A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own. False where memory for
-// the name cannot be had: the stream must not have the block then, since nobody could take it away any more.
+// A publisher's names are shared with others that use the same ones; the first contradiction gives it a map of its own. Returns false if
+// there is no memory for the name: the stream must not get the block then, since no event could remove it.
 bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
   Subscription& sub = subscriptions_[id];
   if (!sub.ownNames) {
@@ -66,7 +66,7 @@ bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
     if (name != 0 && arena_.engine[block] == name && scopes_[spaceOf(block)] == sub.scope) return true;
     goOwnNames(sub, stream, block);
   }
-  // The name means another block now, so this stream no longer has the one before.
+  // The name refers to another block now, so this stream no longer has the former one.
   const u32 before = sub.names.find(name);
   const bool leaves = before != 0 && before != block && sets_[arena_.holders[before]].has(stream);
   const u32 without = leaves ? sets_.without(arena_.holders[before], stream) : HolderSets::none;
@@ -88,7 +88,7 @@ bool Index::nameBlock(u32 id, u32 stream, u32 block, u64 name) try {
   return false;
 }
 
-// `fresh` was given to `stream` a moment ago, under a name that is not the one it is known by.
+// `stream` got the block `fresh` a moment ago, under a name that differs from the block's shared one.
 void Index::goOwnNames(Subscription& sub, u32 stream, u32 fresh) {
   FlatMap names;
   for (u32 block = BlockArena::pageBlocks; block < arena_.end(); ++block) {

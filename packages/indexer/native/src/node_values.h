@@ -1,4 +1,4 @@
-// Between JavaScript values and ours: every conversion checks, and a failed one throws into the caller.
+// Converts between JavaScript values and C++ ones: every conversion checks, and a failed one throws to the caller.
 #pragma once
 #include <node_api.h>
 
@@ -66,7 +66,7 @@ class Arguments {
     return found;
   }
   std::string member(std::size_t i, const char* name) const { return textOf(named(i, name)); }
-  // False where there is none.
+  // Returns false if there is none.
   bool flagMember(std::size_t i, const char* name) const {
     bool value = false;
     napi_get_value_bool(env, named(i, name), &value);

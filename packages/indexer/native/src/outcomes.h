@@ -1,4 +1,4 @@
-// What became of a batch's events, counted.
+// Counters of the outcomes of a batch's events.
 #pragma once
 #include <array>
 
@@ -6,7 +6,7 @@
 
 namespace svc {
 
-// What happened to the events of a batch, by the names that src/native.ts has for them.
+// The outcomes of events, with the names that src/native.ts expects.
 #define SVC_OUTCOMES(each)                                                                                                        \
   each(Events, "events") each(Stored, "blocks_stored") each(Removed, "blocks_removed") each(Cleared, "cleared")                     \
   each(Parked, "parked") each(Unparked, "unparked") each(ParkDropped, "park_dropped") each(Duplicate, "duplicate_event_id")         \

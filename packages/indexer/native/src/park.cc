@@ -1,4 +1,4 @@
-// Stored events whose parent is unknown wait here, bounded, until it comes; and the check of a publisher's hashes.
+// Parks stored events whose parent is unknown, up to a bound, until the parent comes; and checks a publisher's hashes.
 #include <algorithm>
 
 #include "index.h"
@@ -35,7 +35,7 @@ void Index::park(Subscription& sub, ParkedEvent event, Outcomes& outcomes) {
   ++outcomes[Parked];
 }
 
-// What is removed while it waits stays removed.
+// A block that is removed while its event is parked stays removed.
 void Index::removeParked(Subscription& sub, u32 stream, const u64* names, u32 count) {
   if (sub.park.empty()) return;
   std::vector<u64> sorted(names, names + count);
@@ -67,7 +67,7 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
       if (sub.spaces.insert(space).second) ++version_;
       u64 previous = arena_.sequence[parent];
       u32 before = parent;
-      // Block by block, since some may have been removed while they waited; the chain goes on through them.
+      // Proceeds block by block, since some may have been removed while they were parked; the chain of hashes continues through them.
       for (std::size_t k = 0; k < event.names.size(); ++k) {
         previous = roll(previous, event.locals[k], seed_);
         if (event.gone[k]) {
@@ -82,7 +82,7 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
   }
 }
 
-// Hashes that claim to be the standard's are compared with the tokens they stand for.
+// Compares hashes that claim to be the standard's with the tokens that they stand for.
 void Index::judgeSeed(Subscription& sub, const Event& event, const Namespace& space, Outcomes& outcomes) {
   const u64 first = batch_.hashes[event.hashBegin];
   const bool root = !event.hasParent && !(event.hasBase && event.base > 0);

@@ -1,4 +1,4 @@
-// The standard's hashes of a prompt's complete blocks, in the order of the prompt.
+// The standard hashes of a prompt's complete blocks, in the order of the prompt.
 #pragma once
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace svc {
 
-// Hashes of the prompt's blocks, made a few at a time: a miss at the first block costs one.
+// Computes the hashes of a prompt's blocks a few at a time, so that a miss at the first block costs one.
 class PromptHashes {
  public:
   PromptHashes(const Request& request, u32 ahead, u64 localSeed, u64 seed)
@@ -22,7 +22,7 @@ class PromptHashes {
       return request_.hashes + from;
     }
     count = static_cast<u32>(std::min<u64>(total - from, from == 0 ? 1 : chunk));
-    // The blocks' own hashes first: they do not wait for each other.
+    // The block hashes are computed first, since they are independent of each other.
     const u32* tokens = request_.tokens + from * request_.space.blockSize;
     for (u32 i = 0; i < count; ++i) out_[i] = localHash(tokens + static_cast<u64>(i) * request_.space.blockSize, window_, localSeed_);
     for (u32 i = 0; i < count; ++i) out_[i] = previous_ = from + i == 0 ? out_[i] : roll(previous_, out_[i], seed_);

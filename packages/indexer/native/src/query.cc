@@ -1,4 +1,4 @@
-// The walk along a prompt's blocks, lazily hashed, up to the first block that no asked stream has.
+// Walks along a prompt's blocks, hashing them lazily, up to the first block that no requested stream has.
 #include "prompt_hashes.h"
 #include "query.h"
 
@@ -15,7 +15,7 @@ void Query::sequences(const Request& request, u32 ahead, std::vector<u64>& out) 
   }
 }
 
-// `lengths` are zero.
+// The caller sets `lengths` to zero.
 void Query::walk(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view, u32* lengths) {
   PromptHashes source(request, ahead, localSeed, index_.seed());
   BlockArena& arena = index_.arena();
@@ -35,7 +35,7 @@ void Query::walk(u32 space, const Request& request, u32 ahead, u64 localSeed, co
     while (k < count) {
       const u32 from = block;
       if (block != 0) {
-        // Neighbours in the arena with the same holders: nothing can end here.
+        // These blocks are neighbours in the arena with the same holders, so no row can end here.
         const u32 run = runLength(called + block + 1, hashes + k, &arena.holders[block + 1], set, count - k);
         block += run, k += run;
         for (u32 page = from / BlockArena::pageBlocks + 1; page <= block / BlockArena::pageBlocks; ++page) arena.setStamp(page, clock);
@@ -57,7 +57,7 @@ void Query::walk(u32 space, const Request& request, u32 ahead, u64 localSeed, co
       if (arena.holders[block] != set) {
         set = arena.holders[block];
         const std::vector<u64>& now = sets[set].bits;
-        // Only a holder that was lost can end a row.
+        // A row can only end where a holder disappears.
         const bool isFirst = held == nullptr;
         bool lost = isFirst;
         if (!lost)
@@ -71,7 +71,7 @@ void Query::walk(u32 space, const Request& request, u32 ahead, u64 localSeed, co
             return any != 0;
           };
           if (isFirst) {
-            // Many prompts are held by the same ones.
+            // Many prompts begin with the same set of holders.
             First& first = firsts_[set % firsts_.size()];
             if (first.view != view.serial || first.bits != now) {
               first.view = view.serial, first.bits = now;
@@ -108,7 +108,7 @@ const u32* Query::match(const Request& request, const View& view) {
     walk(space, request, ahead, localSeed, view, best_.data());
     for (u32 i = 0; i < view.masks; ++i) lengths_[i] = std::max(lengths_[i], best_[i]);
   };
-  // Blocks that came as hashes alone may have LoRA and salt in them.
+  // The hashes of blocks that came without tokens may include LoRA and salt.
   const std::string_view lora = request.space.lora;
   const u64 salted = saltedSeed(lora.starts_with("n:") ? lora.substr(2) : std::string_view(), request.space.salt, seed);
   const bool isBare = plain >= 0 && salted != seed && request.hashes == nullptr && index_.spaces()[static_cast<u32>(plain)].bare;

@@ -1,4 +1,4 @@
-// Prefix matching: which instance has how much of a prompt, per medium and per data-parallel rank.
+// Prefix matching: how much of a prompt each instance has, per medium and per data-parallel rank.
 #pragma once
 #include <functional>
 #include <map>
@@ -17,17 +17,17 @@ struct Request {
   u64 hashCount = 0;
 };
 
-// By rank, the subscription that says how fresh it is.
+// The subscription that gives a rank its freshness, by rank.
 using Publishers = std::map<u32, u32>;
 
-// The rows of one namespace's answers, and for each figure in them the streams that count for it.
+// The rows of one namespace's answers, and for each number in them the streams that count for it.
 struct View {
   struct Rank {
     u32 rank = 0;
     u32 mask = 0;  // all media of the rank and the shared stores
   };
   struct Medium {
-    std::string name, key;  // `key`: as it stands in JSON
+    std::string name, key;  // `key`: the name as JSON text
     std::vector<u32> masks;  // one per rank
   };
   struct Row {
@@ -36,27 +36,27 @@ struct View {
     std::vector<Medium> media;
     Publishers publishers;
   };
-  // Where a mask has bits: most have one stream, among thousands of others.
+  // The words of a mask that have bits: most masks have one stream, among thousands of others.
   struct Span {
     u32 from = 0, to = 0;
   };
-  // The part of an engine that one group of its KV cache is: the streams that hold its blocks, as four masks in `partBits`.
+  // One group of an engine's KV cache: the streams that hold its blocks, as four masks in `partBits`.
   struct Part {
     GroupKind kind = GroupKind::Whole;
     u32 window = 0;
     u32 bits = 0;
   };
   enum PartMask : u8 { Certain, Proof, Provable, Doubtful, partMasks };
-  // A figure that is not the length of one run of blocks: of an engine with several groups, or with blocks that a loss may have taken.
+  // A number that is not the length of one run of blocks: of an engine with several groups, or with blocks that a loss may have affected.
   struct Fine {
-    u32 mask = 0;  // its place among the lengths
+    u32 mask = 0;  // its index among the lengths
     bool isGrouped = false;
     std::vector<Part> parts;
   };
   u64 version = 0;
-  u64 serial = 0;  // of all that were built
-  std::int64_t plain = -1;  // the namespace that it is of; -1 where no event has named it
-  std::vector<std::pair<u32, u32>> aheads;  // its siblings, whose blocks are hashed with tokens behind them: how many, and which namespace
+  u64 serial = 0;  // unique among all views
+  std::int64_t plain = -1;  // its namespace; -1 if no event has named it
+  std::vector<std::pair<u32, u32>> aheads;  // namespaces whose blocks are hashed with lookahead tokens: how many tokens, and which namespace
   std::vector<Row> rows;
   u32 words = 0, masks = 0;
   std::vector<u64> bits;  // masks × words
@@ -64,13 +64,13 @@ struct View {
   std::vector<Fine> fine;
   std::vector<u64> partBits;  // parts × partMasks × words
   bool hasCoarse = false;     // some mask is not fine
-  bool isSparse = false;      // some fine one can go on behind a block that nobody has
+  bool isSparse = false;      // some fine mask can continue after a block that no stream has
   u64 bytes() const;
 };
 
 enum class Form : u8 { Json, Packed };
 
-// How fresh each subscription is, by its number: the fields of src/freshness.ts in their order. NaN: unknown.
+// The freshness of each subscription by its number: the fields of src/freshness.ts in their order. NaN: unknown.
 enum FreshnessField : u8 { LastSequence, LagMs, AgeMs, HasGap, IsComplete, Source, IsConnected, freshnessFields };
 inline constexpr const char* freshnessSources[] = {"none", "event", "replay", "snapshot"};
 struct FreshnessTable {
@@ -84,10 +84,10 @@ class Query {
 
   // Matches, and writes the answer: {tenant: {instance: {longest_matched, GPU, CPU, DISK, DP, freshness?}}}.
   std::string_view answer(const Request& request, Form form = Form::Json, const FreshnessTable* freshness = nullptr);
-  // The matched blocks per mask of the view, for measuring.
+  // Returns the matched blocks per mask of the view, for benches.
   const u32* match(const Request& request, const View& view);
   const View& view(const Namespace& space);
-  // The standard's rolling hashes of the complete blocks.
+  // Computes the standard rolling hashes of the complete blocks.
   void sequences(const Request& request, u32 ahead, std::vector<u64>& out) const;
 
   struct Totals {
@@ -97,8 +97,8 @@ class Query {
 
  private:
   static constexpr std::size_t maxViews = 4096, maxUnnamed = 64;
-  static constexpr u64 maxViewBytes = 64 << 20;  // of all; with very many publishers one has megabytes
-  // The masks that a set of holders has: of those that prompts began with last.
+  static constexpr u64 maxViewBytes = 64 << 20;  // of all views; with very many publishers a view has megabytes
+  // A cache of the masks that a set of holders has, for the sets that recent prompts began with.
   struct First {
     u64 view = 0;
     std::vector<u64> bits;
@@ -106,12 +106,12 @@ class Query {
   };
   View build(const Namespace& space);
   const View& unnamed(const Namespace& space);
-  // In its place, or all others are forgotten for it.
+  // Keeps a view in its slot; if the views are too large, it drops all others and asks `anew` for a new slot.
   View& keep(View& slot, View fresh, const std::function<View&()>& anew);
   void forgetViews();
   Publishers publishersOf(std::string_view tenant, std::string_view instance) const;
   void walk(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view, u32* lengths);
-  // The lengths of the fine masks, as far as they are certain, and as far as they reach if nothing uncertain is gone.
+  // Computes the lengths of the fine masks: as far as they are certain, and as far as they reach if no uncertain block is gone.
   [[gnu::noinline]] void matchAllFine(const Request& request, const View& view, u64 salted);
   void matchFine(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view);
   template <typename Out>
@@ -122,12 +122,12 @@ class Query {
   template <typename Out>
   void writeRow(Out& out, const View::Row& row, u32 blockSize, const FreshnessTable* freshness);
 
-  // With uncertain blocks; a coarse mask has none.
+  // Includes uncertain blocks; a coarse mask has none.
   u32 reachOf(u32 mask) const { return reach_.empty() ? lengths_[mask] : std::max(reach_[mask], lengths_[mask]); }
 
   Index& index_;
   std::map<u32, View> views_;
-  // Of namespaces that no event has named, by what tells them apart: salts and adapters that nobody is registered for are alike.
+  // Views of namespaces that no event has named, by their difference: salts and adapters without a registration are alike.
   std::unordered_map<std::string, View> unnamed_;
   std::unordered_set<std::string> registeredSalts_, registeredLoras_;
   u64 unnamedVersion_ = 0, viewBytes_ = 0;
@@ -138,7 +138,7 @@ class Query {
   Totals totals_;
 };
 
-// A JSON string's inside for `text`, with its quotes.
+// Returns `text` as a JSON string, with its quotes.
 std::string jsonText(std::string_view text);
 
 }  // namespace svc

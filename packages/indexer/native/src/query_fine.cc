@@ -1,15 +1,15 @@
-// How deep an engine can serve a prompt whose KV cache has several groups, or some of whose blocks a loss may have taken.
+// Finds how deep an engine can serve a prompt if its KV cache has several groups, or if a loss may have affected some of its blocks.
 //
-// The prompt is cut into stretches of blocks that one set of streams holds. A point behind a block is served where every group has what it
-// needs before the point: all blocks (Whole), a window (Window, Chunk), or the last block (State). The deepest such point is the answer.
+// The prompt is divided into runs of blocks with one holder set. A point after a block is served if every group has what it needs before
+// the point: all blocks (Whole), a window (Window, Chunk), or the last block (State). The deepest such point is the answer.
 //
 //   block    0   1   2   3   4   5   6   7        Whole   ends at 6
 //   Whole    █   █   █   █   █   █   ·   ·        Window of two blocks: served at 2, 5 and 6
 //   Window   █   █   ·   █   █   █   █   ·        State: served at 3 and 5
 //   State    ·   ·   █   ·   █   ·   ·   ·        all three: 5
 //
-// Uncertain blocks count in `reach` alone, but for one proof: vLLM and SGLang, where they store a block on the GPU, have all blocks before it there. So
-// whatever a group of full attention held before a loss is certain up to the deepest block that it stored since.
+// Uncertain blocks count only in `reach`, with one exception: when vLLM or SGLang store a block on the GPU, they have all blocks before it
+// there. Hence all blocks that a group of full attention had before a loss are certain up to the deepest block that it has stored since.
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +20,7 @@ namespace svc {
 namespace {
 
 struct Stretch {
-  u32 end = 0;  // its first block is where the one before ends
+  u32 end = 0;  // it begins at the end of the stretch before
   u32 set = HolderSets::none;
 };
 
@@ -29,7 +29,7 @@ class FineMatch {
   FineMatch(const View& view, const HolderSets& sets, const std::vector<Stretch>& stretches, u32 blockSize)
       : view_(view), sets_(sets), stretches_(stretches), blockSize_(blockSize) {}
 
-  // `most`: the deepest point that counts.
+  // `most` is the deepest point that counts.
   void of(const View::Fine& fine, u32 most, u32& certain, u32& reach) {
     certain = reach = most;
     for (const View::Part& part : fine.parts)
@@ -69,14 +69,14 @@ class FineMatch {
     return {sure, all};
   }
 
-  // The deepest point up to `most` that all groups but those of full attention serve.
+  // Returns the deepest point up to `most` that all groups serve, except those of full attention.
   u32 deepest(const View::Fine& fine, u32 most, bool withUncertain) {
     u32 best = 0, from = 0;
     runs_.assign(fine.parts.size(), nowhere);
     for (const Stretch& stretch : stretches_) {
       if (from >= most) break;
       u32 low = from + 1, high = std::min(stretch.end, most);
-      u64 steps = 1;  // points that a chunk without any block of it serves are its multiples
+      u64 steps = 1;  // a chunk that has none of its blocks serves only points at its multiples
       for (std::size_t i = 0; i < fine.parts.size(); ++i) {
         const View::Part& part = fine.parts[i];
         if (isWhole(part.kind)) continue;
@@ -99,12 +99,12 @@ class FineMatch {
     return best;
   }
 
-  // The first point whose window begins at this block or behind it.
+  // Returns the first point whose window begins at or after this block.
   u32 firstOfWindow(u32 block, u32 window) const {
     const u64 blocks = (u64{window} - 1 + blockSize_ - 1) / blockSize_;
     return static_cast<u32>(std::min<u64>(block + std::max<u64>(1, blocks), ~0u));
   }
-  // The first point whose chunk begins at this block or behind it.
+  // Returns the first point whose chunk begins at or after this block.
   u32 firstOfChunk(u32 block, u32 chunk) const {
     const u64 begins = (static_cast<u64>(block) * blockSize_ + chunk - 1) / chunk * chunk;
     return static_cast<u32>(std::min<u64>((begins + blockSize_ - 1) / blockSize_, ~0u));
@@ -115,7 +115,7 @@ class FineMatch {
   const HolderSets& sets_;
   const std::vector<Stretch>& stretches_;
   u32 blockSize_;
-  std::vector<u32> runs_;  // by part: where the run of blocks that it has begins
+  std::vector<u32> runs_;  // by part: the beginning of its current run of blocks
 };
 
 }  // namespace
@@ -131,7 +131,7 @@ void Query::matchFine(u32 space, const Request& request, u32 ahead, u64 localSee
     u32 count = 0;
     const u64* hashes = source.take(at, count);
     for (u32 k = 0; k < count && !isOver; ++k) {
-      // Blocks of one chain mostly lie side by side.
+      // Blocks of one chain are mostly neighbours.
       const u32 beside = block + 1;
       if (block == 0 || arena.sequence[beside] != hashes[k] || !arena.used(beside) || !index_.isOf(space, beside)) {
         block = index_.find(space, hashes[k]);
@@ -149,7 +149,7 @@ void Query::matchFine(u32 space, const Request& request, u32 ahead, u64 localSee
     at += count;
   }
   const u32 blocks = stretches.empty() ? 0 : stretches.back().end, size = request.space.blockSize;
-  // An engine computes a prompt's last token in any case, and needs what is before it.
+  // An engine computes a prompt's last token in any case, so only the blocks before that token count.
   const u64 before = request.hashes != nullptr || request.tokenCount == 0 ? source.total : (request.tokenCount - 1) / size;
   FineMatch match(view, index_.sets(), stretches, size);
   for (const View::Fine& fine : view.fine) {

@@ -5,7 +5,7 @@
 
 namespace svc {
 
-// Buffers of an unusual body are not kept for the next one.
+// Large buffers of an unusual body are not kept for the next one.
 void ScannedQuery::clear() {
   constexpr std::size_t kept = 1 << 18;
   tokens.clear();
@@ -38,7 +38,7 @@ bool ScannedQuery::finish(u64 blockSize, bool byHash) {
 
 namespace {
 
-// From its bracket up to its last one.
+// Scans an object from its first bracket to its last one.
 bool scanObject(JsonScanner& in, ListKind wanted, ScannedQuery& out) {
   out.clear();
   u64 blockSize = 0;
@@ -73,7 +73,7 @@ bool scanObject(JsonScanner& in, ListKind wanted, ScannedQuery& out) {
   return hasList && out.finish(blockSize, byHash);
 }
 
-// A text as JSON's plain ones are, or nil where one may be missing.
+// Accepts a plain text as in JSON, or nil if the member may be absent.
 bool packedText(const Head& head, bool orNil, std::string_view& out) {
   constexpr u64 longest = 1024;
   if (head.kind == Kind::Nil) return orNil;
@@ -193,7 +193,7 @@ BatchScan::Found BatchScan::next(const u8* body, std::size_t size, bool packed, 
     if (!in.eat(',')) return Found::Unusual;
     in.space();
   }
-  // Who has too many is told so by the careful reader.
+  // The careful reader reports a batch with too many queries.
   if (++read > mostBatched || !scanObject(in, ListKind::Either, out)) return Found::Unusual;
   in.space();
   place = static_cast<u32>(reinterpret_cast<const u8*>(in.at()) - body);

@@ -1,4 +1,4 @@
-// One pass over a body; it ends at the first thing that is wrong, so that a bad body costs no more than a good one.
+// Splits a body in one pass that ends at the first fault, so that a bad body costs no more than a good one.
 #include "query_split.h"
 
 #include <charconv>
@@ -14,7 +14,7 @@ constexpr u64 mostToken = 0xffffffff;
 constexpr std::size_t mostShown = 80;
 constexpr double mostExact = 9007199254740991.0;
 
-// What is wrong, in bytes that any text may have.
+// Returns an excerpt of the fault that is safe in any text.
 std::string shown(std::string_view text) {
   std::string out(text.substr(0, mostShown));
   for (char& letter : out)
@@ -29,7 +29,7 @@ bool takeReal(double value, u64 most, std::vector<T>& out) {
   return true;
 }
 
-// A number by JSON's grammar, which from_chars reads more loosely.
+// Checks JSON's grammar of numbers, since from_chars is less strict.
 bool isNumber(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   if (text.empty() || text[0] < '0' || text[0] > '9' || (text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9')) return false;
@@ -42,7 +42,7 @@ bool decimal(std::string_view digits, u64& value) {
   return error == std::errc{} && end == digits.data() + digits.size() && digits.size() <= 20 && !digits.empty();
 }
 
-// An element that is not plain digits: a number written otherwise is taken, all else is the problem.
+// Reads an element that is not plain digits: a number in another form is accepted, everything else is the fault.
 template <typename T>
 std::optional<std::string_view> oddElement(JsonScanner& in, u64 most, bool quoted, std::vector<T>& out, std::string_view& found) {
   const char* start = in.at();
@@ -87,7 +87,7 @@ bool readList(JsonScanner& in, std::string_view field, u64 most, bool quoted, st
   }
 }
 
-// Walks an object's members; `member` reads the value of each key that it wants, all others go to `rest`.
+// Walks an object's members: `member` reads the values that it wants, all others are copied to `rest`.
 template <typename Member>
 std::optional<SplitQuery::Problem> eachMember(std::string_view body, std::vector<u8>& rest, Member member) {
   JsonScanner in(body);

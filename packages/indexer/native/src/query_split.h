@@ -1,4 +1,4 @@
-// Parts a query's long lists from its other members: the lists are read here, up to the first thing wrong, and the rest stays small.
+// Separates a query's long lists from its other members: the lists are read here, up to the first fault, and the rest stays small.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 namespace svc {
 
 struct SplitQuery {
-  // The body without its lists, in the form it came in.
+  // The body without its lists, in its original format.
   std::vector<u8> rest;
   std::optional<std::vector<u32>> tokens;
   std::optional<std::vector<u64>> hashes, formerHashes;  // seq_hashes, block_hash
@@ -22,13 +22,13 @@ struct SplitQuery {
   std::optional<Problem> problem;
 };
 
-// The members beside the lists may have this much in all.
+// The bound of all members except the lists.
 inline constexpr std::size_t mostRestBytes = 64 * 1024;
 
 SplitQuery splitJson(std::string_view body);
 SplitQuery splitMsgpack(const u8* begin, const u8* end);
 
-// Where each of a batch's queries lies.
+// The positions of a batch's queries.
 struct SplitBatch {
   std::vector<u8> rest;
   std::vector<u32> spans;  // begin and end of the first `mostBatched`

@@ -1,4 +1,4 @@
-// Figures over the whole index, each by one pass over its blocks.
+// Reports over the whole index, each in one pass over its blocks.
 #include "report.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@ std::string hex(u64 value) {
   return out;
 }
 
-// Blocks a page looks at: those of one namespace may be few among many.
+// The maximum number of blocks that a page looks at, since those of one namespace may be few among many.
 constexpr u32 mostLooked = 1 << 20;
-// A page ends behind the entry that fills this.
+// A page ends after the entry that reaches this size.
 constexpr std::size_t mostPageBytes = 1 << 20;
 
 template <typename Each>
@@ -26,7 +26,7 @@ void eachStream(const HolderSets::Set& set, Each visit) {
     for (u64 left = set.bits[word]; left != 0; left &= left - 1) visit(word * 64 + static_cast<u32>(std::countr_zero(left)));
 }
 
-// Sums per set first: a block belongs to one set, a set to many streams.
+// Sums are made per set first: a block belongs to one set, a set to many streams.
 std::vector<Tally> tallySets(const Index& index) {
   std::vector<Tally> sets(index.sets().size());
   const BlockArena& arena = index.arena();
@@ -55,7 +55,7 @@ std::vector<Tally> tallyStreams(const Index& index) {
 }
 
 std::string describeSpaces(const Index& index, u32 cursor, u32 limit) {
-  // Those of the page, in order, and where each stands in it.
+  // The namespaces of the page in order, and the position of each in it.
   std::vector<u32> shown;
   std::vector<u32> places(index.spaces().size(), ~0u);
   u64 live = 0;

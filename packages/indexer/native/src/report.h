@@ -1,10 +1,10 @@
-// What people and snapshots ask of the index: figures, digests, pages of blocks.
+// Reports of the index for people and snapshots: metrics, digests, pages of blocks.
 #pragma once
 #include "index.h"
 
 namespace svc {
 
-// Blocks and a digest per stream: equal contents give equal digests, whatever the order they came in.
+// The number of blocks and a digest per stream: equal contents give equal digests, in whatever order they came.
 struct Tally {
   u64 blocks = 0, digest = 0;
 };
@@ -15,9 +15,9 @@ std::string describeSpaces(const Index& index, u32 cursor, u32 limit);
 std::string pageBlocks(const Index& index, u32 cursor, u32 limit, std::int64_t space);
 // JSON: [{stream, subscription, backend, medium, rank, shard?}].
 std::string describeStreams(const Index& index);
-// JSON: [{stream, blocks, digest}] of the same streams.
-// The groups of an engine's KV cache.
+// JSON: the groups of an engine's KV cache.
 std::string describeGroups(const Subscription& sub);
+// JSON: [{stream, blocks, digest}] of the same streams.
 std::string describeTally(const Index& index);
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// An array whose addresses are reserved once and whose pages come into being when first touched: it grows without copying.
+// An array that reserves its addresses once and whose pages are allocated at their first use, so that it grows without copying.
 #pragma once
 #include <sys/mman.h>
 
@@ -11,7 +11,7 @@ namespace svc {
 
 inline constexpr std::size_t hugeBytes = std::size_t{2} << 20;
 
-// Look-ups go all over an array: with large pages most of them miss no translation as well. Refused is no harm.
+// Look-ups are spread over the whole array: with large pages most of them avoid a TLB miss. The system may refuse, which does no harm.
 inline void wantHuge(void* at, std::size_t bytes) {
   madvise(at, bytes, MADV_HUGEPAGE);
 }
@@ -23,26 +23,25 @@ class Reserved {
     void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<T*>(at);
-    // A small index does not get more memory than it says.
+    // A small index must not get more memory than it reports.
     if (isLarge()) wantHuge(at, bytes_);
   }
   ~Reserved() { munmap(data_, bytes_); }
   Reserved(const Reserved&) = delete;
   Reserved& operator=(const Reserved&) = delete;
 
-  // Of what lies behind the first `count`, up to `end`, which nobody uses any more, the pages go back to the system, some at a time; they are zero when
-  // they come again.
+  // Returns the pages between the first `count` elements and `end` to the system, some at a time; they are zero at their next use.
   void giveBackBehind(std::size_t count, std::size_t end) {
     const std::size_t from = (count * sizeof(T) + 2 * unit() - 1) / unit() * unit(), to = std::min(used_, end * sizeof(T) / pageBytes * pageBytes);
     if (from < to) drop(from, to);
     used_ = std::min(used_, from);
   }
-  // As the above, of these alone.
+  // Returns only the pages of these elements.
   void giveBack(std::size_t first, std::size_t end) {
     const std::size_t from = (first * sizeof(T) + pageBytes - 1) / pageBytes * pageBytes, to = end * sizeof(T) / pageBytes * pageBytes;
     if (from < to) drop(from, to);
   }
-  // The first `count` are in use.
+  // Marks the first `count` elements as used.
   void use(std::size_t count) { used_ = std::max(used_, (count * sizeof(T) + unit() - 1) / unit() * unit()); }
 
   T& operator[](std::size_t i) { return data_[i]; }

@@ -1,4 +1,4 @@
-// Taking blocks away: ghosts, purges of streams, and eviction when the memory budget is reached.
+// Removes blocks: ghosts, purges of streams, and eviction when the memory budget is reached.
 #include <algorithm>
 #include <functional>
 
@@ -7,15 +7,15 @@
 namespace svc {
 namespace {
 
-// Bytes of one block in a table where all segments were split a moment ago, and its own; with a name of its publisher's.
+// The bytes of one block: its share of a table whose segments were all split just now, its own, and those with a publisher's name.
 constexpr u64 tableBytes = 7, plainBytes = 12, namedBytes = 20;
-// What the process of indexing needs at any size: scratch, ring of ghosts, the empty tables.
+// The fixed memory of an index of any size: scratch buffers, the ring of ghosts, the empty tables.
 constexpr u64 fixedBytes = 1 << 20;
-// Where room is wanted: cleared blocks looked at in one go, and how often before others are evicted for it.
+// Before an eviction: the cleared blocks examined in one go, and the number of such rounds.
 constexpr u32 reclaimSlice = 1 << 12, mostReclaims = 8;
-// Blocks evicted in one go, a matter of a quarter of a millisecond: queries wait for it.
+// The blocks evicted in one go; it takes a quarter of a millisecond, and queries wait for it.
 constexpr u64 evictSlice = 1 << 11;
-// Of the tables' sparse segments at the end of such a look at cleared blocks: a quarter of a millisecond.
+// The sparse segments merged at the end of a reclaim round, which takes a quarter of a millisecond.
 constexpr u32 mostShrinks = 8;
 constexpr std::size_t manyCopies = 4096;
 
@@ -23,7 +23,7 @@ constexpr std::size_t manyCopies = 4096;
 
 void Index::toGhost(u32 block) {
   ghosts_.push_back(block);
-  // Some at a time: each costs a few lines that nobody has looked at for long.
+  // Ghosts are released in groups: each costs a few cache lines that were not used for long.
   if (ghosts_.size() >= ghostCapacity + releasedAtOnce) releaseGhosts();
 }
 
@@ -36,7 +36,7 @@ u32 Index::releaseGhosts() {
     if (engineInUse_) __builtin_prefetch(&arena_.engine[ghosts_[i]]);
   }
   for (; count < some; ghosts_.pop_front()) {
-    // One that is there twice is released once.
+    // A ghost that is in the list twice is released once.
     const u32 ghost = ghosts_.front();
     blocks[count++] = arena_.used(ghost) && sets_[arena_.holders[ghost]].empty() ? ghost : 0;
   }
@@ -88,7 +88,7 @@ void Index::purge(const std::vector<u32>& streams, std::int64_t space) {
   if (streams.empty()) return;
   sets_.withdraw(streams, space);
   Subscription& sub = subscriptions_[streams_[streams.front()].subscription];
-  // Own names of freed blocks must be gone before their numbers are given out again.
+  // Own names of freed blocks must be gone before their numbers are reused.
   if (space < 0 && streams.size() == sub.streams.size()) sub.names.clear();
   else sweepNames(sub);
   dropCopies(sub, streams, space);
@@ -122,7 +122,7 @@ u64 Index::bytes() const {
   return indexBytes() + nameBytes() + sets_.bytes() + spaceBytes_ + subscriptionBytes_ + fixedBytes;
 }
 
-// Each batch changes one publisher's share only.
+// Each batch changes only one publisher's share.
 void Index::weigh(Subscription& sub) {
   const u64 now = sub.names.bytes() + sub.copies.bytes() + sub.groups.size() * sizeof(CacheGroup) + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
   subscriptionBytes_ += now - sub.weighed;
@@ -132,7 +132,7 @@ void Index::weigh(Subscription& sub) {
 u64 Index::limitBlocks() const {
   const u64 other = bytes() - indexBytes() - nameBytes() + table_.growthBytes() + engineTable_.growthBytes();
   const u64 left = budget_ > other ? budget_ - other : 0;
-  // Tables keep the room that they once had.
+  // Tables keep the memory that they once had.
   const auto holds = [left](u64 taken, u64 eachBlock) { return (left > taken ? left - taken : 0) / eachBlock; };
   const u64 table = table_.bytes(), names = engineTable_.bytes();
   u64 blocks = std::min(holds(0, plainBytes + tableBytes), holds(table, plainBytes));
@@ -148,18 +148,18 @@ bool Index::makeRoom(u64 blocks) {
   for (u32 i = 0; i < mostReclaims && arena_.live() + blocks > limit_ && reclaim(reclaimSlice); ++i) {
   }
   if (arena_.live() + blocks <= limit_) return true;
-  // Names of a publisher's own and its further copies are swept once per eviction, all of them: there more goes at once.
+  // An eviction sweeps a publisher's own names and further copies completely, so it evicts more at once if there are any.
   const bool sweeps = std::any_of(subscriptions_.begin(), subscriptions_.end(), [](const Subscription& sub) { return sub.active && (sub.ownNames || sub.copies.size() > manyCopies); });
   evict(std::max<u64>(arena_.live() + blocks - limit_, sweeps ? limit_ / 16 : std::min(limit_ / 16, evictSlice)));
   return true;
 }
 
-// Oldest first. A use of a prefix stamps all of its pages, so what is older than a page is not its prefix;
-// of one age the higher page goes first, which holds the deeper blocks. The last of the list goes next.
+// Sorts the pages, the oldest last, since the last one is evicted next. A use of a prefix stamps all of its pages, so a page older than
+// another does not belong to its prefix. Among pages of one age the higher one goes first, since it has the deeper blocks.
 bool Index::findOldest() {
   for (u32 page = 1; page < arena_.pages(); ++page)
     if (~arena_.freeBits(page) != 0) oldest_.emplace_back(arena_.stamp(page), ~page);
-  // Some are enough: until they are gone, others will have been used.
+  // Some pages suffice: until they are evicted, others will have been used.
   const auto some = oldest_.begin() + static_cast<std::ptrdiff_t>(oldest_.size() - oldest_.size() / 16);
   if (oldest_.size() > 16) {
     std::nth_element(oldest_.begin(), some, oldest_.end(), std::greater<>());
@@ -177,7 +177,7 @@ void Index::evict(u64 blocks) {
   while (freed < blocks && (!oldest_.empty() || findOldest())) {
     const auto [stamp, inverse] = oldest_.back();
     oldest_.pop_back();
-    // Used since it was listed.
+    // The page was used since it was listed.
     if (arena_.stamp(~inverse) != stamp) continue;
     u32 page[BlockArena::pageBlocks], count = 0;
     for (u64 left = ~arena_.freeBits(~inverse); left != 0; left &= left - 1) {

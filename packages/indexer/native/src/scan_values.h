@@ -1,18 +1,18 @@
-// Queries that are scanned and answered without ever being JavaScript values.
+// Scans and answers queries that never become JavaScript values.
 #pragma once
 #include "node_values.h"
 #include "query_scan.h"
 
 namespace svc {
 
-// As src/native.ts has them.
+// The numbers are those of src/native.ts.
 enum class Scanned : u8 { Unusual, Plain, WantsFreshness, End };
 
 inline napi_value scannedValue(bool plain, const ScannedQuery& scanned, const Arguments& args) {
   return args.of(static_cast<double>(!plain ? Scanned::Unusual : scanned.freshness ? Scanned::WantsFreshness : Scanned::Plain));
 }
 
-// (body, msgpack, ListKind) → Scanned; the texts of what was read lie in the body.
+// (body, msgpack, ListKind) → Scanned; the texts that were read are views of the body.
 inline napi_value scanValue(ScannedQuery& scanned, const Arguments& args) {
   const Bytes body = args.bytes(0);
   const auto lists = static_cast<ListKind>(args.index(2));
@@ -20,7 +20,7 @@ inline napi_value scanValue(ScannedQuery& scanned, const Arguments& args) {
   return scannedValue(plain, scanned, args);
 }
 
-// Where a batch's next query begins, how many came before, how many there are.
+// The position in a batch: where the next query begins, how many came before, how many there are.
 inline u32* placeOf(const Arguments& args, std::size_t i) {
   std::size_t length = 0;
   u32* place = args.array<u32>(i, napi_uint32_array, length);
@@ -28,7 +28,7 @@ inline u32* placeOf(const Arguments& args, std::size_t i) {
   return place;
 }
 
-// (body, msgpack, place: Uint32Array) → whether it begins as a batch of queries, and where the first one does.
+// (body, msgpack, place: Uint32Array) → whether the body begins as a batch of queries; sets the place of the first one.
 inline napi_value scanBatchValue(const Arguments& args) {
   const Bytes body = args.bytes(0);
   u32* place = placeOf(args, 2);
@@ -38,7 +38,7 @@ inline napi_value scanBatchValue(const Arguments& args) {
   return args.of(begins ? 1.0 : 0.0);
 }
 
-// (body, msgpack, place) → Scanned, and the place of the next one.
+// (body, msgpack, place) → Scanned; moves the place to the next query.
 inline napi_value scanNextValue(ScannedQuery& scanned, const Arguments& args) {
   const Bytes body = args.bytes(0);
   u32* place = placeOf(args, 2);
@@ -51,7 +51,7 @@ inline napi_value scanNextValue(ScannedQuery& scanned, const Arguments& args) {
   return scannedValue(found == BatchScan::Found::Query, scanned, args);
 }
 
-// With two arguments more where they are given: whether the answer is msgpack, and the table of freshness or null.
+// Reads two optional arguments: whether the answer is msgpack, and the table of freshness or null.
 inline napi_value answerValue(Query& query, const Request& request, const Arguments& args, std::size_t from) {
   const Form form = args.has(from) && args.flag(from) ? Form::Packed : Form::Json;
   if (!args.has(from + 1) || !args.isTypedArray(from + 1)) return args.copied(query.answer(request, form));

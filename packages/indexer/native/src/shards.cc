@@ -1,11 +1,12 @@
-// Stores that keep a block as several objects, one per rank or layer: the block is there when every kind of shard seen is.
+// Stores that keep a block as several objects, one per rank or layer: the block is complete when every kind of shard that was seen is
+// there.
 #include <algorithm>
 
 #include "index.h"
 
 namespace svc {
 
-// The stream of the blocks whose shards are all there, beside this shard's stream.
+// Returns the stream of complete blocks that belongs to this shard's stream.
 std::int64_t Index::wholeOf(u32 stream) const {
   const Stream& shard = streams_[stream];
   for (const u32 other : subscriptions_[shard.subscription].streams) {
@@ -42,7 +43,7 @@ void Index::breakShards(u32 stream, std::int64_t space, const u64* sequences, u3
   }
 }
 
-// A kind of shard that finds no room cannot be waited for, so nothing is known to be whole from here on.
+// If there is no capacity for a kind of shard, it cannot be tracked, so no block is known to be complete from here on.
 void Index::giveUpShards(u32 id, StreamName name) {
   name.shard = Stream::wholeShard;
   const std::int64_t whole = internStream(id, name);
@@ -51,7 +52,7 @@ void Index::giveUpShards(u32 id, StreamName name) {
   sets_.withdraw({static_cast<u32>(whole)}, -1);
 }
 
-// A store that begins anew may cut its blocks otherwise.
+// A store that starts again may split its blocks in another way.
 void Index::forgetShards(Subscription& sub) {
   std::erase_if(sub.streams, [&](u32 stream) {
     if (streams_[stream].shard == 0) return false;

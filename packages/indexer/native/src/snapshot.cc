@@ -1,4 +1,4 @@
-// A snapshot's bytes become an index again; snapshot_save.cc says how they lie.
+// Reads a snapshot back into an index; snapshot_save.cc defines the layout.
 #include <algorithm>
 #include <cstring>
 
@@ -28,13 +28,13 @@ class SnapshotReader {
     at_ += size;
     return true;
   }
-  // Where `size` bytes begin that are used where they lie.
+  // Returns the address of the next `size` bytes, which are used in place.
   const u8* pass(u64 size) {
     if (size > left()) return fail(), at_;
     at_ += size;
     return at_ - size;
   }
-  // A count of things that take `each` bytes at least.
+  // Reads a number of items that take at least `each` bytes.
   u64 count(u64 each) {
     const u64 value = number<u64>();
     if (value > left() / each) fail();
@@ -54,7 +54,7 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
   if (size < 32) return problem = "it is shorter than a snapshot's head", false;
   u64 begins = 0;
   std::memcpy(&begins, data, 8);
-  // First: another version may end otherwise.
+  // The version is checked first, since another version may end in another way.
   if (begins != snapshotMagic) return problem = "it is of another version of the indexer, or no snapshot at all", false;
   std::memcpy(&sum, data + size - 8, 8);
   if (XXH3_64bits(data, size - 8) != sum) return problem = "its checksum is wrong: it is damaged or truncated", false;
@@ -71,7 +71,7 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
     space.blockSize = in.number<u32>();
     space.ahead = in.number<u8>();
     const bool bare = in.number<u8>() != 0;
-    // Numbers stay what they were, also of those that nobody uses.
+    // Numbers stay the same, even those that are not in use.
     restoreSpace(space, in.number<u8>() != 0, bare);
   }
   for (u64 i = in.count(45); i > 0; --i) {
@@ -176,7 +176,7 @@ void Index::loadPark(SnapshotReader& in, Subscription& sub) {
 }
 
 bool Index::loadBlocks(SnapshotReader& in) {
-  // Set 0 stands for no block and is not written.
+  // Set 0 means no block and is not written.
   const u64 setCount = in.number<u64>();
   if (setCount == 0 || (setCount - 1) > in.left() / 12) return false;
   std::vector<u32> sets(setCount, HolderSets::none);
@@ -197,7 +197,7 @@ bool Index::loadBlocks(SnapshotReader& in) {
     std::memcpy(&set, holdersAt + i * 4, 4);
     return set;
   };
-  // Numbers that are free take no room: an index at its budget has some between its blocks.
+  // Free numbers take no capacity: an index at its budget has some between its blocks.
   u64 taken = 0;
   for (u64 i = 0; i < count; ++i) taken += holdersOf(i) != HolderSets::none;
   const u64 limit = limitBlocks();

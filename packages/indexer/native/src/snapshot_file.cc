@@ -1,4 +1,4 @@
-// The system's side of snapshots: open, write, map.
+// The file operations of snapshots: open, write, map.
 #include "snapshot_file.h"
 
 #include <fcntl.h>

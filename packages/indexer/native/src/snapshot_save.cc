@@ -1,4 +1,4 @@
-// The whole index as bytes: tables in order, then the block arrays as they lie, then a checksum.
+// Writes the whole index: tables in order, then the block arrays in their memory layout, then a checksum.
 #include "index.h"
 
 namespace svc {
@@ -25,7 +25,7 @@ class SnapshotWriter {
     if (size > pieceBytes) give(bytes, size);
     else piece_.insert(piece_.end(), bytes, bytes + size);
   }
-  // With the checksum of all behind it.
+  // Appends the checksum of all bytes before.
   void end() {
     flush();
     const u64 sum = XXH3_64bits_digest(&sum_);

@@ -1,4 +1,4 @@
-// Namespaces: their numbers, handed out when an event first names one and taken back when nothing needs them.
+// Namespaces and their numbers: assigned when an event first names one, and freed when nothing needs them.
 #include <algorithm>
 
 #include "index.h"
@@ -13,7 +13,7 @@ void append(std::string& key, std::string_view part) {
   key.append(part);
 }
 
-// A namespace's share of the vectors, of the map and of the caller's own sets of them.
+// A namespace's share of the vectors, of the map and of the caller's own sets.
 constexpr u64 spaceFixedBytes = 400;
 
 }  // namespace
@@ -62,7 +62,7 @@ void Index::fillSpace(u32 id, const Namespace& like) {
   spaces_[id].nameSeed = seedOf(plain);
   scopes_[id] = scopeSeed(like.tenant, like.model, like.blockSize);
   spaceBytes_ += spaceFixedBytes + 2 * key.size();
-  // Views know their namespaces' numbers.
+  // Views contain the numbers of their namespaces.
   ++version_;
 }
 
@@ -77,19 +77,19 @@ void Index::restoreSpace(const Namespace& like, bool live, bool bare) {
 
 bool Index::hasRoomForSpace(const Namespace& like) {
   if (liveSpaces() < maxSpaces || findSpace(like) >= 0) return true;
-  // Looking for unused ones costs too much for each event that is refused.
+  // The search for unused namespaces is too expensive to repeat for each event that is refused.
   if (refusedSpaces_++ % 4096 == 0) collectSpaces();
   return liveSpaces() < maxSpaces;
 }
 
-// Gives back namespaces that no block, no waiting event and no asked row needs; what they were the order of is forgotten with them.
+// Frees namespaces that no block, no parked event and no requested row needs, together with their event order.
 void Index::collectSpaces() {
   std::vector<u8> used(spaces_.size());
   for (u32 set = 1; set < sets_.size(); ++set)
     if (sets_.blocksOf(set) > 0 && !sets_[set].empty()) used[sets_[set].space] = 1;
   for (const Subscription& sub : subscriptions_)
     for (const ParkedEvent& parked : sub.park) used[parked.space] = 1;
-  // Blocks that nobody holds keep no namespace alive.
+  // Blocks without holders keep no namespace alive.
   for (u32& ghost : ghosts_) {
     if (!arena_.used(ghost) || !sets_[arena_.holders[ghost]].empty() || used[spaceOf(ghost)] != 0) continue;
     release(ghost);

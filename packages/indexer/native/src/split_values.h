@@ -1,4 +1,4 @@
-// A body that was split, as JavaScript values.
+// Converts a body that was split to JavaScript values.
 #pragma once
 #include <memory>
 
@@ -51,10 +51,10 @@ inline napi_value splitValues(const Arguments& args, const SplitQuery& split) {
   return out.object;
 }
 
-// (body, msgpack) → the same, at once.
+// (body, msgpack) → the same object, synchronously.
 inline napi_value splitQueryValues(const Arguments& args) { return splitValues(args, splitBytes(args.bytes(0), args.flag(1))); }
 
-// (body, msgpack) → a promise of it: read on another thread, since a long body takes as long as a hundred queries. It needs no index.
+// (body, msgpack) → a promise of it: another thread reads a long body, which takes as long as a hundred queries. It needs no index.
 inline napi_value splitQueryLater(const Arguments& args) {
   static Stillness ofNothing;
   const auto split = std::make_shared<SplitQuery>();

@@ -1,4 +1,4 @@
-// Subscriptions and their streams: begun, cleared, ended.
+// Starts, clears and ends subscriptions, and registers their streams.
 #include <algorithm>
 
 #include "index.h"
@@ -10,7 +10,7 @@ std::int64_t Index::internStream(u32 id, const StreamName& wanted) {
   for (u32 stream : sub.streams)
     if (streams_[stream].is(wanted, media_[streams_[stream].medium])) return stream;
   if (wanted.shard != 0 && wanted.shard != Stream::wholeShard) {
-    // No block has a shard that was never seen before: none is whole any more.
+    // No block has a shard of a kind that was never seen before, so no block is complete any more.
     StreamName all = wanted;
     all.shard = Stream::wholeShard;
     const std::int64_t whole = internStream(id, all);

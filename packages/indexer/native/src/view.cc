@@ -1,4 +1,4 @@
-// Which rows an answer has, and which streams count for each figure.
+// Decides which rows an answer has, and which streams count for each number in it.
 #include <algorithm>
 
 #include "masks.h"
@@ -11,7 +11,7 @@ bool registeredFor(const Subscription& sub, const Namespace& space) {
          (sub.salt.empty() || sub.salt == space.salt);
 }
 
-// The namespaces that differ in nothing but what is hashed with each block.
+// Returns the namespaces that differ only in the lookahead tokens hashed with each block.
 std::vector<std::pair<u32, u32>> siblingsOf(const Index& index, const Namespace& space) {
   std::vector<std::pair<u32, u32>> found;
   for (u32 left = index.aheads(); left != 0; left &= left - 1) {
@@ -22,7 +22,7 @@ std::vector<std::pair<u32, u32>> siblingsOf(const Index& index, const Namespace&
   return found;
 }
 
-// Of an instance's rank, whoever publishes them.
+// Returns the groups of an instance's rank, from all of its publishers.
 std::vector<CacheGroup> groupsOf(const std::deque<Subscription>& subs, const std::vector<u32>& members, u32 rank) {
   std::vector<CacheGroup> found;
   for (const u32 id : members)
@@ -73,7 +73,7 @@ const View& Query::view(const Namespace& space) {
   return keep(known, build(space), [&]() -> View& { return views_[static_cast<u32>(id)]; });
 }
 
-// What its rows are depends on registrations alone, and on a salt or an adapter only where a registration names it.
+// The rows depend only on registrations, and on a salt or an adapter only if a registration names it.
 const View& Query::unnamed(const Namespace& space) {
   if (unnamedVersion_ != index_.version()) {
     registeredSalts_.clear();
@@ -93,7 +93,7 @@ const View& Query::unnamed(const Namespace& space) {
   View& known = unnamed_[key];
   if (known.version == index_.version()) return known;
   View fresh = build(like);
-  // Of its rows alone: the namespace without the salt may well have blocks.
+  // Only the rows are shared: the namespace without the salt may have blocks of its own.
   fresh.plain = -1;
   fresh.aheads.clear();
   return keep(known, std::move(fresh), [&]() -> View& { return unnamed_[key]; });
@@ -120,7 +120,7 @@ View& Query::keep(View& slot, View fresh, const std::function<View&()>& anew) {
 Publishers Query::publishersOf(std::string_view tenant, std::string_view instance) const {
   Publishers found;
   const auto& subs = index_.subscriptions();
-  // A rank that several give to is its own registration's first.
+  // If several publishers serve a rank, the rank's own registration takes precedence.
   for (const bool own : {true, false})
     for (u32 i = 0; i < subs.size(); ++i) {
       if (!subs[i].active || subs[i].instance != instance || (subs[i].tenant != tenant && subs[i].kind != PublisherKind::Store)) continue;
@@ -154,7 +154,7 @@ View Query::build(const Namespace& like) {
     for (const std::int64_t space : spaces) gave |= space >= 0 && subs[i].spaces.contains(static_cast<u32>(space));
     if (gave || registeredFor(subs[i], like)) instances[subs[i].instance].push_back(i);
   }
-  // As `publishersOf`, of all instances at once.
+  // This is `publishersOf` for all instances at once.
   std::unordered_map<std::string_view, Publishers> publishers;
   for (const bool own : {true, false})
     for (u32 i = 0; i < subs.size(); ++i) {
@@ -178,7 +178,7 @@ View Query::build(const Namespace& like) {
         if (masks.counts(stream)) own.push_back(stream);
       }
     }
-    // Of a rank, and of a medium where one is given.
+    // Returns the counting streams of a rank, and of a medium if one is given.
     const auto counting = [&](u32 rank, std::int64_t medium) {
       std::vector<u32> found, stores;
       const auto fits = [&](u32 stream) { return medium < 0 || streams[stream].medium == medium; };

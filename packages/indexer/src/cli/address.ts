@@ -1,11 +1,11 @@
-// The indexer that a command talks to: the one named, else this machine's own wherever it listens.
+// Finds the indexer that a command talks to: the one that is named, else this machine's own, wherever it listens.
 import { fail } from "@svc/contract/failures.ts";
 import { homeDirectory } from "@svc/contract/home.ts";
 import { ownServer } from "@svc/kit/own-server.ts";
 
 const DEFAULT_URL = "http://localhost:13333";
 
-/** @throws SERVER_UNREACHABLE where a home is named on which none runs: the default port may be another home's. */
+/** @throws SERVER_UNREACHABLE if a home is named on which none runs: the default port may belong to another home. */
 export function indexerURL(given: string | undefined, env: NodeJS.ProcessEnv = process.env): string {
   const named = given ?? (env["SVC_INDEXER_URL"] || undefined);
   if (named !== undefined) return named;

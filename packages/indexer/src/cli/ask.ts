@@ -1,4 +1,4 @@
-// The verbs that ask a running indexer: query, register, unregister, services.
+// The verbs that talk to a running indexer: query, register, unregister, services.
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { fail } from "@svc/contract/failures.ts";
@@ -183,7 +183,7 @@ function matchRows(answer: QueryAnswer) {
     }));
 }
 
-/** Columns are named as the rows' members. */
+/** The columns are named like the members of the rows. */
 function print<T>(value: T, json: boolean, rows: (value: T) => object[]): void {
   if (json) {
     printJSON(value);

@@ -1,4 +1,4 @@
-// What `svc index --help` and `svc index VERB --help` print.
+// The pages of `svc index --help` and `svc index VERB --help`.
 import { type HelpEntry, type HelpPage, renderHelp } from "@svc/contract/help.ts";
 
 const URL_ENTRY: HelpEntry = ["--url URL", "the indexer (default $SVC_INDEXER_URL, else this machine's own, else http://localhost:13333)"];
@@ -83,7 +83,7 @@ const verbs: Readonly<Record<string, { readonly does: string; readonly options: 
 
 export const verbNames = Object.keys(verbs);
 
-/** The page of one verb, else that of all. */
+/** Returns the page of one verb, else the page of all. */
 export function pageOf(verb: string | undefined): HelpPage {
   const one = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
   if (one !== undefined) return { usage: [`svc index ${verb} [options]`], about: one.does, options: one.options, examples: one.examples };

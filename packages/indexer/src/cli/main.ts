@@ -5,7 +5,7 @@ import { ask } from "./ask.ts";
 import { helpOf, pageOf, verbNames } from "./help.ts";
 import { simulate } from "./simulate.ts";
 
-/** The exit code: 0 done, 1 failed, 2 not understood. */
+/** Returns the exit code: 0 success, 1 failure, 2 usage error. */
 export async function main(argv: readonly string[]): Promise<number> {
   const [verb = "help", ...rest] = argv;
   if (verb.startsWith("-") ? verb === "--help" || verb === "-h" : verb === "help" || rest.includes("--help") || rest.includes("-h")) {

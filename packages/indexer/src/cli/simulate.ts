@@ -26,7 +26,7 @@ const options = {
   stay: { type: "boolean" },
 } as const;
 
-/** Replays kept, as the engines keep by default. */
+/** The number of batches kept for replays, the engines' default. */
 const BUFFER_BATCHES = 10_000;
 
 export async function simulate(argv: readonly string[]): Promise<number> {

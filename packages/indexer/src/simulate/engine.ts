@@ -6,30 +6,30 @@ import { Publisher, Router } from "zeromq";
 
 export type EngineOptions = {
   readonly blockSize: number;
-  /** Blocks the cache holds; more evict the least recently used. */
+  /** The number of blocks that the cache holds; further ones evict the least recently used. */
   readonly capacityBlocks: number;
-  /** 0 takes a free port. */
+  /** With 0 the system chooses a free port. */
   readonly port: number;
   readonly replayPort: number;
   readonly host: string;
-  /** Batches kept for replays, as the engines' buffer_steps. */
+  /** The number of batches kept for replays, like the engines' buffer_steps. */
   readonly bufferBatches: number;
   readonly rank: number;
-  /** Rolling hashes of a prompt's complete blocks. */
+  /** Computes the rolling hashes of a prompt's complete blocks. */
   readonly hash: (tokens: Uint32Array, blockSize: number) => BigUint64Array;
 };
 
 type Event = Record<string, unknown>;
 
 const packr = new Packr({ useRecords: false });
-/** Engines answer replays between two publishes; a pause lets the sockets do their work. */
+/** Engines answer replays between two publishes; a pause lets the sockets send. */
 const BATCHES_BETWEEN_YIELDS = 32;
 
 export class SimulatedEngine {
   readonly #options: EngineOptions;
   readonly #socket = new Publisher({ linger: 0, sendHighWaterMark: 0 });
   readonly #router = new Router({ linger: 0, sendHighWaterMark: 0 });
-  /** In the order of their last use; the value is the block's depth. */
+  /** Blocks in the order of their last use, each with its depth. */
   readonly #cache = new Map<bigint, number>();
   #buffer: { sequence: bigint; payload: Buffer }[] = [];
   #sequence = 0n;
@@ -59,7 +59,7 @@ export class SimulatedEngine {
     return Number(this.#sequence);
   }
 
-  /** Runs one prompt: what is missing is stored, what no longer fits is evicted. Returns how many blocks were hit. */
+  /** Runs one prompt: stores missing blocks, evicts what no longer fits, and returns the number of blocks that were hit. */
   async run(tokens: Uint32Array, drop = false): Promise<number> {
     const { blockSize, hash, capacityBlocks } = this.#options;
     const hashes = hash(tokens, blockSize);

@@ -1,15 +1,15 @@
-// Prompts to run: from a trace file, or conversations that share prefixes, made up from a seed.
+// Prompts to run: from a trace file, or conversations with shared prefixes that are generated from a seed.
 import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 import { fail } from "@svc/contract/failures.ts";
 
 export type TracedPrompt = { atMs: number; tokens: Uint32Array };
 
-/** Tokens that one entry of `hash_ids` stands for in the field's public traces. */
+/** The number of tokens that one entry of `hash_ids` stands for in Mooncake's public traces. */
 const TRACE_BLOCK_TOKENS = 512;
 const VOCABULARY = 128_000;
 
-/** Lines of JSON: {"timestamp": ms, "token_ids": [...]}, or {"timestamp": ms, "input_length": n, "hash_ids": [...]}. */
+/** Reads lines of JSON: {"timestamp": ms, "token_ids": [...]}, or {"timestamp": ms, "input_length": n, "hash_ids": [...]}. */
 export async function* readTrace(path: string): AsyncGenerator<TracedPrompt> {
   let line = 0;
   for await (const text of createInterface({ input: createReadStream(path) })) {
@@ -27,7 +27,7 @@ export async function* readTrace(path: string): AsyncGenerator<TracedPrompt> {
   }
 }
 
-/** Equal ids stand for equal blocks, so each id gives tokens of its own. */
+/** Equal ids mean equal blocks, so the tokens are derived from the ids. */
 function tokensOf(hashIds: number[] | undefined, length: number | undefined): Uint32Array | undefined {
   if (hashIds === undefined) return undefined;
   const tokens = new Uint32Array(Math.min(length ?? Number.POSITIVE_INFINITY, hashIds.length * TRACE_BLOCK_TOKENS));
@@ -38,7 +38,7 @@ function tokensOf(hashIds: number[] | undefined, length: number | undefined): Ui
 
 export type Conversations = { prompts: number; systemPrompts: number; systemTokens: number; turnTokens: number; turns: number; seed: number };
 
-/** A few system prompts; on each, conversations that grow turn by turn. */
+/** Generates conversations on a few system prompts; each grows with every turn. */
 export function* makeConversations(shape: Conversations): Generator<TracedPrompt> {
   let state = shape.seed;
   const next = () => (state = scramble(state + 1));
@@ -54,7 +54,7 @@ export function* makeConversations(shape: Conversations): Generator<TracedPrompt
   }
 }
 
-/** A fixed mixing of 32 bits. */
+/** Mixes 32 bits in a fixed way. */
 function scramble(value: number): number {
   let x = Math.imul(value ^ (value >>> 16), 0x45d9f3b);
   x = Math.imul(x ^ (x >>> 16), 0x45d9f3b);

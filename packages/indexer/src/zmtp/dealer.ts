@@ -1,4 +1,5 @@
-// A request to one endpoint and its answer, message by message: asked again on a new connection until the answer has begun.
+// Sends a request to one endpoint and receives its answer message by message; it repeats the request on a new connection until the answer
+// has begun.
 import type { Endpoint } from "../register-input.ts";
 import { ZmtpSocket } from "./socket.ts";
 
@@ -9,9 +10,9 @@ export class Dealer {
   readonly #timeoutMs: number;
   #request: readonly Buffer[] | undefined;
   #begun = false;
-  /** Why nothing more comes. */
+  /** Why no further message comes. */
   #lost = "";
-  /** Why nobody answers, as far as is known. */
+  /** Why there is no answer, as far as is known. */
   #trouble = "no answer came";
   #wake = (): void => undefined;
 
@@ -27,7 +28,7 @@ export class Dealer {
       onReadable: () => this.#wake(),
       onLost: (_peer, why) => {
         this.#trouble = why;
-        // The rest of an answer does not come by another connection.
+        // Another connection would not bring the rest of the answer.
         if (this.#begun) this.#end(why);
       },
       onFailed: (_address, why) => {
@@ -44,13 +45,13 @@ export class Dealer {
     return this.#socket.open();
   }
 
-  /** Sends it now, or when there is a connection. */
+  /** Sends the request now, or when there is a connection. */
   request(frames: readonly Buffer[]): void {
     this.#request = frames;
     this.#socket.send(frames);
   }
 
-  /** The next message, in memory of its own; fails when none comes in time, or none can come any more. */
+  /** Returns the next message in memory of its own. It fails if none comes in time, or none can come any more. */
   async receive(): Promise<Buffer[]> {
     const untilMs = performance.now() + this.#timeoutMs;
     for (;;) {

@@ -1,61 +1,61 @@
-// Bytes as they come, made into messages and commands: used where they lie, and kept only where a message is cut by the end of what was read.
+// Decodes bytes to messages and commands: in place, with a copy only of a message that the end of a read cut.
 import { GrowingBuffer } from "../growing-buffer.ts";
 import { COMMAND, LONG, LONG_HEAD_BYTES, MORE, SHORT_HEAD_BYTES } from "./wire-format.ts";
 
-/** Room that is kept for the next message that is cut. */
+/** The buffer size that is kept for the next message that is cut. */
 const KEPT_BYTES = 64 * 1024;
-/** Events have three frames, replies of replays up to four. */
+/** Events have three frames, replay answers up to four. */
 const MAX_FRAMES = 8;
 const MAX_COMMAND_BYTES = 4096;
 
-/** What is in front: nothing whole, a message, or a command. */
+/** The results of `front`: nothing complete, a message, or a command. */
 export const NOTHING = 0;
 export const MESSAGE = 1;
 export const COMMAND_FOUND = 2;
 
 /**
- * `front` says what comes next, `shift` goes on behind it. What is in front is valid until `shift`, `stow` or `feed`: its frames are
- * views of what was fed, or of what was kept.
+ * `front` returns what comes next, and `shift` moves past it. The result of `front` is valid until `shift`, `stow` or `feed`: its frames
+ * are views of what was fed, or of the copy.
  */
 export class Decoder {
-  /** Why nothing more can be read: the peer has broken the rules, or the limits. */
+  /** Why nothing more can be read: the peer has violated the protocol or the limits. */
   problem = "";
   readonly frames: Buffer[] = [];
   readonly #maxBytes: number;
   #bytes: Buffer = Buffer.alloc(0);
   #at = 0;
   #end = 0;
-  /** What is in front takes so many bytes, of `#bytes` or of `#cut`. */
+  /** The size of what is in front, in bytes of `#bytes` or of `#cut`. */
   #size = 0;
-  /** The beginning of a message whose rest has not come; once that is there it is in front. */
+  /** The beginning of a message whose rest has not come; it is in front once the rest is there. */
   readonly #cut = new GrowingBuffer();
-  /** What it takes, as far as its heads tell. */
+  /** The whole size of that message, as far as its heads show. */
   #wanted = 0;
   #found: typeof NOTHING | typeof MESSAGE | typeof COMMAND_FOUND = NOTHING;
 
-  /** `maxBytes`: of a message's frames together. */
+  /** `maxBytes` limits a message's frames together. */
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
   }
 
-  /** Bytes that a message which is cut takes, as far as is known; 0 while none is. */
+  /** The size of the message that is cut, as far as it is known; 0 if none is. */
   get wantedBytes(): number {
     return this.#cut.size > 0 ? this.#wanted : 0;
   }
 
-  /** Whether all that was fed is used up. */
+  /** True if all bytes that were fed are consumed. */
   get isEmpty(): boolean {
     return this.#found === NOTHING && this.#at === this.#end;
   }
 
-  /** Only when all before is used up. The bytes must stay until then, or until `stow`. */
+  /** Call this only if all earlier bytes are consumed. The caller must keep the bytes until then, or until `stow`. */
   feed(bytes: Buffer, length: number): void {
     this.#bytes = bytes;
     this.#at = 0;
     this.#end = length;
   }
 
-  /** Keeps what was fed and is not used up: its buffer is read into again. */
+  /** Copies the bytes that were fed and not consumed, since their buffer is read into again. */
   stow(): void {
     if (this.#at === this.#end) return;
     this.#bytes = Buffer.from(this.#bytes.subarray(this.#at, this.#end));
@@ -97,7 +97,7 @@ export class Decoder {
     }
   }
 
-  /** What the message or command at `from` takes; more than is there where it is not whole, at least so much then. */
+  /** Returns the size of the message or command at `from`. If it is incomplete, the result is a lower bound that exceeds what is there. */
   #measure(bytes: Buffer, from: number, end: number): number {
     let at = from;
     for (let frames = 1; ; frames++) {
@@ -126,7 +126,7 @@ export class Decoder {
     for (let at = from; at < from + size; ) {
       const isLong = ((bytes[at] as number) & LONG) !== 0;
       const begin = at + (isLong ? LONG_HEAD_BYTES : SHORT_HEAD_BYTES);
-      // Below the maximum, so its high word is 0.
+      // The size is below the maximum, so its high word is 0.
       at = begin + (isLong ? bytes.readUInt32BE(begin - 4) : (bytes[at + 1] as number));
       this.frames.push(bytes.subarray(begin, at));
     }

@@ -1,26 +1,26 @@
-// One connection to a peer: greetings, handshake, then messages, as they are asked for; it is read no further than that.
+// One connection to a peer: greeting, handshake, then messages on demand; the socket is read no further than that.
 //
 //   greeting ──64 bytes──▶ handshake ──READY──▶ ready ──┐
 //       └── late, or another mechanism ──┴── broken rules, silence, too large a message, its end ──▶ closed
 import { HELD, TURN, type Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import { GrowingBuffer } from "../growing-buffer.ts";
-import { Slots } from "../slots.ts";
+import { Semaphore } from "../semaphore.ts";
 import { COMMAND_FOUND, Decoder, MESSAGE, NOTHING } from "./decoder.ts";
 import { command, GREETING_BYTES, greeting, message, problemOfGreeting, properties, readCommand, readProperties, takesCommands } from "./wire-format.ts";
 
-/** From the dial to the end of the handshake. */
+/** The time from the dial to the end of the handshake. */
 const HANDSHAKE_MS = 10_000;
-/** After so much silence a peer is asked whether it is there, and after three times as much it is gone. */
+/** After this much silence a peer is pinged, and after three times as much the connection ends. */
 const HEARTBEAT_MS = 10_000;
 const MAX_SILENT_BEATS = 3;
-/** Beats within which a message that began must be whole. */
+/** The number of heartbeats within which a message that began must be complete. */
 const MAX_CUT_BEATS = 6;
-/** Our answers that a peer does not read. */
+/** The bound of our answers that a peer does not read. */
 const MAX_UNREAD_BYTES = 64 * 1024;
 const MAX_PING_CONTEXT_BYTES = 16;
-/** Messages above this are put together a few at a time: each may take as much as the maximum. */
+/** Messages above this size are assembled a few at a time: each may take as much as the maximum. */
 const LARGE_BYTES = 64 * 1024;
-const largeOnes = new Slots(4);
+const largeMessages = new Semaphore(4);
 
 export type SocketType = "SUB" | "DEALER";
 const partners: Readonly<Record<SocketType, readonly string[]>> = { SUB: ["PUB", "XPUB"], DEALER: ["ROUTER", "DEALER", "REP"] };
@@ -33,7 +33,7 @@ export type PeerOptions = {
   onReady(peer: Peer): void;
   /** Messages may be there: `front` has the first. */
   onReadable(peer: Peer): void;
-  /** `broken`: it was ended here, for what is said. */
+  /** `broken`: this side ended the connection, for the reason given. */
   onClosed(peer: Peer, why: string, broken: boolean): void;
 };
 
@@ -69,7 +69,7 @@ export class Peer implements WireOwner {
     return this.#phase === "ready";
   }
 
-  /** The frames of the first message that was read and not shifted, valid until then or until the next one comes; undefined where none is. */
+  /** Returns the frames of the first unshifted message, or undefined if there is none. They are valid until `shift` or until more bytes come. */
   front(): readonly Buffer[] | undefined {
     for (;;) {
       const found = this.#decoder.front();
@@ -81,7 +81,7 @@ export class Peer implements WireOwner {
       this.#decoder.shift();
     }
     if (this.#decoder.problem !== "") this.#break(this.#decoder.problem);
-    else this.#goOn();
+    else this.#resume();
     return undefined;
   }
 
@@ -122,10 +122,10 @@ export class Peer implements WireOwner {
   }
 
   onDrain(): void {
-    // What a peer does not read is bounded where it is written.
+    // The bound of what a peer does not read is checked in #write.
   }
 
-  /** Hands over what is there; what is not taken waits, and nothing more is read. */
+  /** Offers the messages that are there. If some remain, they wait, and the socket is not read. */
   #offer(): void {
     if (this.#phase === "handshake") this.front();
     if (this.#phase !== "ready") return;
@@ -186,13 +186,13 @@ export class Peer implements WireOwner {
     this.#phase = "ready";
     this.readySinceMs = performance.now();
     this.#beat = setInterval(() => this.#beats(), this.#options.heartbeatMs ?? HEARTBEAT_MS).unref();
-    // To everything, in the form that the peer knows.
+    // Subscribes to everything, in the form that the peer knows.
     if (this.#options.type === "SUB") this.#write(this.#takesCommands ? command("SUBSCRIBE") : message([Buffer.of(1)]));
     this.#options.onReady(this);
   }
 
-  /** What was held back is used up: goes on reading, unless the message that is cut has to wait until it may be put together. */
-  #goOn(): void {
+  /** Reads on after all kept bytes are consumed, unless the message that is cut must wait until it may be assembled. */
+  #resume(): void {
     if (this.#phase === "handshake") {
       if (this.#decoder.wantedBytes > LARGE_BYTES) this.#break("the peer sent a message where READY was expected");
       return;
@@ -211,14 +211,14 @@ export class Peer implements WireOwner {
       resolve();
     };
     this.#wire.pause(TURN);
-    void largeOnes.within(this.#gone.signal, () => {
+    void largeMessages.within(this.#gone.signal, () => {
       this.#wire.resume(TURN);
       return promise;
     });
   }
 
   #beats(): void {
-    // What is not read says nothing about its sender.
+    // While we do not read the socket, silence says nothing about the peer.
     if (this.#wire.isPaused(HELD) || this.#wire.isPaused(TURN)) {
       this.#silentBeats = this.#cutBeats = 0;
       return;
@@ -228,7 +228,7 @@ export class Peer implements WireOwner {
       this.#break("the peer began a message and did not end it");
       return;
     }
-    // The kernel alone asks peers that know no heartbeats.
+    // Peers that know no heartbeats are checked by the kernel alone.
     if (!this.#takesCommands) return;
     this.#silentBeats++;
     if (this.#silentBeats > MAX_SILENT_BEATS) this.#break("the peer answers no heartbeats");

@@ -1,13 +1,14 @@
-// A socket of ours: connections to all of its endpoints, dialled again when they end, or those that peers make where it listens.
+// A ZMTP socket: connections to all of its endpoints, dialled again when they end, or those that peers make to an address that it listens
+// on.
 import { createServer, type NetConnectOpts, type Server, type Socket } from "node:net";
 import { Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import type { Endpoint } from "../register-input.ts";
 import { Peer, type SocketType } from "./peer.ts";
 
-/** Between two dials: twice as long each time, until a connection has lasted as long as the longest. */
+/** The pause between two dials: it doubles until a connection has lasted as long as the longest pause. */
 const FIRST_WAIT_MS = 100;
 const LONGEST_WAIT_MS = 1000;
-/** Peers that connect to one address of ours; more are turned away. */
+/** The maximum number of peers that connect to one of our addresses; further ones are rejected. */
 const MAX_ACCEPTED = 64;
 
 export type SocketOptions = {
@@ -17,18 +18,18 @@ export type SocketOptions = {
   readonly heartbeatMs?: number;
   readonly handshakeMs?: number;
   onReady?(peer: Peer): void;
-  /** Messages may be there, or there are more after `front` had none. */
+  /** Messages may be there, or more came after `front` had none. */
   onReadable(): void;
-  /** A connection that was ready ended; `broken`: it was ended here, for what is said. */
+  /** A ready connection ended; `broken`: this side ended it, for the reason given. */
   onLost?(peer: Peer, why: string, broken: boolean): void;
-  /** One that was not: nobody is there, or nobody who speaks as we do (`broken`). */
+  /** A connection failed before it was ready: no one is there, or the peer does not speak ZMTP (`broken`). */
   onFailed?(address: string, why: string, broken: boolean): void;
 };
 
 export class ZmtpSocket {
   readonly #options: SocketOptions;
   readonly #peers = new Set<Peer>();
-  /** Those with messages; who gave one goes behind the others. */
+  /** The peers with messages; one that has delivered a message goes behind the others. */
   readonly #readable = new Set<Peer>();
   readonly #servers: Server[] = [];
   readonly #timers = new Set<NodeJS.Timeout>();
@@ -43,14 +44,14 @@ export class ZmtpSocket {
     return false;
   }
 
-  /** Dials, which goes on by itself, or listens: fails where it cannot. */
+  /** Starts to dial, which continues in the background, or listens; only listening can fail. */
   async open(): Promise<void> {
     for (const { address, binds } of this.#options.endpoints)
       if (binds) await this.#listen(address);
       else this.#dial(address, FIRST_WAIT_MS);
   }
 
-  /** The first message that is there, valid until the next one comes or `shift`. */
+  /** Returns the first message that is there, valid until the next one comes or `shift`. */
   front(): readonly Buffer[] | undefined {
     for (const peer of this.#readable) {
       const frames = peer.front();
@@ -60,7 +61,7 @@ export class ZmtpSocket {
     return undefined;
   }
 
-  /** Behind `front`: goes on to the next one, of another peer where there is one. */
+  /** Moves past `front` to the next message, of another peer if there is one. */
   shift(): void {
     const [first] = this.#readable;
     if (first === undefined) return;
@@ -70,7 +71,7 @@ export class ZmtpSocket {
     this.#readable.add(first);
   }
 
-  /** To all who are connected. */
+  /** Sends to all ready peers. */
   send(frames: readonly Buffer[]): void {
     for (const peer of this.#peers) if (peer.isReady) peer.send(frames);
   }
@@ -110,7 +111,7 @@ export class ZmtpSocket {
       server.once("error", reject);
       server.listen(targetOf(address), resolve);
     });
-    server.removeAllListeners("error").on("error", () => {}); // of a connection that could not be accepted
+    server.removeAllListeners("error").on("error", () => {}); // an accept failed; only that connection is affected
   }
 
   #add(address: string, open: (owner: WireOwner) => Wire, onEnd?: (peer: Peer) => void): void {
@@ -142,7 +143,7 @@ export class ZmtpSocket {
   }
 }
 
-/** `tcp://HOST:PORT` or `ipc://PATH`, of which `ipc://@NAME` has no file. */
+/** Parses `tcp://HOST:PORT` or `ipc://PATH`; an `ipc://@NAME` has no file. */
 function targetOf(address: string): NetConnectOpts & { host?: string } {
   if (address.startsWith("ipc://")) return { path: address.slice("ipc://".length).replace(/^@/, "\0") };
   const colon = address.lastIndexOf(":");

@@ -1,4 +1,4 @@
-// ZMTP 3 on the wire: the greeting, frames and commands, as bytes to send and as bytes to check.
+// The wire format of ZMTP 3: the greeting, frames and commands, to send and to check.
 //
 //   greeting   ff · 8 of padding · 7f │ major · minor │ mechanism, 20 │ as-server │ 31 of filler            64 bytes
 //   frame      flags (1 more, 2 long, 4 command) │ size: 1 byte, or 8 of a long one, big-endian │ body
@@ -14,7 +14,7 @@ export const GREETING_BYTES = 64;
 const MINOR_AT = 11;
 const MECHANISM_AT = 12;
 const MECHANISM_BYTES = 20;
-/** Since minor version 1 a peer takes SUBSCRIBE and PING as commands. */
+/** From minor version 1 on, a peer accepts SUBSCRIBE and PING as commands. */
 const VERSION = [3, 1] as const;
 
 export const greeting = Buffer.alloc(GREETING_BYTES);
@@ -23,11 +23,11 @@ greeting[9] = 0x7f;
 greeting.set(VERSION, MINOR_AT - 1);
 greeting.write("NULL", MECHANISM_AT, "latin1");
 
-/** What is wrong with a peer's greeting, of which the first bytes may be all that came so far; "" where nothing is. */
+/** Returns what is wrong with a peer's greeting, of which perhaps only the first bytes have come; "" if nothing is. */
 export function problemOfGreeting(bytes: Buffer): string {
   const [first, revision] = [bytes[0], bytes[10]];
   if (first !== undefined && first !== 0xff) return "what answers there does not speak ZMQ";
-  // A signature of version 2 or 3 has this bit; one of version 1 is a frame's length.
+  // A signature of version 2 or 3 has this bit; in version 1 the byte is a frame's length.
   if (bytes[9] !== undefined && (bytes[9] & 1) === 0) return "the peer speaks version 1 of ZMTP; version 3 is spoken here";
   if (revision !== undefined && revision < VERSION[0]) return `the peer speaks version ${revision + (revision < 2 ? 1 : 0)} of ZMTP; version 3 is spoken here`;
   if (bytes.length < MECHANISM_AT + MECHANISM_BYTES) return "";
@@ -35,7 +35,7 @@ export function problemOfGreeting(bytes: Buffer): string {
   return mechanism === "NULL" ? "" : `expected the security mechanism NULL, got ${JSON.stringify(mechanism)}`;
 }
 
-/** Of a whole greeting: whether its sender takes subscriptions and heartbeats as commands. */
+/** Returns whether the sender of a complete greeting accepts subscriptions and heartbeats as commands. */
 export function takesCommands(bytes: Buffer): boolean {
   return (bytes[10] as number) > VERSION[0] || (bytes[MINOR_AT] as number) >= 1;
 }
@@ -57,14 +57,14 @@ export function command(name: string, data: Buffer = Buffer.alloc(0)): Buffer {
   return frame(COMMAND, Buffer.concat([Buffer.of(name.length), Buffer.from(name, "latin1"), data]));
 }
 
-/** A command's name and data; undefined where its name does not fit into it. */
+/** Splits a command into name and data; undefined if the name does not fit into it. */
 export function readCommand(body: Buffer): { name: string; data: Buffer } | undefined {
   const end = 1 + (body[0] ?? 0);
   if (end < 2 || end > body.length) return undefined;
   return { name: body.toString("latin1", 1, end), data: body.subarray(end) };
 }
 
-/** Of READY: `name length, 1 │ name │ value length, 4 │ value` for each. */
+/** Encodes the properties of READY, each as `name length, 1 │ name │ value length, 4 │ value`. */
 export function properties(values: Readonly<Record<string, string>>): Buffer {
   return Buffer.concat(
     Object.entries(values).flatMap(([name, value]) => {
@@ -75,7 +75,7 @@ export function properties(values: Readonly<Record<string, string>>): Buffer {
   );
 }
 
-/** Names in lower case; undefined where they do not fit. */
+/** Decodes properties with names in lower case; undefined if they do not fit. */
 export function readProperties(data: Buffer): Map<string, string> | undefined {
   const found = new Map<string, string>();
   for (let at = 0; at < data.length; ) {

@@ -1,4 +1,5 @@
-# vLLM's own KVCacheManager and BlockPool, from its package, driven as its scheduler drives them: what it finds cached, and what events it sends.
+# Drives vLLM's own KVCacheManager and BlockPool, from its package, like its scheduler does, and records what they find cached and which
+# events they send.
 #
 # Arguments: the folder of the package, and a plan as JSON. Writes a record per request to stdout: the hit in tokens, the prompt, and the
 # batch of events that the engine publishes before the next request comes, each with its length before it as a little-endian u32.
@@ -65,7 +66,7 @@ def prompt():
     base = rng.choice(known)
     if rng.random() < 0.3:
         base = base[: rng.randrange(len(base)) + 1]
-    # Every other prompt ends with a block, whose last token is computed again beside the block that is there.
+    # Every other prompt ends with a full block, whose last token is computed again next to the existing block.
     more = SIZE * rng.randrange(0, 4) if rng.random() < 0.5 else rng.randrange(0, 3 * SIZE)
     made = base + [rng.randrange(1 << 31) for _ in range(more)]
     if rng.random() < 0.3:
@@ -105,7 +106,7 @@ for number in range(plan["requests"]):
     entry = [request, hit, blocks]
     running.append(entry)
     if not step(entry) and entry in running and request.num_computed_tokens < request.num_tokens:
-        # No room: the oldest give way.
+        # There is no free block, so the oldest requests give way.
         while len(running) > 1:
             finish(running[0])
         entry[2], entry[1], *_ = manager.get_computed_blocks(request)

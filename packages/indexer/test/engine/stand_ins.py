@@ -1,3 +1,4 @@
+# Stand-ins for the modules that vLLM's cache classes import but do not need here, so that they run without torch and a GPU.
 import importlib.abc
 import importlib.machinery
 import sys
@@ -22,7 +23,7 @@ class Meta(type):
         return made
 
     def __call__(cls, *args, **kwargs):
-        # A decorator hands its function back.
+        # A decorator returns its function.
         if len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], Meta):
             return args[0]
         return super().__call__()

@@ -1,4 +1,5 @@
-// Lost batches, judged by a plain dictionary: never a certain hit that is not there, and streams whose numbers go on keep all they have.
+// Compares the index after lost batches with a plain dictionary: no wrong hit is certain, and streams with consecutive numbers keep their
+// blocks.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -21,7 +22,7 @@ class Numbered {
   index: NativeIndex = openIndex(16 * 1024 * 1024, 1337n);
   readonly id = this.index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
   readonly held = new Map<Medium, Set<number>>(media.map((medium) => [medium, new Set()]));
-  /** Streams of which nothing was lost since the last loss was known, by what came after it. */
+  /** Streams whose later events show that they lost nothing in the last loss. */
   readonly known = new Set<Medium>(media);
   readonly #next = new Map<Medium, number>(media.map((medium) => [medium, 0]));
   readonly #lost = new Set<Medium>();
@@ -48,7 +49,7 @@ class Numbered {
     if (!this.#lost.has(medium)) this.known.add(medium);
   }
 
-  /** What is answered for a medium, in blocks. */
+  /** Returns the answered blocks of a medium. */
   answered(medium: Medium): number {
     const rows = JSON.parse(this.index.answer(query, tokens).toString()) as { default: { e?: Record<string, number> } };
     return (rows.default.e?.[medium.toUpperCase()] ?? 0) / blockSize;
@@ -73,7 +74,7 @@ const step = fc.record({
   arrives: fc.integer({ min: 0, max: 9 }).map((chance) => chance > 0),
 });
 
-void test("after lost batches no block is answered as certain that is not held, and a stream whose event numbers go on keeps all it has", () => {
+void test("after lost batches only present blocks are answered as certain, and a stream with consecutive event numbers keeps its blocks", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
       const publisher = new Numbered();
@@ -86,7 +87,7 @@ void test("after lost batches no block is answered as certain that is not held, 
   );
 });
 
-void test("a block that is stored on the GPU after a loss proves all before it that was there before", () => {
+void test("a block that is stored on the GPU after a loss proves all blocks before it that were there before", () => {
   const index = openIndex(16 * 1024 * 1024, 1337n);
   const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
   const send = (sequence: number, event: unknown) => index.apply(id, sequence, packr.pack([1.5, [event], 0]), counts, new Float64Array(1));
@@ -104,7 +105,7 @@ void test("a block that is stored on the GPU after a loss proves all before it t
   send(1, stored([1, 2, 3, 4], null, 0, "CPU"));
   index.lose(id);
   send(3, stored([4], 3, 3, "CPU"));
-  // A tier that blocks are copied to may have any of them.
+  // A tier that blocks are copied to need not have the blocks before it.
   assert.deepEqual(row(), { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 }, uncertain: { longest_matched: 16, DP: { "0": 16 } } });
   send(4, stored([4], 3, 3, "GPU"));
   assert.deepEqual(row(), { longest_matched: 16, GPU: 16, CPU: 0, DISK: 0, DP: { "0": 16 } });
@@ -112,7 +113,7 @@ void test("a block that is stored on the GPU after a loss proves all before it t
   assert.deepEqual(row(), { longest_matched: 4, GPU: 4, CPU: 0, DISK: 0, DP: { "0": 4 }, uncertain: { longest_matched: 12, DP: { "0": 12 } } });
 });
 
-void test("what is doubted stays doubted in an index that is read back, until its stream's next event", async () => {
+void test("unverified streams stay unverified in an index that is loaded from a snapshot, until their next event", async () => {
   const publisher = new Numbered();
   for (let depth = 0; depth < DEPTH; depth++) publisher.send("gpu", "stored", depth, true);
   publisher.send("cpu", "stored", 0, true);
@@ -129,7 +130,7 @@ void test("what is doubted stays doubted in an index that is read back, until it
   publisher.check();
 });
 
-void test("after a lost batch, what a publisher held whose events have no numbers is uncertain until it is stored again", () => {
+void test("after a lost batch, the blocks of a publisher without event numbers are uncertain until they are stored again", () => {
   const index = openIndex(16 * 1024 * 1024, 1337n);
   const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
   const send = (sequence: number, event: unknown) => index.apply(id, sequence, packr.pack([1.5, [event], 0]), counts, new Float64Array(1));
@@ -156,7 +157,7 @@ void test("after a lost batch, what a publisher held whose events have no number
   const row = () => JSON.parse(index.answer(query, tokens).toString()).default.e;
   const none = { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } };
   assert.deepEqual(row(), { ...none, uncertain: { longest_matched: 8, DP: { "0": 8 } } });
-  // A removal takes what is uncertain, too, and a block that is stored again is certain.
+  // A removal also removes an uncertain block, and a block that is stored again is certain.
   send(4, ["BlockRemoved", [2], "GPU"]);
   assert.deepEqual(row(), { ...none, uncertain: { longest_matched: 4, DP: { "0": 4 } } });
   send(5, ["BlockStored", [1], null, [...tokens.subarray(0, 4)], blockSize, null, "GPU"]);
@@ -168,7 +169,7 @@ void test("after a lost batch, what a publisher held whose events have no number
   assert.equal(index.lacks(id), 0);
 });
 
-void test("a publisher that clears all after a lost batch is answered for whatever it stores from then on", () => {
+void test("a publisher that clears everything after a lost batch is answered for all blocks that it stores from then on", () => {
   const publisher = new Numbered();
   publisher.send("gpu", "stored", 0, true);
   publisher.send("gpu", "stored", 1, false);

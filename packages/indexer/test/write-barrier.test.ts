@@ -1,10 +1,11 @@
-// A snapshot and digests are read on another thread: queries go on, changes wait, and nothing that came meanwhile is lost.
+// Tests that a snapshot and digests are read on another thread: queries are answered, changes wait, and nothing that came meanwhile is
+// lost.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setImmediate as turn } from "node:timers/promises";
+import { setImmediate as tick } from "node:timers/promises";
 import { Packr } from "msgpackr";
-import { figuresOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
-import { Stillness } from "../src/stillness.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { WriteBarrier } from "../src/write-barrier.ts";
 import { snapshotPath } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });
@@ -18,7 +19,7 @@ function tokensOf(event: number): Uint32Array {
   return Uint32Array.from({ length: EVENT_BLOCKS * blockSize }, (_, i) => event * 5000 + i);
 }
 
-/** Some million blocks: long enough to be read that much happens meanwhile. */
+/** Fills an index with some million blocks, so that reading it takes long enough for much to happen meanwhile. */
 function filled(): { index: NativeIndex; send: (event: number) => void } {
   const index = openIndex(1024 ** 3, 1337n);
   const id = index.subscribe({ instance: "e", tenant: "default", model: "m", lora: "", salt: "", key: "e", blockSize, rank: 0, store: 0 });
@@ -40,21 +41,21 @@ async function answeredUntil(index: NativeIndex, end: Promise<unknown>): Promise
   });
   const tokens = tokensOf(7);
   for (let answered = 0; ; answered++) {
-    await turn();
+    await tick();
     if (ended) return answered;
     const answer = JSON.parse(index.answer(query, tokens).toString()) as { default: { e: { GPU: number } } };
     assert.equal(answer.default.e.GPU, tokens.length);
   }
 }
 
-/** A look that is over before it began tells nothing; an index that blocks answers once at most, however often it is tried. */
+/** A read that ended before the first query shows nothing, so several are tried; a blocked index would answer at most once each time. */
 async function mostAnswered(index: NativeIndex, read: () => Promise<unknown>): Promise<number> {
   let most = 0;
   for (let attempt = 0; attempt < 20 && most <= ENOUGH; attempt++) most = Math.max(most, await answeredUntil(index, read()));
   return most;
 }
 
-void test("queries are answered while a snapshot is made and while digests are computed, and what comes then is not in them", async () => {
+void test("queries are answered while a snapshot is made and while digests are computed, and later changes are not in them", async () => {
   const { index, send } = filled();
   const path = snapshotPath();
   assert.ok((await mostAnswered(index, () => index.save(path, "note"))) > ENOUGH);
@@ -62,35 +63,35 @@ void test("queries are answered while a snapshot is made and while digests are c
   const blocks = EVENTS * EVENT_BLOCKS;
   assert.equal((JSON.parse(await index.tally()) as { blocks: number }[])[0]?.blocks, blocks);
 
-  // Without stillness.ts a change blocks until the read is over: it is in the index, and not in the snapshot.
+  // Without write-barrier.ts a change blocks until the read is over: it is in the index, but not in the snapshot.
   const another = index.save(path, "note");
   send(EVENTS);
-  assert.equal(figuresOf(index).blocks, blocks + EVENT_BLOCKS);
+  assert.equal(metricsOf(index).blocks, blocks + EVENT_BLOCKS);
   const copy = openIndex(1024 ** 3, 1337n);
   await another;
   copy.load(path);
-  assert.equal(figuresOf(copy).blocks, blocks);
+  assert.equal(metricsOf(copy).blocks, blocks);
 });
 
-void test("who would change the index waits for reads, and readers that come all the time starve nobody", async () => {
-  const stillness = new Stillness();
+void test("changes of the index wait for reads, and a steady flow of readers starves no writer", async () => {
+  const writeBarrier = new WriteBarrier();
   const order: string[] = [];
   const read = async (name: string) => {
-    await stillness.during(async () => {
+    await writeBarrier.during(async () => {
       order.push(`${name} begins`);
-      await turn();
+      await tick();
       order.push(`${name} ends`);
     });
   };
   const reads = ["first", "second", "third"].map(read);
-  await turn();
-  assert.notEqual(stillness.over, undefined);
-  const changed = stillness.wait().then(() => {
-    assert.equal(stillness.over, undefined);
+  await tick();
+  assert.notEqual(writeBarrier.over, undefined);
+  const changed = writeBarrier.wait().then(() => {
+    assert.equal(writeBarrier.over, undefined);
     order.push("changed");
   });
   await Promise.all([...reads, changed]);
   assert.deepEqual(order, ["first begins", "first ends", "changed", "second begins", "second ends", "third begins", "third ends"]);
-  await assert.rejects(stillness.during(() => Promise.reject(new Error("the read failed"))));
-  assert.equal(stillness.over, undefined);
+  await assert.rejects(writeBarrier.during(() => Promise.reject(new Error("the read failed"))));
+  assert.equal(writeBarrier.over, undefined);
 });

@@ -1,19 +1,19 @@
-// While another thread reads the whole index (a snapshot, digests), nothing may change in it: batches wait, queries are answered.
+// Keeps the index unchanged while another thread reads all of it (a snapshot, digests): batches wait, queries are answered.
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 
-export class Stillness {
-  /** Until nothing is read any more; undefined while all may change. Look again after waiting: another read may have begun. */
+export class WriteBarrier {
+  /** Resolves when the current read ends; undefined while changes are allowed. Check again after waiting, since another read may have begun. */
   over: Promise<void> | undefined;
-  /** What a read waits for: a batch that is half applied. */
+  /** Returns what a read must wait for: a batch that is half applied. */
   before: () => Promise<void> | undefined = () => undefined;
-  #turn: Promise<void> = Promise.resolve();
+  #last: Promise<void> = Promise.resolve();
 
-  /** One read at a time, and after each what waited gets as long as it took: readers that come all the time starve nobody. */
+  /** Runs one read at a time. After each, changes get as much time as the read took, so that a steady flow of readers starves no writer. */
   during<T>(read: () => Promise<T>): Promise<T> {
-    const former = this.#turn;
-    const { promise: turn, resolve: pass } = Promise.withResolvers<void>();
-    this.#turn = turn;
+    const former = this.#last;
+    const { promise: ended, resolve: pass } = Promise.withResolvers<void>();
+    this.#last = ended;
     return former.then(async () => {
       const { promise, resolve } = Promise.withResolvers<void>();
       for (let half = this.before(); half !== undefined; half = this.before()) await half.catch(() => {});
@@ -29,7 +29,7 @@ export class Stillness {
     });
   }
 
-  /** To be called right before a change, which must follow without another wait. */
+  /** Await this right before a change, which must follow without another await. */
   async wait(): Promise<void> {
     while (this.over !== undefined) await this.over;
   }

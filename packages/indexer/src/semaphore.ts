@@ -1,6 +1,6 @@
-// So many at once and no more: who comes later waits, in order, until it is let in or gives up.
+// A FIFO semaphore; a waiter can give up through its signal.
 
-export class Slots {
+export class Semaphore {
   #free: number;
   readonly #waiting: { enter: () => void; signal: AbortSignal }[] = [];
 
@@ -8,7 +8,7 @@ export class Slots {
     this.#free = count;
   }
 
-  /** Runs `work` in a slot; undefined when `signal` ended the wait. */
+  /** Runs `work` with a permit; undefined if `signal` ended the wait. */
   async within<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined> {
     if (this.#free > 0) this.#free--;
     else if (!(await this.#entered(signal))) return undefined;
@@ -33,7 +33,7 @@ export class Slots {
     return false;
   }
 
-  /** To the next one that still wants it. */
+  /** Passes the permit to the next waiter that has not given up. */
   #pass(): void {
     for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
       if (next.signal.aborted) continue;

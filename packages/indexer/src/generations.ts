@@ -1,36 +1,36 @@
-// A publisher's blocks in the index: those of the order that is followed, and, while a store tells all anew, the former ones.
+// The generations of a publisher's blocks in the index: the current one and, while a store repeats everything, the former one.
 //
-//   one ──reread──▶ two: former ones are answered beside those that came so far ──whole, lost or begun anew──▶ one
+//   one ──reread──▶ two: the former one is served next to what came so far ──complete, lost or restarted──▶ one
 //
-// Both are subscriptions of the index with the same names, so an answer is what either holds: a block that was known and is told again is
-// never missing in between. It may have one that is gone as well, and is not said to be complete until then.
+// Both generations are subscriptions of the index with the same names, so an answer is their union: a known block that the store repeats is
+// never missing in between. The union may also have a block that is gone, so it is not reported as complete until the reread ends.
 import type { NativeIndex, NativeSubscription } from "./native.ts";
 import type { Reclaimer } from "./reclaim.ts";
 
-export type HeldOptions = {
+export type GenerationsOptions = {
   readonly index: Pick<NativeIndex, "subscribe" | "unsubscribe" | "clear">;
   readonly reclaimer: Pick<Reclaimer, "begin">;
-  /** As the index knows it. */
+  /** The subscription as the index knows it. */
   readonly description: NativeSubscription;
 };
 
-export class Held {
+export class Generations {
   id: number;
   former: number | undefined;
-  readonly #options: HeldOptions;
+  readonly #options: GenerationsOptions;
 
-  constructor(options: HeldOptions, id: number, former: number | undefined) {
+  constructor(options: GenerationsOptions, id: number, former: number | undefined) {
     this.#options = options;
     this.id = id;
     this.former = former;
   }
 
-  /** In the index: the one that is followed, and the former one. */
+  /** The subscriptions in the index: the current generation, then the former one. */
   get ids(): number[] {
     return this.former === undefined ? [this.id] : [this.id, this.former];
   }
 
-  /** All is told anew. Of a reread that did not come to its end nothing stays. */
+  /** Begins a new generation. If a reread is already under way, its partial generation is cleared. */
   reread(): void {
     if (this.former === undefined) {
       this.former = this.id;
@@ -41,7 +41,7 @@ export class Held {
     this.#options.reclaimer.begin();
   }
 
-  /** The former blocks are not answered any more. */
+  /** Drops the former generation from answers. */
   settle(): void {
     if (this.former === undefined) return;
     this.#options.index.unsubscribe(this.former);
