@@ -149,8 +149,9 @@ async function leaveTo(parts: RecoverParts, record: SandboxRecord, nodeID: strin
   const { transfer, ends, log } = parts;
   const { sandboxID, status } = record;
   log.info({ sandboxID, nodeID }, "a sandbox of this node is another's by now");
-  // Without object storage nothing was exported: it was deleted while this node was dead.
-  if (status.state === "paused" && transfer.exports !== undefined) {
+  // It was deleted while this node was lost. An export that other nodes did not know of is deleted after the start, as for any ended sandbox.
+  if (parts.membership?.shared.get(sandboxID)?.isOver === true) return ends.end(sandboxID, "killed");
+  if (status.state === "paused") {
     await removeRunningParts(parts, record, status.kept.runtime);
     // I44
     return transfer.releaseSandbox(sandboxID, nodeID);
