@@ -96,6 +96,8 @@ for (let round = 0; round < rounds; round++) {
   namespaces.heal();
 }
 at(`cut ${cuts.join(", ")}`);
+// On a busy machine the cuts may have refused every operation of one kind, and the model would judge nothing of it.
+await until("each kind is acknowledged", () => (["create", "append", "pause"] as const).every((kind) => (history.acknowledged[kind] ?? 0) > 0) || undefined);
 isOver = true;
 await working;
 await allReady();
