@@ -2,7 +2,7 @@
 //
 //   node docs/example-engine.ts --name engine-a --port 9001 [--model demo] [--indexer http://localhost:13333]
 //
-// A token is a character. POST /fault {"mode": "slow" | "never" | "garbage" | "half" | "503" | "none", "ms": N} makes it misbehave.
+// A token is a character. POST /fault {"mode": "slow" | "hold" | "never" | "garbage" | "half" | "503" | "none", "ms": N} makes it misbehave.
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -45,6 +45,8 @@ await cache.start();
 type Body = Record<string, unknown>;
 type Message = { role?: string; content?: unknown };
 let fault = { mode: "none", ms: 0 };
+let release: () => void = () => {};
+let held = Promise.resolve();
 let running = 0;
 let waiting = 0;
 const seen = { requests: 0, cancelled: 0, tokenized: 0, headers: {} as unknown, paths: [] as string[] };
@@ -110,6 +112,8 @@ async function generate(path: string, body: Body, response: ServerResponse): Pro
   let isWaiting = true;
   try {
     if (fault.mode === "slow") await delay(fault.ms, undefined, { signal: gone.signal });
+    // It waits for the next fault.
+    if (fault.mode === "hold") await held;
     if (fault.mode === "never") await delay(3_600_000, undefined, { signal: gone.signal });
     const most = Math.floor((prompt.length - 1) / blockSize);
     const hit = Math.min(await cache.run(Uint32Array.from(prompt)), most) * blockSize;
@@ -160,6 +164,10 @@ async function handle(request: IncomingMessage, response: ServerResponse): Promi
   const body = await readBody(request);
   if (path === "/fault") {
     fault = { mode: String(body["mode"]), ms: Number(body["ms"] ?? 0) };
+    release();
+    held = new Promise((resolve) => {
+      release = resolve;
+    });
     return send(response, 200, fault);
   }
   if (path === "/tokenize" && !values["no-tokenize"]) {
@@ -171,6 +179,7 @@ async function handle(request: IncomingMessage, response: ServerResponse): Promi
     seen.tokenized++;
     return send(response, 200, { request_id: "r", token_ids: promptOf(path.slice(0, -"/render".length), body) });
   }
+  if (path.endsWith("/render") || path.endsWith("/tokenize")) return send(response, 404, { error: { message: `${values.name} has no ${path}`, code: 404 } });
   seen.requests++;
   seen.headers = request.headers;
   seen.paths = [...seen.paths.slice(-99), path];

@@ -44,6 +44,8 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
     const scan = new AnswerScan();
     let status = 0;
     let began = false;
+    let isOpenStream = false;
+    let bytesBefore = 0;
     let over = false;
     let timer: NodeJS.Timeout | undefined;
     const settle = (outcome: Outcome | "stale") => {
@@ -66,7 +68,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
       engine.failed(refusal.message, certain);
       if (!began) settle({ end: "failed", refusal });
       else {
-        cut(response, scan, sent.path, refusal);
+        cut(response, isOpenStream && scan.endsEvent, sent.path, refusal);
         settle({ end: "cut", status, why: refusal.message });
       }
       asking.destroy();
@@ -86,6 +88,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           began = true;
           if (status < 500) engine.succeeded();
           onFirstByte();
+          isOpenStream = (answer.headers["content-type"] ?? "").startsWith("text/event-stream") && answer.headers["content-length"] === undefined;
           response.writeHead(status, headersOf(answer, placed));
         };
         answer.on("data", (chunk: Buffer) => {
@@ -122,10 +125,15 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
       limits.connectMs,
     );
     const connected = () => bound(limits.firstByteMs, `sent no answer within ${limits.firstByteMs / 1000} s (router.first_byte_seconds)`);
-    asking.on("socket", (socket) => (socket.connecting ? socket.once("connect", connected) : connected()));
+    asking.on("socket", (socket) => {
+      bytesBefore = socket.bytesRead;
+      if (socket.connecting) socket.once("connect", connected);
+      else connected();
+    });
     asking.on("error", (error: NodeJS.ErrnoException) => {
       if (over) return;
-      if (asking.reusedSocket && !began && status === 0 && ["ECONNRESET", "EPIPE"].includes(error.code ?? "")) return settle("stale");
+      const isStale = asking.reusedSocket && asking.socket?.bytesRead === bytesBefore && ["ECONNRESET", "EPIPE"].includes(error.code ?? "");
+      if (isStale) return settle("stale");
       const certain = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(error.code ?? "");
       fail(new Refusal("engine_failed", `the engine ${engine.name} gave no answer: ${error.message}`), certain);
     });
@@ -151,9 +159,8 @@ function headersOf(answer: IncomingMessage, { engine, expectedCached }: Placed):
 }
 
 /** A stream that ends between two events gets one more that says why; anything else ends without its last chunk. */
-function cut(response: ServerResponse, scan: AnswerScan, path: string, refusal: Refusal): void {
-  const isStream = String(response.getHeader("content-type") ?? "").startsWith("text/event-stream");
-  if (!isStream || !scan.endsEvent || response.getHeader("content-length") !== undefined) {
+function cut(response: ServerResponse, takesEvent: boolean, path: string, refusal: Refusal): void {
+  if (!takesEvent) {
     response.destroy();
     return;
   }
