@@ -17,9 +17,9 @@ const root = fileURLToPath(new URL("../../..", import.meta.url));
 const promised = [
   /"status":"ok"/,
   /registered as engine-a/,
-  /"instance_id": "engine-a"/,
+  /^engine-a +default +0 +tcp:/m,
   // First the command-line query, then the router, twice.
-  /"engine-a": \{\s+"longest_matched": 16,/,
+  /^engine-a +16 +16 +0 +0 /m,
   /^engine-a: 32 tokens are there$/m,
   /^engine-b: 0 tokens are there$/m,
   /"status":"registered successfully","instance_id":"engine-7"/,
@@ -31,6 +31,8 @@ const promised = [
   /"engine-a":\{"longest_matched":32,.*"last_sequence":0,/,
   /"results":\[\{"default":\{"engine-a":.*"reason":"missing","field":"block_size"/,
   /the whole prompt's complete blocks are there/,
+  // The scores of both.
+  /"engine-a":\{"score":0\.000125,"state":"live","matched_tokens":16,.*"engine-b":\{"score":0\.127125,/,
   /"seq_hash":"\d+"/,
   /svc_indexer_blocks \d+$/m,
   /"reason":"out_of_range","field":"token_ids","index":1/,
