@@ -43,7 +43,7 @@ void test("the commands of docs/router.md work unchanged", needs("curl"), async 
     const env = { SVC_HOME: home, SVC_INDEXER_LISTEN: `127.0.0.1:${indexer}`, SVC_ROUTER_LISTEN: `127.0.0.1:${router}` };
     const { code, said } = await runGuide(script, env);
     assert.equal(code, 0, said);
-    // What bash traces of the commands is not their output.
+    // Bash traces the commands themselves, which is not their output.
     const output = said.replaceAll(/^\++ .*$/gm, "");
     let at = 0;
     for (const pattern of promised) {

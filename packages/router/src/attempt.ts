@@ -1,10 +1,11 @@
 // One request on one engine: its answer goes to the client as it comes, and nothing goes there before its first byte.
 import { type IncomingHttpHeaders, type IncomingMessage, type OutgoingHttpHeaders, request as openRequest, type ServerResponse } from "node:http";
+import type { HeldBody } from "./bodies.ts";
 import type { Placed } from "./placement.ts";
 import { errorBody, Refusal } from "./refusals.ts";
 import { AnswerScan } from "./usage.ts";
 
-export type Sent = { readonly method: string; readonly target: string; readonly headers: IncomingHttpHeaders; readonly body: Buffer; readonly path: string };
+export type Sent = { readonly method: string; readonly target: string; readonly headers: IncomingHttpHeaders; readonly body: HeldBody; readonly path: string };
 export type AttemptLimits = { readonly connectMs: number; readonly firstByteMs: number; readonly idleMs: number };
 export type AttemptOptions = {
   readonly sent: Sent;
@@ -86,14 +87,22 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
         const begin = () => {
           if (began || over) return;
           began = true;
+          isOpenStream = (answer.headers["content-type"] ?? "").startsWith("text/event-stream") && answer.headers["content-length"] === undefined;
+          try {
+            response.writeHead(status, headersOf(answer, placed));
+          } catch (error) {
+            // A status or a header that HTTP does not have.
+            began = false;
+            fail(new Refusal("engine_failed", `the engine ${engine.name} answered with a head that cannot be passed on: ${(error as Error).message}`), false);
+            return;
+          }
           if (status < 500) engine.succeeded();
           onFirstByte();
-          isOpenStream = (answer.headers["content-type"] ?? "").startsWith("text/event-stream") && answer.headers["content-length"] === undefined;
-          response.writeHead(status, headersOf(answer, placed));
         };
         answer.on("data", (chunk: Buffer) => {
           if (over) return;
           begin();
+          if (over) return;
           scan.take(chunk);
           bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
           if (response.write(chunk)) return;
@@ -109,6 +118,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
         answer.on("end", () => {
           if (over || !answer.complete) return;
           begin();
+          if (over) return;
           response.end();
           settle({ end: "answered", status, scan });
         });
@@ -137,7 +147,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
       const certain = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(error.code ?? "");
       fail(new Refusal("engine_failed", `the engine ${engine.name} gave no answer: ${error.message}`), certain);
     });
-    asking.end(sent.body);
+    asking.end(sent.body.bytes);
   });
 }
 
@@ -146,7 +156,7 @@ function headersFor({ headers, body, method }: Sent, { engine }: Placed): Outgoi
   const out: OutgoingHttpHeaders = {};
   for (const [name, value] of Object.entries(headers)) if (!ownHeaders.has(name) && !named.has(name)) out[name] = value;
   if (engine.record.api_key !== undefined) out["authorization"] = `Bearer ${engine.record.api_key}`;
-  if (body.length > 0 || (method !== "GET" && method !== "HEAD")) out["content-length"] = body.length;
+  if (body.bytes.length > 0 || (method !== "GET" && method !== "HEAD")) out["content-length"] = body.bytes.length;
   return out;
 }
 

@@ -2,6 +2,24 @@
 import type { IncomingMessage } from "node:http";
 import { Refusal } from "./refusals.ts";
 
+const EMPTY = Buffer.alloc(0);
+
+/** A body that counts as held until `release`, which also lets go of its bytes: a stream may go on for long without them. */
+export class HeldBody {
+  bytes: Buffer;
+  readonly #onRelease: () => void;
+
+  constructor(bytes: Buffer, onRelease: () => void) {
+    this.bytes = bytes;
+    this.#onRelease = onRelease;
+  }
+
+  release(): void {
+    this.bytes = EMPTY;
+    this.#onRelease();
+  }
+}
+
 export class Bodies {
   readonly #maxBytes: number;
   readonly #maxHeldBytes: number;
@@ -16,8 +34,8 @@ export class Bodies {
     return this.#heldBytes;
   }
 
-  /** The body stays counted until `release`. @throws Refusal where it is too large, or all bodies together are */
-  async read(request: IncomingMessage): Promise<{ body: Buffer; release: () => void }> {
+  /** @throws Refusal where it is too large, or all bodies together are */
+  async read(request: IncomingMessage): Promise<HeldBody> {
     const declared = Number(request.headers["content-length"] ?? 0);
     if (declared > this.#maxBytes) throw this.#tooLarge(request, declared);
     const chunks: Buffer[] = [];
@@ -39,7 +57,7 @@ export class Bodies {
       release();
       throw error;
     }
-    return { body: chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks), release };
+    return new HeldBody(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks), release);
   }
 
   #tooLarge(request: IncomingMessage, bytes: number): Refusal {

@@ -4,7 +4,7 @@ import type { Log } from "@svc/kit/log.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
 import { engineNamed } from "./admin.ts";
 import { type AttemptLimits, attempt, type Outcome, type Sent } from "./attempt.ts";
-import type { Bodies } from "./bodies.ts";
+import type { Bodies, HeldBody } from "./bodies.ts";
 import type { Engine } from "./engine.ts";
 import { Known } from "./known.ts";
 import type { Placed, Placement, Sought } from "./placement.ts";
@@ -43,7 +43,7 @@ export class Front {
     const startedMs = performance.now();
     const { bodies, metrics } = this.#options;
     this.#authenticate(request);
-    const { body, release } = await bodies.read(request);
+    const body = await bodies.read(request);
     const gone = new AbortController();
     const onClose = () => {
       if (!response.writableFinished) gone.abort();
@@ -51,7 +51,7 @@ export class Front {
     response.once("close", onClose);
     try {
       const readMs = performance.now();
-      const sought = await this.#seek(request, path, body);
+      const sought = await this.#seek(request, path, body.bytes);
       if (request.headers["x-svc-explain"] !== undefined) {
         const tokens = sought.tokens.tokens === undefined ? sought.tokens : { from: sought.tokens.from, count: sought.tokens.tokens.length };
         return send(response, 200, JSON.stringify({ ...this.#options.placement.explain(sought), tokens }, null, 1));
@@ -60,7 +60,7 @@ export class Front {
       await this.#run(request, response, { sought, body, path, startedMs, signal: gone.signal });
     } finally {
       response.off("close", onClose);
-      release();
+      body.release();
     }
   }
 
@@ -92,7 +92,8 @@ export class Front {
       if (kind !== "other" && kind !== "embeddings") metrics.tokensMissing.inc({ reason: tokens.reason });
     } else metrics.placed.inc({ tokens: tokens.from });
     const rows = tokens.tokens === undefined ? {} : await placement.rowsFor(prompt, tokens.tokens);
-    return { prompt, tokens, bytes: body.length, rows, pinned };
+    // The parsed body is needed no longer; a long stream must not keep it.
+    return { prompt: { ...prompt, body: {} }, tokens, bytes: body.length, rows, pinned };
   }
 
   /** The engine that keeps what the request continues or names. */
@@ -109,7 +110,11 @@ export class Front {
     return keeper;
   }
 
-  async #run(request: IncomingMessage, response: ServerResponse, run: { sought: Sought; body: Buffer; path: string; startedMs: number; signal: AbortSignal }) {
+  async #run(
+    request: IncomingMessage,
+    response: ServerResponse,
+    run: { sought: Sought; body: HeldBody; path: string; startedMs: number; signal: AbortSignal },
+  ) {
     const { placement, queue, metrics, limits, explain, log } = this.#options;
     const { sought, body, path, startedMs, signal } = run;
     const sent: Sent = { method: request.method ?? "GET", target: request.url ?? "/", headers: request.headers, body, path };
@@ -123,6 +128,7 @@ export class Front {
       if (explain) log.info({ path, engine: engine.name, considered: placed.considered }, "placed");
       const onFirstByte = () => {
         placed.answered();
+        body.release();
         metrics.firstByte.observe({ engine: engine.name }, (performance.now() - startedMs) / 1000);
       };
       let outcome: Outcome;

@@ -86,6 +86,17 @@ void test("bodies above the bound get 413 whether or not they declare their leng
   assert.equal(await metric(router.url, "svc_router_held_bytes"), 0);
 });
 
+void test("a stream under way holds no request body", async () => {
+  await using a = await startEngine("a", ["--token-ms", "50"]);
+  await using router = await openRouter([a]);
+  const leaving = new AbortController();
+  const body = JSON.stringify(chat("x".repeat(100_000), { stream: true, max_tokens: 10_000 }));
+  await fetch(`${router.url}/v1/chat/completions`, { method: "POST", body, signal: leaving.signal });
+  assert.equal(await metric(router.url, 'svc_router_engine_in_flight{engine="a"}'), 1);
+  assert.equal(await metric(router.url, "svc_router_held_bytes"), 0);
+  leaving.abort();
+});
+
 void test("a drained engine ends what it has and gets nothing new, until it is undrained", async () => {
   await using a = await startEngine("a");
   await using b = await startEngine("b");
