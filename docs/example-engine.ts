@@ -2,7 +2,7 @@
 //
 //   node docs/example-engine.ts --name engine-a --port 9001 [--model demo] [--indexer http://localhost:13333]
 //
-// A token is a character. POST /fault {"mode": "slow" | "hold" | "never" | "garbage" | "half" | "503" | "none", "ms": N} makes it misbehave.
+// A token is a character. POST /fault {"mode": "slow" | "hold" | "never" | "garbage" | "half" | "503" | "no tokens" | "none", "ms": N} makes it misbehave.
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -170,6 +170,7 @@ async function handle(request: IncomingMessage, response: ServerResponse): Promi
     });
     return send(response, 200, fault);
   }
+  if (path === "/tokenize" && fault.mode === "no tokens") return send(response, 500, { error: { message: "the tokenizer failed", code: 500 } });
   if (path === "/tokenize" && !values["no-tokenize"]) {
     seen.tokenized++;
     const tokens = promptOf("prompt" in body ? "/v1/completions" : "/v1/chat/completions", body);

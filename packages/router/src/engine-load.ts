@@ -7,8 +7,6 @@ export type EngineLoad = {
   readonly kvUsage: number;
   /** The router's own requests in flight when these numbers were read: the engine counts them, too. */
   readonly ownInFlight: number;
-  readonly ownWaiting: number;
-  readonly atMs: number;
 };
 
 const names: Readonly<Record<string, "running" | "waiting" | "kvUsage">> = {

@@ -64,11 +64,11 @@ export class Poll {
     }
     if (engine.models === undefined || round % MODELS_EVERY === 0) await this.#readModels(engine);
     const ownInFlight = engine.inFlight;
-    const ownWaiting = engine.waiting;
     const metrics = await this.#get(engine, "/metrics");
     if (metrics.ok) {
       const load = readLoad(metrics.text);
-      engine.load = load === undefined ? undefined : { ...load, ownInFlight, ownWaiting, atMs: performance.now() };
+      // A request of ours that began or ended meanwhile must not look like another client's.
+      engine.load = load === undefined ? undefined : { ...load, ownInFlight: Math.max(ownInFlight, engine.inFlight) };
     } else if (metrics.status === 0) engine.failed(metrics.text, metrics.refused);
     this.#options.onChange();
   }

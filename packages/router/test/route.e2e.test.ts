@@ -51,10 +51,40 @@ void test("prompts that nobody has go to the engine with less waiting work, and 
   await using a = await startEngine("a");
   await using b = await startEngine("b");
   await using router = await openRouter([a, b]);
-  await Promise.all([a.fault("slow", 1_000), b.fault("slow", 1_000)]);
-  const answers = await Promise.all(Array.from({ length: 8 }, (_, at) => post(router.url, "/v1/chat/completions", chat(`${at} ${"x".repeat(500)}`))));
-  const names = answers.map(({ headers }) => headers.get("x-svc-instance"));
-  assert.deepEqual([names.filter((name) => name === "a").length, names.filter((name) => name === "b").length], [4, 4]);
+  await Promise.all([a.fault("hold"), b.fault("hold")]);
+  const asking = Array.from({ length: 8 }, (_, at) => post(router.url, "/v1/chat/completions", chat(`${at} ${"x".repeat(500)}`)));
+  const waiting = async () => [(await a.seen()).waiting, (await b.seen()).waiting];
+  await until("all of them wait, half of them on each engine", waiting, ([one, other]) => one === 4 && other === 4);
+  await Promise.all([a.fault("none"), b.fault("none")]);
+  for (const { status } of await Promise.all(asking)) assert.equal(status, 200);
+});
+
+void test("work that others have waiting on an engine counts, as its metrics say", async () => {
+  await using a = await startEngine("a");
+  await using b = await startEngine("b");
+  await using router = await openRouter([a, b]);
+  await a.fault("hold");
+  const others = Array.from({ length: 5 }, (_, at) => post(a.url, "/v1/chat/completions", chat(`other ${at}`)));
+  const engines = async () => ((await (await fetch(`${router.url}/admin/engines`)).json()) as { engines: { load: { waiting: number } | null }[] }).engines;
+  await until("the router sees them", engines, (seen) => seen[0]?.load?.waiting === 5);
+  for (let at = 0; at < 10; at++) assert.equal((await post(router.url, "/v1/chat/completions", chat(`own ${at}`))).headers.get("x-svc-instance"), "b");
+  await a.fault("none");
+  await Promise.all(others);
+});
+
+void test("when tokens fail, the beginning of the conversation that is known still finds its engine", async () => {
+  await using indexer = await openIndexer();
+  await using a = await startEngine("a", ["--indexer", indexer.url]);
+  await using b = await startEngine("b", ["--indexer", indexer.url]);
+  await heard(indexer.url, ["a", "b"]);
+  await using router = await openRouter([a, b], [`--indexer=${indexer.url}`]);
+  const messages = [{ role: "user", content: LONG }];
+  const first = await post(router.url, "/v1/chat/completions", { model: "demo", messages });
+  await Promise.all([a.fault("no tokens"), b.fault("no tokens")]);
+  const longer = { model: "demo", messages: [...messages, { role: "assistant", content: "yes" }, { role: "user", content: "and?" }] };
+  const next = await post(router.url, "/v1/chat/completions", longer);
+  assert.deepEqual([next.status, next.headers.get("x-svc-instance")], [200, first.headers.get("x-svc-instance")]);
+  assert.equal(await metric(router.url, 'svc_router_placements_total{tokens="prefix"}'), 1);
 });
 
 void test("token ids in the request are used as they are, without a call to an engine's tokenizer", async () => {
