@@ -5,6 +5,8 @@ import { call } from "./call.ts";
 
 /** A late answer is worth less than none: after one, requests do without the indexer for this long. */
 const PAUSE_MS = 1_000;
+/** A longer list of names would not fit into the request's head: the indexer then answers for all engines of the model. */
+const MAX_NAMES_CHARS = 16 * 1024;
 
 export type IndexScoresOptions = {
   readonly url: string;
@@ -34,8 +36,8 @@ export class IndexScores {
     const scope = {
       model,
       tenantID: tenant,
-      candidates,
       uncertainShare,
+      ...(candidates.join().length > MAX_NAMES_CHARS ? {} : { candidates }),
       ...(lora === "" ? {} : { loraName: lora }),
       ...(salt === "" ? {} : { cacheSalt: salt }),
     };
