@@ -10,10 +10,11 @@ const allowed: Readonly<Record<string, readonly string[]>> = {
   store: ["contract", "kit", "transfer"],
   "store-admin": ["contract", "kit", "store"],
   indexer: ["contract", "kit"],
+  router: ["contract", "kit"],
   cli: ["contract"],
   mcp: ["contract", "cli"],
   console: ["contract"],
-  harness: ["contract", "kit", "sandbox", "gateway", "transfer", "store", "store-admin", "indexer", "cli", "mcp", "console"],
+  harness: ["contract", "kit", "sandbox", "gateway", "transfer", "store", "store-admin", "indexer", "router", "cli", "mcp", "console"],
 };
 
 /** The module names that a TypeScript source imports, exports from, or loads by `import()`. */

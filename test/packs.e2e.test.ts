@@ -105,11 +105,12 @@ except SvcError as error:
     lost = error.name
 with Index(os.environ["INDEXER_URL"]) as index:
     answer = index.query(list(range(64)), model="m", block_size=16)
+    score = index.score(list(range(64)), model="m", candidates=["nobody"])["default"]["nobody"]["state"]
 with Store(os.environ["SERVICE_URL"]) as store:
     store.put("a/key", "value")
     kept = [store.get("a/key").decode(), store.get("nothing"), store.exists("a/key")]
 print(json.dumps({"command": [result.exit_code, result.stdout.decode(), result.stderr.decode()], "listed": found == [sandbox.sandbox_id],
-    "read": read.decode(), "again": again, "refused": refused, "lost": lost, "answer": isinstance(answer, dict), "kept": kept}))
+    "read": read.decode(), "again": again, "refused": refused, "lost": lost, "answer": isinstance(answer, dict), "score": score, "kept": kept}))
 `;
 
 void test("the Python wheel installs into an empty folder and works against real servers", async () => {
@@ -144,6 +145,7 @@ void test("the Python wheel installs into an empty folder and works against real
     refused: "SANDBOX_NOT_FOUND 404",
     lost: "SERVER_UNREACHABLE",
     answer: true,
+    score: "unregistered",
     kept: ["value", null, true],
   });
 });

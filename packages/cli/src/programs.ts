@@ -102,6 +102,12 @@ export const programs: readonly Program[] = [
     summary: "query a cache indexer, register publishers, simulate an engine",
     verbs: ["query", "register", "unregister", "services", "simulate"],
   },
+  {
+    name: "router",
+    file: "packages/router/src/main.ts",
+    summary: "run a router in front of inference engines in the foreground",
+    settings: "packages/router/src/settings.ts",
+  },
   { name: "mcp", file: "packages/mcp/src/main.ts", summary: "give an agent sandboxes over the Model Context Protocol (MCP)" },
   { name: "bench", file: "bench/main.ts", summary: "run the benchmarks, or the one named" },
 ];

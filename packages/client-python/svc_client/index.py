@@ -28,6 +28,11 @@ class Index(Transport):
         body = {"model": model, "block_size": block_size, "seq_hashes": [str(each) for each in seq_hashes], **scope}
         return self._call("POST", "/query_by_hash", body=body, answer=dict[str, Any])
 
+    def score(self, token_ids: Sequence[int], *, model: str, **more: Any) -> dict[str, Any]:
+        """Expected seconds of prefill per candidate. ``more``: candidates, tenant_id, lora_name, cache_salt and others of POST /score, whose answer it is."""
+        body = {"model": model, "token_ids": list(token_ids), **more}
+        return self._call("POST", "/score", body=body, answer=dict[str, Any])
+
     def register(self, **registration: Any) -> dict[str, Any]:
         """Registers one publisher: endpoint, type, modelname, instance_id, block_size, dp_rank; replay_endpoint and others as documented."""
         return self._call("POST", "/register", body=registration, answer=dict[str, Any])

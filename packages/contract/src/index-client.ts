@@ -2,6 +2,7 @@
 import { createXXHash3 } from "hash-wasm";
 import { failureOf } from "./call.ts";
 import { Failure, fail } from "./failures.ts";
+import { type ScoreAnswer, type ScoreScope, scoreParameters } from "./index-score.ts";
 import type { QueryAnswer, RegistrationInput } from "./indexer.ts";
 import { DEFAULT_HASH_SEED } from "./kv-event.ts";
 
@@ -75,6 +76,12 @@ export class IndexClient {
   /** Queries by rolling hashes of `openHasher`, which are sent as raw little-endian u64. */
   queryByHash(hashes: BigUint64Array, scope: QueryScope): Promise<QueryAnswer> {
     return this.#ask<QueryAnswer>("/query_by_hash", scope, hashes);
+  }
+
+  /** One row per candidate: the expected seconds until the prompt is prefilled there, and why. */
+  score(tokens: Uint32Array, scope: ScoreScope): Promise<ScoreAnswer> {
+    const bytes = new Uint8Array(tokens.buffer as ArrayBuffer, tokens.byteOffset, tokens.byteLength);
+    return this.#send(`/score?${scoreParameters(scope)}`, bytes, "application/octet-stream");
   }
 
   register(record: RegistrationInput): Promise<{ status: string; instance_id: string }> {

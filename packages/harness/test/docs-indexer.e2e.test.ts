@@ -31,6 +31,8 @@ const promised = [
   /"engine-a":\{"longest_matched":32,.*"last_sequence":0,/,
   /"results":\[\{"default":\{"engine-a":.*"reason":"missing","field":"block_size"/,
   /the whole prompt's complete blocks are there/,
+  // The scores of both.
+  /"engine-a":\{"score":0\.000125,"state":"live","matched_tokens":16,.*"engine-b":\{"score":0\.127125,/,
   /"seq_hash":"\d+"/,
   /svc_indexer_blocks \d+$/m,
   /"reason":"out_of_range","field":"token_ids","index":1/,

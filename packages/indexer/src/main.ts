@@ -21,6 +21,7 @@ import { Quarantine } from "./quarantine.ts";
 import { readStatic } from "./register-input.ts";
 import { Registry } from "./registry.ts";
 import { indexerRoutes } from "./routes.ts";
+import { Scores } from "./score.ts";
 import { type IndexerSettings, load } from "./settings.ts";
 import { Snapshots } from "./snapshot.ts";
 import { restoreState } from "./start.ts";
@@ -75,6 +76,7 @@ async function run(argv: readonly string[]): Promise<number> {
     index,
     registry,
     views,
+    scores: new Scores(index, registry, settings.silence_seconds * 1000),
     metrics,
     share,
     apiKey: settings.api_key,

@@ -9,6 +9,7 @@ const does: Readonly<Record<string, string>> = {
   "POST /query": "Which instances hold a prompt's prefix, given its tokens",
   "POST /query_by_hash": "The same, given block hashes",
   "POST /query_batch": "Several queries at once",
+  "POST /score": "Expected seconds of prefill on each candidate, and why",
   "POST /explain": "Why a query is answered as it is",
   "GET /services": "What is registered, and how fresh it is",
   "GET /global_view": "Everything the index holds, in pages",

@@ -13,12 +13,14 @@ import { Refusal, refusalOf } from "./refusal.ts";
 import { checkReplays, nameOf } from "./register-input.ts";
 import type { Registry } from "./registry.ts";
 import { respond } from "./respond.ts";
+import type { Scores } from "./score.ts";
 import type { Views } from "./views.ts";
 
 export type RoutesOptions = {
   readonly index: NativeIndex;
   readonly registry: Registry;
   readonly views: Views;
+  readonly scores: Scores;
   readonly metrics: Metrics;
   readonly share: LoopShare;
   /** Required by routes that change registrations or read everything; "" disables the check. */
@@ -30,7 +32,7 @@ export type RoutesOptions = {
 };
 
 export function indexerRoutes(options: RoutesOptions): Routes {
-  const { index, registry, views, metrics, share, apiKey, collect, snapshot, startedAtMs } = options;
+  const { index, registry, views, scores, metrics, share, apiKey, collect, snapshot, startedAtMs } = options;
   const guarded =
     (handler: Handler): Handler =>
     (request) => {
@@ -57,6 +59,7 @@ export function indexerRoutes(options: RoutesOptions): Routes {
     "/register": { POST: guarded(register) },
     "/unregister": { POST: guarded(unregister) },
     ...queryRoutes(index, registry, views, share),
+    "/score": { POST: (request) => respond(request, scores.answer(request)) },
     "/services": { GET: async (request) => respond(request, await views.services()) },
     "/global_view": { GET: (request) => respond(request, views.globalView(new URLSearchParams(request.search))) },
     "/snapshot": { GET: guarded(() => snapshot()) },

@@ -8,6 +8,8 @@ export type Metrics = {
   counter<L extends string = never>(name: `svc_${string}_total`, help: string, labels?: readonly L[]): Counter<L>;
   gauge<L extends string = never>(name: `svc_${string}`, help: string, labels?: readonly L[], collect?: (gauge: Gauge<L>) => void | Promise<void>): Gauge<L>;
   seconds<L extends string = never>(name: `svc_${string}_seconds`, help: string, labels?: readonly L[]): Histogram<L>;
+  /** A histogram of token counts with buckets of its own. */
+  tokens<L extends string = never>(name: `svc_${string}_tokens`, help: string, buckets: readonly number[], labels?: readonly L[]): Histogram<L>;
   text(): Promise<string>;
   readonly contentType: string;
 };
@@ -33,6 +35,7 @@ export function openMetrics(): Metrics {
             }),
       }),
     seconds: (name, help, labels = []) => new Histogram({ name, help, labelNames: [...labels], buckets: secondsBuckets, registers }),
+    tokens: (name, help, buckets, labels = []) => new Histogram({ name, help, labelNames: [...labels], buckets: [...buckets], registers }),
     text: () => registry.metrics(),
     contentType: registry.contentType,
   };

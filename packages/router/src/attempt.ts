@@ -1,0 +1,179 @@
+// One request on one engine: its answer goes to the client as it comes, and nothing goes there before its first byte.
+import { type IncomingHttpHeaders, type IncomingMessage, type OutgoingHttpHeaders, request as openRequest, type ServerResponse } from "node:http";
+import type { HeldBody } from "./bodies.ts";
+import type { Placed } from "./placement.ts";
+import { errorBody, Refusal } from "./refusals.ts";
+import { AnswerScan } from "./usage.ts";
+
+export type Sent = { readonly method: string; readonly target: string; readonly headers: IncomingHttpHeaders; readonly body: HeldBody; readonly path: string };
+export type AttemptLimits = { readonly connectMs: number; readonly firstByteMs: number; readonly idleMs: number };
+export type AttemptOptions = {
+  readonly sent: Sent;
+  readonly placed: Placed;
+  readonly response: ServerResponse;
+  readonly limits: AttemptLimits;
+  /** True if another engine could take the request after this one failed before its first answer byte. */
+  readonly mayRetry: () => boolean;
+  readonly signal: AbortSignal;
+  readonly onFirstByte: () => void;
+};
+export type Outcome =
+  | { readonly end: "answered"; readonly status: number; readonly scan: AnswerScan }
+  | { readonly end: "gone" }
+  /** The client has part of the answer, and cannot take it for the whole. */
+  | { readonly end: "cut"; readonly status: number; readonly why: string }
+  /** The client has nothing yet. */
+  | { readonly end: "failed"; readonly refusal: Refusal };
+
+/** Headers that belong to one connection, and those of this router. */
+const ownHeaders: ReadonlySet<string> = new Set([
+  ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"],
+  ...["host", "expect", "content-length", "x-svc-engine", "x-svc-explain"],
+]);
+/** An engine that answers so has not begun, or lost what it needs: another one can answer. */
+const ELSEWHERE = [502, 503, 504];
+
+/** Repeated once where an idle connection had been closed by the engine just when it was used again. */
+export async function attempt(options: AttemptOptions): Promise<Outcome> {
+  const first = await once(options, false);
+  return first === "stale" ? ((await once(options, true)) as Outcome) : first;
+}
+
+function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }: AttemptOptions, fresh: boolean): Promise<Outcome | "stale"> {
+  const { engine } = placed;
+  return new Promise((resolve) => {
+    const scan = new AnswerScan();
+    let status = 0;
+    let began = false;
+    let isOpenStream = false;
+    let bytesBefore = 0;
+    let over = false;
+    let timer: NodeJS.Timeout | undefined;
+    const settle = (outcome: Outcome | "stale") => {
+      if (over) return;
+      over = true;
+      clearTimeout(timer);
+      signal.removeEventListener("abort", leave);
+      resolve(outcome);
+    };
+    const leave = () => {
+      settle({ end: "gone" });
+      asking.destroy();
+    };
+    const bound = (ms: number, why: string) => {
+      clearTimeout(timer);
+      timer = setTimeout(() => fail(new Refusal("engine_timeout", `the engine ${engine.name} ${why}`), false), ms);
+    };
+    const fail = (refusal: Refusal, certain: boolean) => {
+      if (over) return;
+      engine.failed(refusal.message, certain);
+      if (!began) settle({ end: "failed", refusal });
+      else {
+        cut(response, isOpenStream && scan.endsEvent, sent.path, refusal);
+        settle({ end: "cut", status, why: refusal.message });
+      }
+      asking.destroy();
+    };
+    const asking = openRequest(
+      engine.url + sent.target,
+      { agent: fresh ? false : engine.agent, method: sent.method, headers: headersFor(sent, placed) },
+      (answer) => {
+        status = answer.statusCode ?? 502;
+        if (ELSEWHERE.includes(status) && mayRetry()) {
+          fail(new Refusal("engine_failed", `the engine ${engine.name} answered ${status}`), false);
+          return;
+        }
+        // Half an answer is refused as long as the client has none of it: its head waits for the first byte of its body.
+        const begin = () => {
+          if (began || over) return;
+          began = true;
+          isOpenStream = (answer.headers["content-type"] ?? "").startsWith("text/event-stream") && answer.headers["content-length"] === undefined;
+          try {
+            response.writeHead(status, headersOf(answer, placed));
+          } catch (error) {
+            // A status or a header that HTTP does not have.
+            began = false;
+            fail(new Refusal("engine_failed", `the engine ${engine.name} answered with a head that cannot be passed on: ${(error as Error).message}`), false);
+            return;
+          }
+          if (status < 500) engine.succeeded();
+          onFirstByte();
+        };
+        answer.on("data", (chunk: Buffer) => {
+          if (over) return;
+          begin();
+          if (over) return;
+          scan.take(chunk);
+          bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
+          if (response.write(chunk)) return;
+          // The engine waits while the client reads slowly.
+          answer.pause();
+          bound(limits.firstByteMs, `could not send: the client read nothing for ${limits.firstByteMs / 1000} s`);
+          response.once("drain", () => {
+            if (over) return;
+            bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
+            answer.resume();
+          });
+        });
+        answer.on("end", () => {
+          if (over || !answer.complete) return;
+          begin();
+          if (over) return;
+          response.end();
+          settle({ end: "answered", status, scan });
+        });
+        answer.on("close", () => {
+          if (!answer.complete) fail(new Refusal("engine_failed", `the engine ${engine.name} broke its answer off`), false);
+        });
+        answer.on("error", () => {});
+      },
+    );
+    if (signal.aborted) return leave();
+    signal.addEventListener("abort", leave, { once: true });
+    timer = setTimeout(
+      () => fail(new Refusal("engine_failed", `the engine ${engine.name} took no connection within ${limits.connectMs} ms (router.connect_timeout_ms)`), false),
+      limits.connectMs,
+    );
+    const connected = () => bound(limits.firstByteMs, `sent no answer within ${limits.firstByteMs / 1000} s (router.first_byte_seconds)`);
+    asking.on("socket", (socket) => {
+      bytesBefore = socket.bytesRead;
+      if (socket.connecting) socket.once("connect", connected);
+      else connected();
+    });
+    asking.on("error", (error: NodeJS.ErrnoException) => {
+      if (over) return;
+      const isStale = asking.reusedSocket && asking.socket?.bytesRead === bytesBefore && ["ECONNRESET", "EPIPE"].includes(error.code ?? "");
+      if (isStale) return settle("stale");
+      const certain = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(error.code ?? "");
+      fail(new Refusal("engine_failed", `the engine ${engine.name} gave no answer: ${error.message}`), certain);
+    });
+    asking.end(sent.body.bytes);
+  });
+}
+
+function headersFor({ headers, body, method }: Sent, { engine }: Placed): OutgoingHttpHeaders {
+  const named = new Set((headers.connection ?? "").toLowerCase().split(/[ ,]+/));
+  const out: OutgoingHttpHeaders = {};
+  for (const [name, value] of Object.entries(headers)) if (!ownHeaders.has(name) && !named.has(name)) out[name] = value;
+  if (engine.record.api_key !== undefined) out["authorization"] = `Bearer ${engine.record.api_key}`;
+  if (body.bytes.length > 0 || (method !== "GET" && method !== "HEAD")) out["content-length"] = body.bytes.length;
+  return out;
+}
+
+function headersOf(answer: IncomingMessage, { engine, expectedCached }: Placed): OutgoingHttpHeaders {
+  const out: OutgoingHttpHeaders = {};
+  for (const [name, value] of Object.entries(answer.headers)) if (!ownHeaders.has(name) || name === "content-length") out[name] = value;
+  out["x-svc-instance"] = engine.name;
+  if (expectedCached !== undefined) out["x-svc-expected-cached-tokens"] = expectedCached;
+  return out;
+}
+
+/** A stream that ends between two events gets one more that says why; anything else ends without its last chunk. */
+function cut(response: ServerResponse, takesEvent: boolean, path: string, refusal: Refusal): void {
+  if (!takesEvent) {
+    response.destroy();
+    return;
+  }
+  const named = path === "/v1/messages" || path === "/v1/responses" ? "event: error\n" : "";
+  response.end(`${named}data: ${JSON.stringify(errorBody(refusal.code, refusal.message))}\n\n`);
+}

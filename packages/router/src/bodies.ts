@@ -1,0 +1,68 @@
+// Reads request bodies whole, each within a bound and all together within another.
+import type { IncomingMessage } from "node:http";
+import { Refusal } from "./refusals.ts";
+
+const EMPTY = Buffer.alloc(0);
+
+/** A body that counts as held until `release`, which also lets go of its bytes: a stream may go on for long without them. */
+export class HeldBody {
+  bytes: Buffer;
+  readonly #onRelease: () => void;
+
+  constructor(bytes: Buffer, onRelease: () => void) {
+    this.bytes = bytes;
+    this.#onRelease = onRelease;
+  }
+
+  release(): void {
+    this.bytes = EMPTY;
+    this.#onRelease();
+  }
+}
+
+export class Bodies {
+  readonly #maxBytes: number;
+  readonly #maxHeldBytes: number;
+  #heldBytes = 0;
+
+  constructor({ maxBytes, maxHeldBytes }: { maxBytes: number; maxHeldBytes: number }) {
+    this.#maxBytes = maxBytes;
+    this.#maxHeldBytes = maxHeldBytes;
+  }
+
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  /** @throws Refusal where it is too large, or all bodies together are */
+  async read(request: IncomingMessage): Promise<HeldBody> {
+    const declared = Number(request.headers["content-length"] ?? 0);
+    if (declared > this.#maxBytes) throw this.#tooLarge(request, declared);
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    const release = () => {
+      this.#heldBytes -= bytes;
+      bytes = 0;
+    };
+    try {
+      for await (const chunk of request as AsyncIterable<Buffer>) {
+        if (bytes + chunk.length > this.#maxBytes) throw this.#tooLarge(request, bytes + chunk.length);
+        if (this.#heldBytes + chunk.length > this.#maxHeldBytes)
+          throw new Refusal("router_full", `the bodies of all requests together have more than ${this.#maxHeldBytes} bytes (router.max_held_bytes)`, 1);
+        bytes += chunk.length;
+        this.#heldBytes += chunk.length;
+        chunks.push(chunk);
+      }
+    } catch (error) {
+      release();
+      throw error;
+    }
+    return new HeldBody(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks), release);
+  }
+
+  #tooLarge(request: IncomingMessage, bytes: number): Refusal {
+    // The client still sends: the rest is read past for a moment, so that it gets the answer.
+    request.resume();
+    return new Refusal("body_too_large", `the body has at least ${bytes} bytes; the maximum is ${this.#maxBytes} (router.max_body_bytes)`);
+  }
+}

@@ -1,0 +1,111 @@
+// One engine as the router knows it: its circuit, its load, what was just sent there, and what it serves.
+import { Agent } from "node:http";
+import type { ScoreRow } from "@svc/contract/index-score.ts";
+import type { EngineRecord } from "./engine-list.ts";
+import type { EngineLoad } from "./engine-load.ts";
+import { RecentPrompts } from "./recent-prompts.ts";
+
+/** Idle connections that are kept to an engine. */
+const IDLE_CONNECTIONS = 256;
+
+/**
+ * ```
+ *  closed ── refused, or failures in a row ──▶ open ── GET /health answers 200 ──▶ closed
+ *                                               │ ▲
+ *                                               └─┘ a probe fails
+ * ```
+ * While a circuit is open, only probes go to the engine: no request of a user tries whether it works again.
+ */
+export type Circuit = { readonly state: "closed"; failures: number } | { readonly state: "open"; readonly sinceMs: number; readonly why: string };
+
+export type ModelCard = { readonly id: string; readonly parent?: string | null; readonly [member: string]: unknown };
+
+export type EngineOptions = {
+  readonly record: EngineRecord;
+  readonly prefillTokensPerSecond: number;
+  readonly maxInFlight: number;
+  readonly circuitFailures: number;
+  readonly speculativeMs: number;
+  readonly onCircuit: (engine: Engine) => void;
+};
+
+export class Engine {
+  readonly name: string;
+  readonly url: string;
+  readonly record: EngineRecord;
+  readonly prefillTokensPerSecond: number;
+  readonly maxInFlight: number;
+  readonly agent = new Agent({ keepAlive: true, maxFreeSockets: IDLE_CONNECTIONS, scheduling: "lifo" });
+  readonly recent: RecentPrompts;
+  circuit: Circuit = { state: "closed", failures: 0 };
+  draining = false;
+  /** From the indexer; `unregistered` while nothing is known of it. */
+  indexState: ScoreRow["state"] = "unregistered";
+  /** Undefined until the engine has listed them. */
+  models: readonly ModelCard[] | undefined;
+  load: EngineLoad | undefined;
+  /** Requests sent there that are not over. */
+  inFlight = 0;
+  /** Requests in flight without a first answer byte. */
+  waiting = 0;
+  /** Tokens that those have to prefill. */
+  waitingTokens = 0;
+  /** Ways of tokenizing that the engine answered with 404; they are tried again once its circuit was open. */
+  readonly lacks = new Set<string>();
+  readonly #options: EngineOptions;
+
+  constructor(options: EngineOptions) {
+    this.#options = options;
+    this.record = options.record;
+    this.name = options.record.name;
+    this.url = options.record.url;
+    this.prefillTokensPerSecond = options.record.prefill_tokens_per_second ?? options.prefillTokensPerSecond;
+    this.maxInFlight = options.record.max_in_flight ?? options.maxInFlight;
+    this.recent = new RecentPrompts(options.speculativeMs);
+  }
+
+  /** Undefined if the engine may be chosen. */
+  get unfit(): string | undefined {
+    if (this.circuit.state === "open") return `its circuit is open: ${this.circuit.why}`;
+    if (this.draining) return "it drains";
+    if (this.indexState === "dead" || this.indexState === "disconnected") return `the indexer calls it ${this.indexState}`;
+    return undefined;
+  }
+
+  get isFull(): boolean {
+    return this.inFlight >= this.maxInFlight;
+  }
+
+  /** The card of a model; undefined if the engine does not serve it. An engine that has not listed its models may serve any. */
+  serves(model: string): ModelCard | undefined {
+    return this.models === undefined ? { id: model } : this.models.find(({ id }) => id === model);
+  }
+
+  succeeded(): void {
+    if (this.circuit.state === "closed") this.circuit.failures = 0;
+  }
+
+  /** `certain`: nobody listens there any more, so that one failure is enough. */
+  failed(why: string, certain: boolean): void {
+    if (this.circuit.state === "open") return;
+    this.circuit.failures++;
+    if (!certain && this.circuit.failures < this.#options.circuitFailures) return;
+    this.circuit = { state: "open", sinceMs: performance.now(), why };
+    this.load = undefined;
+    // An engine that was replaced has none of what its predecessor was sent.
+    this.recent.clear();
+    this.lacks.clear();
+    this.#options.onCircuit(this);
+  }
+
+  /** A probe was answered. */
+  recovered(): void {
+    if (this.circuit.state === "closed") return;
+    this.circuit = { state: "closed", failures: 0 };
+    this.#options.onCircuit(this);
+  }
+
+  close(): void {
+    this.agent.destroy();
+  }
+}

@@ -1,0 +1,69 @@
+// Asks the indexer for scores, and goes without it while it does not answer in time.
+import { Agent } from "node:http";
+import { type ScoreAnswer, type ScoreRow, scoreParameters } from "@svc/contract/index-score.ts";
+import { call } from "./call.ts";
+
+/** A late answer is worth less than none: after one, requests do without the indexer for this long. */
+const PAUSE_MS = 1_000;
+/** A longer list of names would not fit into the request's head: the indexer then answers for all engines of the model. */
+const MAX_NAMES_CHARS = 16 * 1024;
+
+export type IndexScoresOptions = {
+  readonly url: string;
+  readonly tenant: string;
+  readonly timeoutMs: number;
+  readonly uncertainShare: number;
+  readonly onFailure: (error: Error) => void;
+  readonly onAnswer: () => void;
+};
+export type IndexQuestion = { readonly model: string; readonly lora: string; readonly salt: string; readonly candidates: readonly string[] };
+export type IndexRows = Readonly<Record<string, ScoreRow>>;
+
+export class IndexScores {
+  readonly #options: IndexScoresOptions;
+  readonly #agent = new Agent({ keepAlive: true, scheduling: "lifo" });
+  #pausedUntilMs = 0;
+
+  constructor(options: IndexScoresOptions) {
+    this.#options = options;
+  }
+
+  /** Undefined without an indexer, or without an answer in time. `patient`: of the poll, which no request waits for. */
+  async ask(tokens: Uint32Array, { model, lora, salt, candidates }: IndexQuestion, patient = false): Promise<IndexRows | undefined> {
+    const { url, tenant, timeoutMs, uncertainShare, onFailure, onAnswer } = this.#options;
+    if (url === "" || candidates.length === 0) return undefined;
+    if (!patient && performance.now() < this.#pausedUntilMs) return undefined;
+    const scope = {
+      model,
+      tenantID: tenant,
+      uncertainShare,
+      ...(candidates.join().length > MAX_NAMES_CHARS ? {} : { candidates }),
+      ...(lora === "" ? {} : { loraName: lora }),
+      ...(salt === "" ? {} : { cacheSalt: salt }),
+    };
+    try {
+      const { status, text } = await call({
+        agent: this.#agent,
+        base: url,
+        path: `/score?${scoreParameters(scope)}`,
+        method: "POST",
+        body: new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength),
+        headers: { "content-type": "application/octet-stream" },
+        timeoutMs: patient ? Math.max(timeoutMs, PAUSE_MS) : timeoutMs,
+      });
+      if (status !== 200) throw new Error(`/score answered ${status}: ${text.slice(0, 300)}`);
+      const rows = (JSON.parse(text) as ScoreAnswer)[tenant] ?? {};
+      this.#pausedUntilMs = 0;
+      onAnswer();
+      return rows;
+    } catch (error) {
+      this.#pausedUntilMs = performance.now() + PAUSE_MS;
+      onFailure(error as Error);
+      return undefined;
+    }
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}

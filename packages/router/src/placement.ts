@@ -1,0 +1,217 @@
+// Brings together what is known of a prompt and of each engine, and chooses where the prompt goes.
+import type { ScoreRow } from "@svc/contract/index-score.ts";
+import type { Engine } from "./engine.ts";
+import type { IndexRows, IndexScores } from "./index-scores.ts";
+import { Known } from "./known.ts";
+import { type Cost, choose, costOf, type Option, type PlaceRules } from "./place.ts";
+import type { Prompt } from "./prompt.ts";
+import type { RecentPrompt } from "./recent-prompts.ts";
+import { Refusal } from "./refusals.ts";
+import type { Tokens } from "./tokens.ts";
+
+const MAX_SESSIONS = 65_536;
+/** A prompt whose tokens are not known is taken to have one per four bytes of its request. */
+const BYTES_PER_TOKEN = 4;
+/** Tokens that a waiting request of another client has, until own ones tell. */
+const FIRST_MEAN_TOKENS = 512;
+const MEAN_WEIGHT = 0.05;
+/** For prompts that are compared before the indexer names the engine's own size. */
+const USUAL_BLOCK_SIZE = 16;
+
+export type Sought = {
+  readonly prompt: Prompt;
+  readonly tokens: Tokens;
+  readonly bytes: number;
+  readonly rows: IndexRows;
+  /** The only engine that may take it, by the request's own words or by what it keeps. */
+  readonly pinned: Engine | undefined;
+};
+
+export type Considered = { readonly engine: string; readonly seconds?: number; readonly expectedCachedTokens?: number; readonly because: string };
+
+/** One request on one engine, counted there until `end`. */
+export class Placed {
+  readonly engine: Engine;
+  /** Undefined where the prompt's tokens are not known. */
+  readonly expectedCached: number | undefined;
+  readonly considered: readonly Considered[];
+  readonly #left: number;
+  readonly #recent: RecentPrompt | undefined;
+  #state: "waiting" | "answering" | "over" = "waiting";
+
+  constructor(engine: Engine, expectedCached: number | undefined, left: number, recent: RecentPrompt | undefined, considered: readonly Considered[]) {
+    this.engine = engine;
+    this.expectedCached = expectedCached;
+    this.considered = considered;
+    this.#left = left;
+    this.#recent = recent;
+    engine.inFlight++;
+    engine.waiting++;
+    engine.waitingTokens += left;
+  }
+
+  /** The first answer byte came: the prompt has been computed. */
+  answered(): void {
+    if (this.#state !== "waiting") return;
+    this.#state = "answering";
+    this.#prefilled();
+    if (this.#recent !== undefined) this.#recent.computed = true;
+  }
+
+  end(): void {
+    if (this.#state === "over") return;
+    if (this.#state === "waiting") {
+      this.#prefilled();
+      if (this.#recent !== undefined) this.engine.recent.remove(this.#recent);
+    }
+    this.#state = "over";
+    this.engine.inFlight--;
+  }
+
+  #prefilled(): void {
+    this.engine.waiting--;
+    this.engine.waitingTokens = Math.max(0, this.engine.waitingTokens - this.#left);
+  }
+}
+
+export class Placement {
+  readonly #engines: readonly Engine[];
+  readonly #index: IndexScores;
+  readonly #rules: PlaceRules;
+  readonly #sessions = new Known<string>(MAX_SESSIONS);
+  #meanTokens = FIRST_MEAN_TOKENS;
+
+  constructor(engines: readonly Engine[], index: IndexScores, rules: PlaceRules) {
+    this.#engines = engines;
+    this.#index = index;
+    this.#rules = rules;
+  }
+
+  /** @throws Refusal MODEL_NOT_FOUND where every engine has listed its models, and none has this one */
+  servers(model: string | undefined): Engine[] {
+    if (model === undefined) return [...this.#engines];
+    const serving = this.#engines.filter((engine) => engine.serves(model) !== undefined);
+    if (serving.length === 0)
+      throw new Refusal("model_not_found", `no engine serves the model ${JSON.stringify(model)}; GET /v1/models lists those that are there`);
+    return serving;
+  }
+
+  /** Rows of the indexer for all engines that serve the model; also notes which of them it calls dead. */
+  async rowsFor(prompt: Prompt, tokens: Uint32Array, patient = false): Promise<IndexRows> {
+    if (prompt.model === undefined) return {};
+    const groups = Map.groupBy(this.servers(prompt.model), (engine) => JSON.stringify(identityOf(engine, prompt.model as string)));
+    const answers = await Promise.all(
+      [...groups].map(async ([identity, engines]) => {
+        const { model, lora } = JSON.parse(identity) as Identity;
+        const rows = await this.#index.ask(tokens, { model, lora, salt: prompt.cacheSalt, candidates: engines.map(({ name }) => name) }, patient);
+        if (rows !== undefined) for (const engine of engines) engine.indexState = rows[engine.name]?.state ?? "unregistered";
+        return rows ?? {};
+      }),
+    );
+    return Object.assign({}, ...answers) as IndexRows;
+  }
+
+  /**
+   * The best engine with room, counted as busy from now on; undefined if the request should wait.
+   * @throws Refusal where no engine can take it, however long it waits
+   */
+  place(sought: Sought, except: ReadonlySet<Engine>, random: () => number = Math.random): Placed | undefined {
+    const { best, options, considered } = this.#weigh(sought, except, random);
+    if (best === undefined) return this.#orWait(sought, except);
+    const engine = this.#engines.find(({ name }) => name === best.name) as Engine;
+    const option = options.find(({ name }) => name === best.name) as Option;
+    const { tokens, bytes, prompt } = sought;
+    const left = tokens.tokens === undefined ? Math.ceil(bytes / BYTES_PER_TOKEN) : tokens.tokens.length - option.certainTokens;
+    if (tokens.tokens !== undefined) this.#meanTokens += MEAN_WEIGHT * (left - this.#meanTokens);
+    const recent = tokens.tokens === undefined ? undefined : engine.recent.add(tokens.tokens, spaceOf(engine, prompt), performance.now());
+    if (prompt.session !== undefined) this.#sessions.set(prompt.session, engine.name);
+    return new Placed(engine, tokens.tokens === undefined ? undefined : option.certainTokens, left, recent, considered);
+  }
+
+  /** Says where `place` would send it, and sends nothing. */
+  explain(sought: Sought): { engine: string | null; considered: readonly Considered[] } {
+    const { best, considered } = this.#weigh(sought, new Set(), Math.random);
+    return { engine: best?.name ?? null, considered };
+  }
+
+  #weigh(sought: Sought, except: ReadonlySet<Engine>, random: () => number): { best: Cost | undefined; options: Option[]; considered: Considered[] } {
+    const considered: Considered[] = [];
+    const options: Option[] = [];
+    const costs: Cost[] = [];
+    for (const engine of sought.pinned === undefined ? this.servers(sought.prompt.model) : [sought.pinned]) {
+      const unfit = except.has(engine) ? "it failed this request" : (engine.unfit ?? (engine.isFull ? "it has the most requests that it may have" : undefined));
+      if (unfit !== undefined) {
+        considered.push({ engine: engine.name, because: `not chosen: ${unfit}` });
+        continue;
+      }
+      const option = this.#optionOf(engine, sought);
+      const cost = costOf(option, this.#rules);
+      options.push(option);
+      costs.push(cost);
+      considered.push({
+        engine: engine.name,
+        seconds: round(cost.seconds),
+        ...(option.promptTokens === undefined ? {} : { expectedCachedTokens: option.certainTokens }),
+        because: `${round(cost.prefillSeconds)} s of prefill, ${round(cost.waitingSeconds)} s of waiting work, ${round(cost.runningSeconds)} s for ${option.running} running requests`,
+      });
+    }
+    const { session } = sought.prompt;
+    return { best: choose(costs, this.#rules, session === undefined ? undefined : this.#sessions.get(session), random), options, considered };
+  }
+
+  #optionOf(engine: Engine, { prompt, tokens, rows }: Sought): Option {
+    const { load } = engine;
+    const others = load === undefined ? 0 : Math.max(0, load.running + load.waiting - load.ownInFlight);
+    const othersWaiting = load === undefined ? 0 : Math.min(others, load.waiting);
+    const cached = tokens.tokens === undefined ? { certain: 0, uncertain: 0 } : cachedOn(engine, prompt, tokens.tokens, rows[engine.name]);
+    return {
+      name: engine.name,
+      promptTokens: tokens.tokens?.length,
+      certainTokens: cached.certain,
+      uncertainTokens: cached.uncertain,
+      waitingTokens: engine.waitingTokens + othersWaiting * this.#meanTokens,
+      running: engine.inFlight - engine.waiting + others - othersWaiting,
+      kvUsage: load?.kvUsage ?? 0,
+      prefillTokensPerSecond: engine.prefillTokensPerSecond,
+    };
+  }
+
+  /** Waiting helps where an engine is only full, or its connection to the indexer may come back. */
+  #orWait({ prompt, pinned }: Sought, except: ReadonlySet<Engine>): undefined {
+    if (pinned !== undefined) {
+      if (pinned.unfit === undefined) return undefined;
+      throw new Refusal("engine_unavailable", `the engine ${pinned.name}, which this request needs, takes no requests: ${pinned.unfit}`, 1);
+    }
+    const rest = this.servers(prompt.model).filter((engine) => !except.has(engine));
+    if (rest.some((engine) => engine.unfit === undefined || (engine.circuit.state === "closed" && !engine.draining && engine.indexState === "disconnected")))
+      return undefined;
+    const why = rest.map((engine) => `${engine.name}: ${engine.unfit}`).join("; ");
+    throw new Refusal("no_engine", `no engine can take the request: ${why === "" ? "all have failed it" : why}`, 1);
+  }
+}
+
+type Identity = { readonly model: string; readonly lora: string };
+
+/** A model with a parent is its LoRA adapter: the engine's events name the adapter, and its registration the parent. */
+function identityOf(engine: Engine, model: string): Identity {
+  const parent = engine.serves(model)?.parent;
+  const base = typeof parent === "string" && parent !== "" ? parent : undefined;
+  return { model: engine.record.indexer_model ?? base ?? model, lora: base === undefined ? "" : model };
+}
+
+function spaceOf(engine: Engine, prompt: Prompt): string {
+  const { model, lora } = identityOf(engine, prompt.model ?? "");
+  return JSON.stringify([model, lora, prompt.cacheSalt]);
+}
+
+function cachedOn(engine: Engine, prompt: Prompt, tokens: Uint32Array, row: ScoreRow | undefined): { certain: number; uncertain: number } {
+  const blockSize = row?.block_size ?? USUAL_BLOCK_SIZE;
+  const recent = engine.recent.match(tokens, spaceOf(engine, prompt), blockSize, performance.now());
+  // An engine computes a prompt's last token itself, whatever it has cached.
+  const most = Math.max(0, Math.floor((tokens.length - 1) / blockSize) * blockSize);
+  const certain = Math.min(most, Math.max(row?.matched_tokens ?? 0, recent.certain));
+  const all = Math.min(most, Math.max((row?.matched_tokens ?? 0) + (row?.uncertain_tokens ?? 0), recent.certain + recent.uncertain));
+  return { certain, uncertain: Math.max(0, all - certain) };
+}
+
+const round = (seconds: number) => Math.round(seconds * 1e6) / 1e6;

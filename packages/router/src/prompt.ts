@@ -1,0 +1,66 @@
+// Reads from a request's body which model and prompt it has, as far as placement needs them.
+import { Refusal } from "./refusals.ts";
+
+export type PromptKind = "chat" | "completion" | "responses" | "messages" | "embeddings" | "other";
+
+export const promptPaths: Readonly<Record<string, PromptKind>> = {
+  "/v1/chat/completions": "chat",
+  "/v1/completions": "completion",
+  "/v1/responses": "responses",
+  "/v1/messages": "messages",
+  "/v1/embeddings": "embeddings",
+};
+
+export type Body = Readonly<Record<string, unknown>>;
+export type Prompt = {
+  readonly kind: PromptKind;
+  readonly model: string | undefined;
+  readonly body: Body;
+  readonly cacheSalt: string;
+  /** From the request's header or its `user`. */
+  readonly session: string | undefined;
+  readonly previousResponse: string | undefined;
+};
+
+const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
+
+/** @throws Refusal where the body cannot be a request of that kind. */
+export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: string | undefined): Prompt {
+  let body: unknown;
+  try {
+    body = JSON.parse(bytes.toString("utf8"));
+  } catch (error) {
+    throw new Refusal("invalid_json", `the body is not valid JSON: ${(error as Error).message}`);
+  }
+  if (typeof body !== "object" || body === null || Array.isArray(body)) throw new Refusal("invalid_request", "the body must be a JSON object");
+  const members = body as Body;
+  const model = text(members["model"]);
+  if (model === undefined) throw new Refusal("invalid_request", "model: expected the name of a model; GET /v1/models lists them");
+  return {
+    kind,
+    model,
+    body: members,
+    cacheSalt: text(members["cache_salt"]) ?? "",
+    session: text(sessionHeader) ?? text(members["user"]),
+    previousResponse: text(members["previous_response_id"]),
+  };
+}
+
+/** Token ids that stand in the request itself: a completion's prompt, as one list or the first of several. */
+export function givenTokens({ kind, body }: Prompt): Uint32Array | undefined {
+  if (kind !== "completion") return undefined;
+  const { prompt } = body;
+  if (!Array.isArray(prompt)) return undefined;
+  const list: unknown = Array.isArray(prompt[0]) ? prompt[0] : prompt;
+  if (!Array.isArray(list) || list.length === 0) return undefined;
+  return list.every((token) => Number.isInteger(token) && token >= 0 && token <= 0xffffffff) ? Uint32Array.from(list as number[]) : undefined;
+}
+
+/** True for a prompt with images, audio or files: its tokens alone do not tell which blocks it shares. */
+export function isMultimodal({ body }: Prompt): boolean {
+  const items = [body["messages"], body["input"]].filter(Array.isArray).flat() as unknown[];
+  return items.some((item) => {
+    const content = (item as { content?: unknown } | null)?.content;
+    return Array.isArray(content) && content.some((part) => /image|audio|video|file|document/.test(String((part as { type?: unknown } | null)?.type)));
+  });
+}

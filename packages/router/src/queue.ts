@@ -1,0 +1,79 @@
+// Requests that wait for an engine with room, first come first served, in a bounded number and for a bounded time.
+import { Refusal } from "./refusals.ts";
+
+type Waiting<T> = { readonly attempt: () => T | undefined; readonly settle: (result: T | Refusal) => void };
+
+export class AdmissionQueue<T> {
+  readonly #most: number;
+  readonly #waitMs: number;
+  readonly #hasRoom: () => boolean;
+  #waiting: Waiting<T>[] = [];
+
+  constructor({ length, waitMs, hasRoom }: { length: number; waitMs: number; hasRoom: () => boolean }) {
+    this.#most = length;
+    this.#waitMs = waitMs;
+    this.#hasRoom = hasRoom;
+  }
+
+  get length(): number {
+    return this.#waiting.length;
+  }
+
+  /**
+   * The result of `attempt` as soon as it has one. It may throw a Refusal, which ends the wait.
+   * @throws Refusal where the queue is full, or nothing was found in time
+   */
+  async enter(attempt: () => T | undefined, signal: AbortSignal): Promise<T> {
+    if (signal.aborted) throw new Refusal("client_gone", "the client is gone");
+    // A request that comes later must not overtake those that wait.
+    const found = this.#waiting.length === 0 ? attempt() : undefined;
+    if (found !== undefined) return found;
+    if (this.#waiting.length >= this.#most)
+      throw new Refusal("queue_full", `all engines are full and ${this.#waiting.length} requests wait, the maximum (router.queue)`, 1);
+    const { promise, resolve } = Promise.withResolvers<T | Refusal>();
+    const one: Waiting<T> = { attempt, settle: resolve };
+    const leave = (result: Refusal) => {
+      this.#waiting = this.#waiting.filter((other) => other !== one);
+      resolve(result);
+    };
+    const timer = setTimeout(
+      () => leave(new Refusal("queue_timeout", `no engine had room within ${this.#waitMs / 1000} s (router.queue_timeout_seconds)`, 1)),
+      this.#waitMs,
+    );
+    const gone = () => leave(new Refusal("client_gone", "the client is gone"));
+    signal.addEventListener("abort", gone, { once: true });
+    this.#waiting.push(one);
+    // The requests that wait already may need another model.
+    this.pump();
+    const result = await promise;
+    clearTimeout(timer);
+    signal.removeEventListener("abort", gone);
+    if (result instanceof Refusal) throw result;
+    return result;
+  }
+
+  /** Something changed: an engine has room, or answers again. */
+  pump(): void {
+    if (this.#waiting.length === 0) return;
+    const staying: Waiting<T>[] = [];
+    for (const one of this.#waiting) {
+      // Without this look, each end of a request under full load would try all that wait.
+      if (!this.#hasRoom()) {
+        staying.push(one);
+        continue;
+      }
+      try {
+        const found = one.attempt();
+        if (found === undefined) staying.push(one);
+        else one.settle(found);
+      } catch (error) {
+        one.settle(error instanceof Refusal ? error : new Refusal("internal", (error as Error).message));
+      }
+    }
+    this.#waiting = staying;
+  }
+
+  close(): void {
+    for (const { settle } of this.#waiting.splice(0)) settle(new Refusal("shutting_down", "the router is stopping", 1));
+  }
+}
