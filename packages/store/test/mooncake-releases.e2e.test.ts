@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
+import { until } from "@svc/harness/until.ts";
 import { wireError } from "../src/rpc/frame.ts";
 import { ask } from "./frames.ts";
 import { bytesOf, MIB, startHolder } from "./holder.ts";
@@ -102,7 +103,7 @@ void test("a Mooncake client before 0.3.13, which Mooncake's 0.3.13 master refus
     const { error, message } = await ask(master.rpcPort, name, Buffer.from(hex, "hex"));
     assert.equal(error, wireError.invalidArguments);
     assert.match(message, new RegExp(`^${name}: expected a client of Mooncake 0\\.3\\.13 and 0\\.3\\.14.*which Mooncake ${release} sends: upgrade the client`));
-    assert.ok(master.log().includes(`which Mooncake ${release} sends`), "and the log names it");
+    await until("the log names the release", () => master.log().includes(`which Mooncake ${release} sends`) || undefined);
   }
   const unknown = await ask(master.rpcPort, "PutStart", Buffer.from("0102030400", "hex"));
   assert.match(unknown.message, /a release that this master does not know/);
