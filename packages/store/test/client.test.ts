@@ -48,6 +48,22 @@ void test("our client gets what it puts, with promises and synchronously, from m
   assert.equal((await holder.ask("exists", "Schlüssel 鍵")) as boolean, true);
 });
 
+void test("an object that does not fit keeps nothing else of its batch from being stored", async () => {
+  await using master = await startMaster();
+  await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
+  await using client = await openClient(master, { timeoutMs: 500 });
+  const [value, last] = [randomBytes(MIB), randomBytes(MIB - 1)];
+  const [before, tooLarge, after] = await client.putBatch([
+    { key: "before", value },
+    { key: "too large", value: Buffer.alloc(80 * MIB, 1) },
+    { key: "after", value: last },
+  ]);
+  assert.deepEqual([before, after], [true, true]);
+  assert.ok(tooLarge instanceof Failure && tooLarge.name === "CAPACITY_EXHAUSTED", String(tooLarge));
+  assert.equal(hash((await client.get("after")) as Buffer), hash(last));
+  assert.equal(await client.get("too large"), undefined);
+});
+
 void test("batches answer an outcome for each entry, a missing key among them", async () => {
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: 64 * MIB });

@@ -30,14 +30,16 @@ u32 Store::place(u64 size, u64 wanted, const Wish& wish, Tier tier, Placed* out)
   const u32 count = static_cast<u32>(std::min<u64>(wanted, mostReplicas));
   const u32 segments = static_cast<u32>(open.size());
   u32 placed = 0;
+  mayFit_ = false;
   if (segments == 0 || count == 0) return 0;
-  bool tried = false;
   // A writer that cannot reach a holder is not sent there again; other writers are.
   const auto placeIn = [&](u32 number, u64 size, Placed* out, u32& placed) {
     const Segment* segment = wish.avoided.empty() ? nullptr : cluster.segment(number);
     if (segment != nullptr && std::find(wish.avoided.begin(), wish.avoided.end(), segment->endpoint) != wish.avoided.end()) return false;
-    tried = true;
-    return this->placeIn(number, size, out, placed);
+    if (this->placeIn(number, size, out, placed)) return true;
+    const Segment* full = cluster.segment(number);
+    mayFit_ = mayFit_ || (full != nullptr && full->allocatable() && size <= full->size);
+    return false;
   };
   for (const std::string_view name : tier == Tier::nof ? wish.preferredNof : wish.preferred)
     for (const u32 number : cluster.named(name)) {
@@ -64,8 +66,8 @@ u32 Store::place(u64 size, u64 wanted, const Wish& wish, Tier tier, Placed* out)
     for (u32 i = 0; i < sampled && placed < count; ++i) placeIn(ratios[i].second, size, out, placed);
   }
   for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i) placeIn(at(i), size, out, placed);
-  // If all segments are avoided, eviction would not help: a freed range would not be used either.
-  if (placed == 0 && tried) roomOf(tier).noSpace = true;
+  // If all segments are avoided or smaller than the object, eviction would not help: a freed range would not be used either.
+  if (placed == 0 && mayFit_) roomOf(tier).noSpace = true;
   return placed;
 }
 

@@ -65,6 +65,8 @@ class StoreState {
   Pass pass_ = Pass::none;
   u32 cursor_ = 1, left_ = 0, evictCursor_ = 1, evictQueued_ = 0;
   Tier evicting_ = Tier::memory;
+  // Set by place(): at least one segment that was tried is large enough, so an eviction may help.
+  bool mayFit_ = false;
   bool deadDirty_ = false, coldFills_ = false;  // `coldFills_`: some cold device takes objects unasked
   Sketch hits_;
   std::vector<u32> dying_, dead_;  // segments hidden since the pass over dead replicas began, and before it

@@ -208,7 +208,7 @@ u32 Store::placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, boo
   const u64 wanted = tier == Tier::nof ? wish.nofReplicas : wish.replicas;
   u32 placed = place(size, wanted, wish, tier, out);
   if (placed > 0 || wanted == 0 || optional) return placed;
-  for (u32 i = 0; placed == 0 && i < mostEvictions && evictNow(size, tier); ++i) placed = place(size, wanted, wish, tier, out);
+  for (u32 i = 0; placed == 0 && mayFit_ && i < mostEvictions && evictNow(size, tier); ++i) placed = place(size, wanted, wish, tier, out);
   if (placed > 0) roomOf(tier).noSpace = false;
   return placed;
 }

@@ -122,7 +122,11 @@ function refused({ key, sizeBytes }: PutItem): Failure | undefined {
   });
 }
 
-/** Returns those of `left` that got memory; the others follow in the next round. */
+/**
+ * Returns those of `left` that got memory; the others follow in the next round. An object that does not
+ * fit does not keep back the others of its batch.
+ * @throws the master's refusal where none got memory.
+ */
 function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], { policy }: PutRequest): Flow<Pending[]> {
   const bySize = new Map<number, Pending[]>();
   for (const pending of left) {
@@ -131,13 +135,21 @@ function* withExtents({ extents, avoided }: PutParts, left: readonly Pending[], 
     if (same === undefined) bySize.set(pending.item.sizeBytes, [pending]);
     else same.push(pending);
   }
+  let shortage: Failure | undefined;
   for (const [sizeBytes, same] of bySize) {
-    const taken = yield* extents.take(sizeBytes, policy, same.length, avoided.list());
-    taken.forEach((extent, at) => {
-      (same[at] as Pending).extent = extent;
-    });
+    try {
+      const taken = yield* extents.take(sizeBytes, policy, same.length, avoided.list());
+      taken.forEach((extent, at) => {
+        (same[at] as Pending).extent = extent;
+      });
+    } catch (error) {
+      shortage = asFailure(error);
+      if (shortage.name !== "CAPACITY_EXHAUSTED") throw shortage;
+    }
   }
-  return left.filter(({ extent }) => extent !== undefined);
+  const ready = left.filter(({ extent }) => extent !== undefined);
+  if (shortage !== undefined && ready.length === 0) throw shortage;
+  return ready;
 }
 
 /** Returns those whose bytes have reached all their holders. */
