@@ -42,7 +42,7 @@ function knownBy(verb: string): Known {
   if (before !== undefined) return before;
   const main = join(TREE, "packages/cli/src/main.ts");
   const text = execFileSync(process.execPath, ["--disable-warning=ExperimentalWarning", main, ...verb.split(" "), "--help"], { encoding: "utf8" });
-  assert.ok(text.startsWith(`svc ${verb}: `), `${verb} is a server`);
+  assert.ok(text.startsWith(`Usage: svc ${verb} [options]`), `${verb} is a server`);
   const flags = new Map<string, { value: string; setting: string }>();
   for (const [, flag = "", value = "", setting] of text.matchAll(/^ {2}--(\S+) ?(\S*?)(?: \(default: .*\))?(?: +same as --(\S+))?$/gm))
     flags.set(flag, { value, setting: setting ?? flag });
