@@ -3,7 +3,8 @@ import { complain, EXIT_USAGE } from "./complain.ts";
 import { findProgram, programFile } from "./programs.ts";
 
 /** Runs the command line and returns its exit code. */
-export async function run(argv: readonly string[]): Promise<number> {
+export async function run(given: readonly string[]): Promise<number> {
+  const argv = withProgramHelp(given);
   const found = findProgram(argv);
   endQuietlyOnBrokenPipe(found?.program.inUp !== undefined);
   try {
@@ -18,6 +19,12 @@ export async function run(argv: readonly string[]): Promise<number> {
   } catch (error) {
     return complain(error);
   }
+}
+
+/** `svc help gateway` is `svc gateway --help`. The verbs of the client have their own help command. */
+function withProgramHelp(argv: readonly string[]): readonly string[] {
+  const [first, ...rest] = argv;
+  return first === "help" && findProgram(rest) !== undefined ? [...rest, "--help"] : argv;
 }
 
 async function runProgram(file: string, argv: string[]): Promise<number> {

@@ -41,7 +41,7 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
   try {
     if (argv.length === 0) program.help({ error: true });
     refuseBytes(argv);
-    await program.parseAsync(withDashes(withPreset(argv)), { from: "user" });
+    await program.parseAsync(withDashes(withPreset(withKnownHelp(program, argv))), { from: "user" });
     return program.exitCode;
   } catch (error) {
     if (!(error instanceof CommanderError)) {
@@ -56,6 +56,13 @@ export async function runVerb(argv: readonly string[]): Promise<number> {
     if (error.code !== "commander.help") process.stderr.write((program.current ?? program).usageLines());
     return EXIT_USAGE;
   }
+}
+
+/** Lets `svc help NAME` report an unknown name as `svc NAME` does, instead of showing the help of everything. */
+function withKnownHelp(program: Verb, argv: readonly string[]): readonly string[] {
+  const [first, name] = argv;
+  const isUnknown = first === "help" && name !== undefined && !program.commands.some((verb) => verb.name() === name || verb.aliases().includes(name));
+  return isUnknown && name !== "help" ? [name] : argv;
 }
 
 /** The arguments of these verbs go to a kernel, which accepts any bytes; all others are sent as text. */

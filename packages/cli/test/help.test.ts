@@ -46,6 +46,18 @@ void test("every verb, server and program ends with 2 on a wrong command line, r
   assert.equal((await place.svc(["indexer"], { env: { SVC_INDEXER_LISTEN: "nowhere" } })).code, 1);
 });
 
+void test("svc help shows a verb's or a server's help, and names what it does not know", async () => {
+  await using place = openPlace();
+  for (const name of ["pause", "gateway", "store master"]) {
+    const asked = await place.svc(["help", ...name.split(" ")]);
+    assert.deepEqual([asked.code, asked.stdout], [0, (await place.svc([...name.split(" "), "--help"])).stdout], name);
+  }
+  const unknown = await place.svc(["help", "pauze"]);
+  assert.equal(unknown.code, 2);
+  assert.match(unknown.stderr, /unknown command 'pauze'[^]*pause/);
+  assert.equal((await place.svc(["help"])).code, 0);
+});
+
 void test("every server's and program's help has one form, lists no flag twice, and repeats no setting's text", async () => {
   await using place = openPlace();
   for (const { name } of programsHere()) {
