@@ -60,7 +60,7 @@ void test("a copy that does not fit on one of its targets changes nothing", asyn
   const [a, b, c] = [await one.segment(), await two.segment(), await small.segment()];
   const id = await submit(cluster, "copy", { key: "k", source_segment: a, target_segments: [b, c], task_executor: "one", max_retries: 2 });
   const task = await ended(cluster, id);
-  assert.deepEqual([task.state, task.attempts], ["failed", 2]);
+  assert.deepEqual([task.state, task.attempts], ["failed", 3]);
   assert.match(task.last_error, /the executor one failed: .*NO_AVAILABLE_HANDLE/);
   assert.deepEqual(await segmentsOf(cluster, "k"), [a]);
 });

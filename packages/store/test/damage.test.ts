@@ -1,8 +1,7 @@
 // Damaged journals: everything readable is kept, the rest is quarantined and named.
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { startMetadataServer, type TestServer } from "./server.ts";
 
@@ -88,18 +87,13 @@ void test("a file of the journal that cannot be read at all keeps no other from 
   assert.equal(await metric(server, "svc_metadata_damages"), 1);
 });
 
-void test("records of an earlier version are taken over once", async () => {
+void test("records of a version before 0.1.0 are refused, and stay as they are", async () => {
   await using server = await startMetadataServer();
   await server.kill();
   const file = join(server.home, "metadata", "records.db");
-  const database = new DatabaseSync(file);
-  database.exec("CREATE TABLE records (key TEXT PRIMARY KEY, value BLOB NOT NULL, lease_ms INTEGER) WITHOUT ROWID");
-  database.prepare("INSERT INTO records VALUES (?, ?, ?)").run("svc/ram/old", Buffer.from("kept"), null);
-  database.close();
+  writeFileSync(file, "records");
+  await assert.rejects(server.start(), /ended with 1/);
+  assert.equal(readFileSync(file, "utf8"), "records");
+  rmSync(file);
   await server.start();
-  assert.equal(await readValue(server, "svc/ram/old"), "kept");
-  assert.equal((await server.fetch("svc/ram/old", { method: "DELETE" })).status, 200);
-  await server.kill();
-  await server.start();
-  assert.equal(await readValue(server, "svc/ram/old"), undefined);
 });
