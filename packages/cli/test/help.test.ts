@@ -54,7 +54,7 @@ void test("svc help shows a verb's or a server's help, and names what it does no
   }
   const unknown = await place.svc(["help", "pauze"]);
   assert.equal(unknown.code, 2);
-  assert.match(unknown.stderr, /unknown command 'pauze'[^]*pause/);
+  assert.match(unknown.stderr, /unknown command 'pauze'[\s\S]*pause/);
   assert.equal((await place.svc(["help"])).code, 0);
 });
 

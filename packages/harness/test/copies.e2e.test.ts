@@ -25,7 +25,7 @@ void describe("copies of a sandbox on gvisor", needs("root", "envd", "base", "ru
 
   void test("a snapshot lets its source continue, starts new sandboxes by name, and outlives its source and the node", async () => {
     const source = await create("base", { envs: { COLOUR: "green" }, metadata: { task: "7" } });
-    await source.commands.run("echo first > file; (while sleep 0.05; do echo tick >> ticks; done) > /dev/null 2>&1 & disown");
+    await source.commands.run("echo first > file; touch ticks; (while sleep 0.05; do echo tick >> ticks; done) > /dev/null 2>&1 & disown");
     const snapshot = await source.createSnapshot({ name: "mine" });
     assert.deepEqual(snapshot.names, ["mine:default"]);
     await source.commands.run("echo second > file");

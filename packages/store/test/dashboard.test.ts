@@ -38,8 +38,9 @@ void test("every metric and label of the store's Grafana dashboard and alerts is
     assert.ok(names.length > 0, `${title}: ${expr}`);
     const labels = new Set(names.flatMap((name) => [...(samples.get(name) ?? [])]));
     for (const name of names) assert.ok(samples.has(name), `${title} asks for ${name}`);
+    // Prometheus itself adds the label of the server that was asked.
     for (const [, list = ""] of expr.matchAll(/by \(([^)]*)\)/g))
-      // Prometheus itself adds the label of the server that was asked.
-      for (const label of list.split(",").map((each) => each.trim())) assert.ok(label === "instance" || labels.has(label), `${title} asks for the label ${label}`);
+      for (const label of list.split(",").map((each) => each.trim()))
+        assert.ok(label === "instance" || labels.has(label), `${title} asks for the label ${label}`);
   }
 });
