@@ -65,12 +65,6 @@ export function faultOfComment(text: string): string | undefined {
   return start === null ? faultOfProse(text) : `begins with "${start[0]}" (write: a sentence with a subject)`;
 }
 
-/**
- * Folders and papers whose comments, test names and READMEs are not rewritten yet. This list only shrinks: the change that rewrites
- * a folder removes its line. Sub-folders may be listed one by one, so that a package can be done in parts.
- */
-export const notYetRewritten: readonly string[] = ["setup/runsc/files"];
-
 /** Returns the string and template literals of a TypeScript source by line, without the code inside `${}`. */
 export function textsOf(source: string): readonly { readonly line: number; readonly text: string }[] {
   const found: { line: number; text: string }[] = [];

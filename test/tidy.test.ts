@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { commentsOf, type Passage, proseOf, testNamesOf } from "./comments.ts";
 import { importsOf, mayImport, packageOf } from "./imports.ts";
 import { machineWords } from "./machine-words.ts";
-import { faultOfComment, faultOfProse, notYetRewritten, phraseIn, textsOf } from "./phrases.ts";
+import { faultOfComment, faultOfProse, phraseIn, textsOf } from "./phrases.ts";
 import { circlesOf, climb, targetOf, undeclaredRooms } from "./rooms.ts";
 import { sourceFiles } from "./source-files.ts";
 
@@ -97,28 +97,9 @@ function wordingOf(file: string): readonly string[] {
   return [...faults(commentsOf(file, text), faultOfComment), ...(/\.(test|suite)\.ts$/.test(file) ? faults(testNamesOf(text), faultOfProse) : [])];
 }
 
-void test("comments, test names and papers are sentences in standard terms", (t) => {
-  const isListed = (file: string) => notYetRewritten.find((folder) => file === folder || file.startsWith(`${folder}/`));
-  const wrong: string[] = [];
-  const exceptions = new Map<string, number>();
+void test("comments, test names and papers are sentences in standard terms", () => {
   const checked = files.filter((file) => (code.includes(file) && !generated(file)) || /\.(md|tsx|c|py)$/.test(file));
-  for (const file of checked) {
-    const listed = isListed(file);
-    const faults = wordingOf(file);
-    if (listed === undefined) wrong.push(...faults);
-    else exceptions.set(listed, (exceptions.get(listed) ?? 0) + faults.length);
-  }
-  const total = [...exceptions.values()].reduce((sum, count) => sum + count, 0);
-  const folders = [...exceptions].map(([folder, count]) => `${folder} ${count}`).join(", ");
-  t.diagnostic(`note: ${total} sentences are not in plain English yet: ${folders}`);
-  // `SVC_TIDY_LIST=packages/store` prints what is left to rewrite there.
-  const folder = process.env["SVC_TIDY_LIST"];
-  const inFolder = folder === undefined ? [] : checked.filter((file) => file.startsWith(folder));
-  for (const fault of inFolder.flatMap(wordingOf)) console.log(fault);
-  none(
-    notYetRewritten.filter((folder) => !exceptions.has(folder)),
-    "these lines of notYetRewritten name no file",
-  );
+  const wrong = checked.flatMap(wordingOf);
   none(wrong, "these sentences need other words");
 });
 

@@ -89,8 +89,8 @@ for at in range(4000): open("/dev/shm/watched/%d" % at, "w").close(); os.unlink(
   },
 ];
 
-async function prepared(fixture: Fixture): Promise<RuntimeHandle> {
-  const handle = await fixture.start({ limits });
+async function prepared(fixture: Fixture, given = limits): Promise<RuntimeHandle> {
+  const handle = await fixture.start({ limits: given });
   const before = await run(handle, "echo before >/root/before; nohup sleep 10000 >/dev/null 2>&1 & echo $! >/root/sleeper");
   assert.equal(before.exitCode, 0);
   return handle;
@@ -123,10 +123,24 @@ export function bombTests(name: RuntimeName, it: It): void {
 
   it("shells that fork endlessly leave envd able to fork, and their end frees everything", async () => {
     await using fixture = await openFixture(name);
-    const handle = await prepared(fixture);
-    const bomb = run(handle, "b() { b | b & }; b >/dev/null 2>&1; sleep 5").catch(() => {});
-    await until("forks are refused", async () => ((await fixture.runtime.limitHits(handle)).taskRefusals > 0 ? true : undefined));
-    await worksOn(fixture, handle);
+    const handle = await prepared(fixture, { ...limits, pids: 4096 });
+    const bomb = run(handle, "b() { b | b & }; b >/dev/null 2>&1; sleep 600", "user").catch(() => {});
+    await until("a limit takes effect", async () => {
+      const { memoryKills, taskRefusals } = await fixture.runtime.limitHits(handle);
+      return memoryKills + taskRefusals > 0 ? true : undefined;
+    });
+    for (let times = 0; times < 5; times++) await worksOn(fixture, handle);
+    await until("the bomb's processes are gone", async () => {
+      await run(handle, "kill -KILL -1", "user").catch(() => {});
+      const left = await run(handle, "exec pgrep -u user").catch((): undefined => undefined);
+      return left?.exitCode === 1 ? true : undefined;
+    });
     await bomb;
+    await until("the memory is free again", async () => {
+      const { stdout } = await run(handle, "exec cat /proc/meminfo").catch(() => ({ stdout: "" }));
+      const [total, free] = ["MemTotal", "MemAvailable"].map((field) => Number(new RegExp(`${field}: +(\\d+)`).exec(stdout)?.[1] ?? Number.NaN));
+      return (free as number) > (total as number) / 2 ? true : undefined;
+    });
+    await worksOn(fixture, handle);
   });
 }

@@ -14,16 +14,21 @@ const LIMITS = "guest-limits.json";
 const HITS = "limit-hits";
 const BYTES_PER_MB = 1024 * 1024;
 /** Memory that programs can allocate between two checks of the kernel inside, 10 ms apart, on a busy host. */
-const LEAST_HEADROOM_MB = 64;
-const HEADROOM_PART = 8;
+const LEAST_HEADROOM_MB = 128;
+const HEADROOM_PART = 4;
 
 /** Returns the limit at which the host's kernel kills the whole sandbox. */
 export function hardMemoryBytes({ memoryMB }: Pick<Limits, "memoryMB">): number {
   return (memoryMB + Math.max(LEAST_HEADROOM_MB, Math.ceil(memoryMB / HEADROOM_PART))) * BYTES_PER_MB;
 }
 
-/** `files` are the host's accounting files of the control group's memory. */
-export async function writeGuestLimits(directory: string, limits: Limits, files: { readonly usage: string; readonly stat: string }): Promise<void> {
+/** `files` are the host's accounting files of the control group's memory; with `filesOnly` a restore accepts any processor of this architecture. */
+export async function writeGuestLimits(
+  directory: string,
+  limits: Limits,
+  files: { readonly usage: string; readonly stat: string },
+  filesOnly: boolean,
+): Promise<void> {
   const content = {
     memoryBytes: limits.memoryMB * BYTES_PER_MB,
     hardMemoryBytes: hardMemoryBytes(limits),
@@ -31,6 +36,7 @@ export async function writeGuestLimits(directory: string, limits: Limits, files:
     usageFile: files.usage,
     statFile: files.stat,
     reportFile: join(directory, HITS),
+    filesOnly,
   };
   await writeFile(join(directory, LIMITS), JSON.stringify(content));
 }

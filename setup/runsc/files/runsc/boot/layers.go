@@ -1,4 +1,4 @@
-// What only a restore knows of the root container, since its sandbox may have been made before: its name, and its layers.
+// A sandbox may be made before the restore that fills it, so only the restore knows the root container's name and layers.
 package boot
 
 // takeRoot adds the layers to the file that the root will write; see configureRestore.

@@ -1,4 +1,4 @@
-// What is done for a checkpoint while its sandbox still runs, and what a restore hands on.
+// This file prepares a checkpoint while its sandbox still runs, and passes a restore's files on.
 package boot
 
 import (
@@ -25,7 +25,7 @@ func (o *RestoreOpts) takeEarlierPages(begin, end int) error {
 }
 
 // maxPrepareBytes keeps what is prepared from the disk until it is overwritten: with more, the host would write it there first, and
-// let whoever writes wait for that.
+// let every writer wait for that.
 const maxPrepareBytes = 512 << 20
 
 // preparePages has the pages file take its space on the host before the sandbox stands still for it.

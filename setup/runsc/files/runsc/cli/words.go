@@ -11,7 +11,7 @@ import (
 const (
 	wordsFrom  = "words-from"
 	endOfWords = "."
-	// Whoever was to say the words has ended, or said too many.
+	// The process that was to write the words has ended, or wrote too many.
 	wordsMissing = 99
 	maxWords     = 64
 )
@@ -24,7 +24,7 @@ func takeWords() {
 	if at < 1 || os.Args[at] != wordsFrom {
 		return
 	}
-	// Waits for whoever writes.
+	// The open waits for a writer.
 	pipe, err := os.Open(os.Args[at+1])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", wordsFrom, err)

@@ -23,6 +23,8 @@ type guestLimits struct {
 	UsageFile       string `json:"usageFile"`
 	StatFile        string `json:"statFile"`
 	ReportFile      string `json:"reportFile"`
+	// FilesOnly says that the restored programs are not meant to go on, so that the processor may lack what they use.
+	FilesOnly bool `json:"filesOnly"`
 }
 
 // donateGuestLimits hands the limits of the bundle to the sentry, and returns its memory; 0 where it names none.
@@ -51,6 +53,7 @@ func donateGuestLimits(cmd *exec.Cmd, donations *donation.Agency, bundle string)
 	cmd.Args = append(cmd.Args,
 		"--guest-memory", strconv.FormatUint(limits.MemoryBytes, 10),
 		"--guest-hard-memory", strconv.FormatUint(limits.HardMemoryBytes, 10),
-		"--guest-tasks", strconv.Itoa(limits.Tasks))
+		"--guest-tasks", strconv.Itoa(limits.Tasks),
+		"--guest-files-only="+strconv.FormatBool(limits.FilesOnly))
 	return limits.MemoryBytes, nil
 }

@@ -1,4 +1,4 @@
-// What is left to do for memory that a restore has mapped and not read.
+// A restore maps memory without reading it; this file prepares the address spaces for that.
 package kernel
 
 // copyMappedOnWrite is called once the kernel and its memory file's metadata are loaded, before any task runs.

@@ -3,10 +3,14 @@
 package kernel
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/ktime"
 	"gvisor.dev/gvisor/pkg/sentry/memlimit"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
 )
@@ -14,13 +18,15 @@ import (
 const (
 	// memoryStall bounds how long a task waits at once: the guard may be waiting for what the task holds.
 	memoryStall = time.Second
-	// A program that is told to end does so within milliseconds, unless the host is busy.
+	// A killed program ends within milliseconds, unless the host is busy.
 	memoryVictimWait = 5 * time.Second
 	memoryPoll       = 2 * time.Millisecond
-	// What a program had is given back to the host in the background, and some of it a while later.
+	// The memory of a program returns to the host in the background, and some of it a while later.
 	memorySettle = 250 * time.Millisecond
 	// memoryGrowth tells a program that goes on taking memory from one that is slow to give it back.
 	memoryGrowth = 16 << 20
+	// swarmPart is the part of the limit below which a program counts as small.
+	swarmPart = 16
 	// fdMemory is what a file descriptor is taken to stand for: buffers of pipes and sockets are in the sentry's own heap.
 	fdMemory = 32 << 10
 )
@@ -41,6 +47,7 @@ func (t *Task) waitForMemory() {
 // guardMemory ends programs while the sandbox uses more memory than its limit, the largest first.
 func (k *Kernel) guardMemory() {
 	for range memlimit.Wakes() {
+		memlimit.Pace()
 		if !memlimit.IsOver() {
 			memlimit.GiveBack(false)
 			continue
@@ -55,22 +62,22 @@ func (k *Kernel) relieveMemory() bool {
 	tried := make(map[*ThreadGroup]struct{})
 	for memlimit.IsStillOver() {
 		if k.isStoppedExternally() {
-			// Nothing can end before it goes on.
+			// No program can end before the sandbox continues.
 			time.Sleep(memoryPoll)
 			continue
 		}
-		victim, name := k.largestThreadGroup(tried)
-		if victim == nil {
+		victims := k.memoryVictims(tried)
+		if len(victims) == 0 {
 			return false
 		}
-		tried[victim] = struct{}{}
-		pid := k.tasks.Root.IDOfThreadGroup(victim)
-		log.Warningf("Out of memory: ending process %d (%s)", pid, name)
-		memlimit.Killed(name, int32(pid))
-		if err := victim.SendSignal(SignalInfoPriv(linux.SIGKILL)); err != nil {
-			continue
+		for _, victim := range victims {
+			tried[victim.tg] = struct{}{}
+			pid := k.tasks.Root.IDOfThreadGroup(victim.tg)
+			log.Warningf("Out of memory: ending process %d (%s)", pid, victim.name)
+			memlimit.Killed(victim.name, int32(pid))
+			_ = victim.tg.SendSignal(SignalInfoPriv(linux.SIGKILL))
 		}
-		for end := time.Now().Add(memoryVictimWait); !k.hasEnded(victim) && time.Now().Before(end); {
+		for end := time.Now().Add(memoryVictimWait); !k.haveEnded(victims) && time.Now().Before(end); {
 			time.Sleep(memoryPoll)
 		}
 		waitUntilSettled()
@@ -103,21 +110,67 @@ func (k *Kernel) isStoppedExternally() bool {
 	return k.tasks.stopCount > 0
 }
 
-func (k *Kernel) hasEnded(tg *ThreadGroup) bool {
+func (k *Kernel) haveEnded(victims []*memoryUse) bool {
 	k.tasks.mu.RLock()
 	defer k.tasks.mu.RUnlock()
-	return tg.liveTasks == 0
+	for _, victim := range victims {
+		if victim.tg.liveTasks != 0 {
+			return false
+		}
+	}
+	return true
 }
 
-// largestThreadGroup returns the one that uses most, by the memory of its programs, what the sentry needs for its tasks, and its
-// buffers as far as file descriptors tell of them. oom_score_adj weighs as on Linux, but exempts nobody.
-func (k *Kernel) largestThreadGroup(except map[*ThreadGroup]struct{}) (*ThreadGroup, string) {
-	type use struct {
-		bytes int64
-		name  string
-		mm    *mm.MemoryManager
+// memoryUse is what one program uses.
+type memoryUse struct {
+	tg      *ThreadGroup
+	session *Session
+	name    string
+	bytes   int64
+	started ktime.Time
+	mm      *mm.MemoryManager
+}
+
+// memoryVictims returns the program that uses most. Where even that is small, many small ones are too much together: it returns the
+// newest programs of the session that uses most, as many as make room. A program that forks without end is such a session; what
+// was there before it stays.
+func (k *Kernel) memoryVictims(except map[*ThreadGroup]struct{}) []*memoryUse {
+	uses := k.memoryUses(except)
+	var largest *memoryUse
+	sessions := make(map[*Session]int64)
+	for _, u := range uses {
+		if largest == nil || u.bytes > largest.bytes {
+			largest = u
+		}
+		sessions[u.session] += u.bytes
 	}
-	uses := make(map[*ThreadGroup]*use)
+	if largest == nil {
+		return nil
+	}
+	if largest.bytes >= int64(memlimit.Bytes())/swarmPart {
+		return []*memoryUse{largest}
+	}
+	swarm := uses[0].session
+	for session, bytes := range sessions {
+		if bytes > sessions[swarm] {
+			swarm = session
+		}
+	}
+	members := slices.DeleteFunc(uses, func(u *memoryUse) bool { return u.session != swarm })
+	slices.SortFunc(members, func(a, b *memoryUse) int { return cmp.Compare(b.started.Nanoseconds(), a.started.Nanoseconds()) })
+	freed, wanted := int64(0), int64(memlimit.Excess())
+	for i, u := range members {
+		if freed += u.bytes; freed >= wanted {
+			return members[:i+1]
+		}
+	}
+	return members
+}
+
+// memoryUses returns what each program uses: the memory of its programs, what the sentry needs for its tasks, and its buffers as
+// far as file descriptors tell of them. oom_score_adj weighs as on Linux, but exempts nobody.
+func (k *Kernel) memoryUses(except map[*ThreadGroup]struct{}) []*memoryUse {
+	uses := make(map[*ThreadGroup]*memoryUse)
 	for _, t := range k.tasks.Root.Tasks() {
 		tg := t.ThreadGroup()
 		if _, ok := except[tg]; ok || tg == k.globalInit {
@@ -127,11 +180,13 @@ func (k *Kernel) largestThreadGroup(except map[*ThreadGroup]struct{}) (*ThreadGr
 			m     *mm.MemoryManager
 			table *FDTable
 			name  string
+			start ktime.Time
 		)
 		t.WithMuLocked(func(t *Task) {
 			m = t.MemoryManager()
 			table = t.fdTable
 			name = t.image.Name
+			start = t.startTime
 		})
 		if m == nil {
 			// It has ended and waits for its parent.
@@ -139,10 +194,19 @@ func (k *Kernel) largestThreadGroup(except map[*ThreadGroup]struct{}) (*ThreadGr
 		}
 		u := uses[tg]
 		if u == nil {
-			u = &use{name: name, bytes: int64(tg.oomScoreAdj.Load()) * int64(memlimit.Bytes()) / 1000}
+			u = &memoryUse{
+				tg:      tg,
+				session: k.sessionOf(tg),
+				name:    name,
+				bytes:   int64(tg.oomScoreAdj.Load()) * int64(memlimit.Bytes()) / 1000,
+				started: start,
+			}
 			uses[tg] = u
 		}
 		u.bytes += memlimit.TaskBytes
+		if start.Before(u.started) {
+			u.started = start
+		}
 		if u.mm == nil {
 			u.mm = m
 			u.bytes += int64(m.ResidentSetSize())
@@ -151,19 +215,17 @@ func (k *Kernel) largestThreadGroup(except map[*ThreadGroup]struct{}) (*ThreadGr
 			}
 		}
 	}
-	var (
-		largest *ThreadGroup
-		most    *use
-	)
-	for tg, u := range uses {
-		if most == nil || u.bytes > most.bytes {
-			largest, most = tg, u
-		}
+	return slices.Collect(maps.Values(uses))
+}
+
+// sessionOf returns nil for a program that has just ended.
+func (k *Kernel) sessionOf(tg *ThreadGroup) *Session {
+	k.tasks.mu.RLock()
+	defer k.tasks.mu.RUnlock()
+	if tg.processGroup == nil {
+		return nil
 	}
-	if largest == nil {
-		return nil, ""
-	}
-	return largest, most.name
+	return tg.processGroup.session
 }
 
 // count returns how many descriptors are open.

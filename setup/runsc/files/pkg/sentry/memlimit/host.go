@@ -4,6 +4,7 @@ package memlimit
 
 import (
 	"bytes"
+	"math"
 	"runtime/debug"
 	"runtime/metrics"
 	"strconv"
@@ -14,13 +15,24 @@ import (
 )
 
 const (
-	// giveBackPeriod bounds how often the garbage collector is asked for memory before the limit is reached.
+	// giveBackPeriod bounds how often the garbage collector runs before the limit is reached.
 	giveBackPeriod = time.Second
-	// leastGarbage is what makes that worthwhile.
+	// leastGarbage makes such a run worthwhile.
 	leastGarbage = 8 * mebibyte
+	// tidyHeap is a heap that is worth a collection after programs have ended, and tidyPeriod bounds how often.
+	tidyHeap   = 48 * mebibyte
+	tidyPeriod = 5 * time.Second
+	// leastHeapRoom is what the heap may always grow by, and paceStep is the change of its limit that is worth a stop of all tasks.
+	leastHeapRoom = 16 * mebibyte
+	paceStep      = 8 * mebibyte
 )
 
-var gaveBack atomic.Int64
+var (
+	gaveBack atomic.Int64
+	isTidy   atomic.Bool
+	// heapLimit is what the collector keeps the heap below; 0: it collects when the heap has doubled. Exclusive to the guard.
+	heapLimit int64
+)
 
 func readFile(fd int, buf []byte) []byte {
 	n, err := unix.Pread(fd, buf, 0)
@@ -82,6 +94,48 @@ func GiveBack(isUrgent bool) {
 	}
 	debug.FreeOSMemory()
 	gaveBack.Store(time.Now().UnixNano())
+}
+
+// Pace has the garbage collector keep the heap in the room that is left, so that garbage does not use the programs' memory. Called
+// by the guard.
+func Pace() {
+	limit := int64(0)
+	if now := used.Load(); now > near() {
+		room := int64(options.Bytes) - int64(now) - int64(forkReserve())
+		limit = heapBytes() + max(room, leastHeapRoom)
+	}
+	if change := limit - heapLimit; limit != 0 && heapLimit != 0 && -paceStep < change && change < paceStep {
+		return
+	}
+	if limit == heapLimit {
+		return
+	}
+	heapLimit = limit
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	debug.SetMemoryLimit(limit)
+}
+
+// heapBytes is what the collector compares with its limit.
+func heapBytes() int64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
+}
+
+// TaskEnded has a large heap collected soon: nothing else would once the programs have ended.
+func TaskEnded() {
+	if enabled && isTidy.CompareAndSwap(false, true) {
+		time.AfterFunc(tidyPeriod, func() {
+			isTidy.Store(false)
+			if heapBytes() > tidyHeap {
+				GiveBack(false)
+			}
+			Look()
+			wake()
+		})
+	}
 }
 
 func gaveBackLately() bool { return time.Now().UnixNano()-gaveBack.Load() < int64(giveBackPeriod) }

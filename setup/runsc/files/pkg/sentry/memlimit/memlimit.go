@@ -14,6 +14,10 @@ const (
 	mebibyte = 1 << 20
 	// TaskBytes is what a task costs: its goroutine, its stub process or thread, their kernel stacks and page tables.
 	TaskBytes = mebibyte / 2
+	// ProcessBytes and ThreadBytes are what a new one is expected to use soon. For a process they include the pages that a shell's
+	// child copies.
+	ProcessBytes = 3 * mebibyte / 2
+	ThreadBytes  = mebibyte / 8
 	// initTasks is how many tasks more than others the first process may start.
 	initTasks = 64
 	// faultBytes is the most that one page fault allocates.
@@ -48,8 +52,8 @@ var (
 	pending atomic.Int64
 	budget  atomic.Int64
 	used    atomic.Uint64
-	// debt is what tasks will use that have started a moment ago.
-	debt atomic.Int64
+	// owed is what young tasks will use; see kernel/memory_young.go.
+	owed atomic.Int64
 
 	over     atomic.Bool
 	hopeless atomic.Int64
@@ -120,7 +124,6 @@ func Tick() {
 	if !enabled {
 		return
 	}
-	debt.Add(-debt.Load() / 16)
 	Look()
 }
 
@@ -153,7 +156,7 @@ func admitFile(length uint64) bool {
 	return false
 }
 
-// AdmitTask says whether one more task may start where there are so many; isInit: it is the first process that starts it.
+// AdmitTask says whether one more task may start where tasks exist already; isInit: the first process starts it.
 func AdmitTask(tasks int, isInit bool) bool {
 	if !enabled {
 		return true
@@ -169,26 +172,34 @@ func AdmitTask(tasks int, isInit bool) bool {
 	return true
 }
 
-// AdmitTaskMemory says whether there is memory for one more task.
-func AdmitTaskMemory(isInit bool) bool {
+// AdmitTaskMemory says whether there is memory for one more task that is expected to use that number of bytes. If so they count
+// until Settle.
+func AdmitTaskMemory(isInit bool, expected int64) bool {
 	if !enabled {
 		return true
 	}
-	owed := uint64(max(debt.Add(TaskBytes), 0))
-	if used.Load()+uint64(max(pending.Load(), 0))+owed < options.Bytes/2 {
+	young := uint64(owed.Add(expected))
+	if used.Load()+uint64(max(pending.Load(), 0))+young < options.Bytes/2 {
 		return true
 	}
-	// What the first process starts is what the sandbox's owner asks for: where it does not fit, the guard ends something else.
-	if isInit || Look()+owed+forkReserve() <= options.Bytes {
+	// The first process starts what the sandbox's owner requests: where it does not fit, the guard ends something else.
+	if isInit || Look()+young+forkReserve() <= options.Bytes {
 		return true
 	}
-	// What programs that have ended left behind must not stand in the way.
-	if giveBackOnce() && Look()+owed+forkReserve() <= options.Bytes {
+	// Memory that ended programs left behind must not cause a refusal.
+	if giveBackOnce() && Look()+young+forkReserve() <= options.Bytes {
 		return true
 	}
-	debt.Add(-TaskBytes)
+	owed.Add(-expected)
 	refuse(&taskRefusals)
 	return false
+}
+
+// Settle says that a task has used what AdmitTaskMemory expected, or never will.
+func Settle(expected int64) {
+	if enabled {
+		owed.Add(-expected)
+	}
 }
 
 // IsOver says whether tasks have to wait until the guard has made room.
@@ -204,10 +215,10 @@ func Relieved() chan struct{} {
 // Wakes is what the guard waits for.
 func Wakes() <-chan struct{} { return wakes }
 
-// IsStillOver looks anew.
+// IsStillOver looks again.
 func IsStillOver() bool { return Look() > options.Bytes }
 
-// Excess looks anew, and returns by how much more is used than leaves room for forks.
+// Excess looks again, and returns by how much more is used than leaves memory for forks.
 func Excess() uint64 {
 	now := Look() + forkReserve()
 	return now - min(now, options.Bytes)

@@ -1,5 +1,5 @@
-// Kept pages: a checkpoint leaves out what its sandbox has mapped from the pages files of earlier ones, and names these instead. So it
-// costs what changed, and whoever starts from it maps the same files.
+// Kept pages: a checkpoint leaves out the pages that its sandbox has mapped from the pages files of earlier ones, and names these
+// files instead. So it costs as much as has changed, and a start from it maps the same files.
 package pgalloc
 
 import (
@@ -23,7 +23,7 @@ import (
 const keptVersion = 3
 
 const (
-	// maxKeptFiles bounds what a start has to open. Those with least are written anew.
+	// maxKeptFiles bounds what a start has to open. Pages of the files with the fewest are written again.
 	maxKeptFiles = 7
 	// maxKeptRuns leaves as many for the pages file of the checkpoint itself.
 	maxKeptRuns  = maxMappedRuns / 2

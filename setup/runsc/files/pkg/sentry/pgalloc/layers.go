@@ -1,7 +1,7 @@
 // Layers: the pages of a memory file that lies on disk are in several files, of which only the newest is ever written.
 //
-// A checkpoint seals the newest and goes on in an empty one above it, so that it need not hold any page itself, and so that who
-// starts from it maps the sealed files as they are. Layer n holds the chunks from the end of layer n-1 to its own size.
+// A checkpoint seals the newest, and the sandbox writes to an empty one above it. So the checkpoint need not hold any page itself,
+// and a start from it maps the sealed files as they are. Layer n holds the chunks from the end of layer n-1 to its own size.
 package pgalloc
 
 import (
@@ -29,10 +29,10 @@ const (
 	maxLeftBytes = 64 << 20
 )
 
-// nextLayer is the file that the running checkpoint's memory file goes on in; nil for a checkpoint that holds all pages.
+// nextLayer is the file that the memory file writes to after the running checkpoint; nil for a checkpoint that holds all pages.
 var nextLayer atomic.Pointer[os.File]
 
-// OfferNextLayer has the next checkpoint seal what it finds, and go on in file.
+// OfferNextLayer has the next checkpoint seal the layers that it finds, and the sandbox write to file after it.
 func OfferNextLayer(file *os.File) {
 	if old := nextLayer.Swap(file); old != nil {
 		old.Close()
@@ -125,7 +125,7 @@ func (f *MemoryFile) sealLocked(next *os.File) error {
 	old := f.chunksLoad()
 	begin, end := f.sealedEnd.Load(), uint64(len(old))*chunkSize
 	if begin == end {
-		// Nothing was written; yet whoever names the next layer takes all before it for sealed.
+		// No page was written; yet a checkpoint that names the next layer takes all before it for sealed.
 		f.file.Close()
 		f.file = next
 		return nil
@@ -133,13 +133,13 @@ func (f *MemoryFile) sealLocked(next *os.File) error {
 	chunks := make([]chunkInfo, len(old))
 	copy(chunks, old)
 	for i := begin / chunkSize; i < uint64(len(chunks)); i++ {
-		// Whatever would still write here must end, and not change what a checkpoint holds.
+		// A late write must end the sentry rather than change a checkpoint.
 		if _, _, errno := unix.Syscall(unix.SYS_MPROTECT, chunks[i].mapping, chunkSize, unix.PROT_READ); errno != 0 {
 			return errno
 		}
 		chunks[i].layer = f.file
 	}
-	// What is free here stays so: a page of a sealed layer is never given out again.
+	// Free pages here stay free: a page of a sealed layer is never allocated again.
 	for gap := f.unfreeSmall.FirstLargeEnoughGap(1); gap.Ok() && gap.Start() < end; gap = f.unfreeSmall.FirstLargeEnoughGap(1) {
 		fr := gap.Range()
 		fr.End = min(fr.End, end)

@@ -1,5 +1,5 @@
-// Mapped pages: a restore maps the private memory of programs from the checkpoint's pages file instead of reading it, and whoever
-// writes to it first copies it. So a start costs what its programs use, and all that start from one checkpoint share its pages.
+// Mapped pages: a restore maps the private memory of programs from the checkpoint's pages file instead of reading it, and the first
+// write to a page copies it. So a start costs what its programs use, and all that start from one checkpoint share its pages.
 package pgalloc
 
 import (
@@ -244,8 +244,8 @@ func (f *MemoryFile) ForEachDataFD(fr memmap.FileRange, fn func(part memmap.File
 	})
 }
 
-// wasteOfLocked returns what of fr, to which nobody refers any more, may be given out again. Mapped and sealed pages are not: they
-// would have to be mapped anew, and space in the file is plenty.
+// wasteOfLocked returns the parts of fr, which has no references left, that may be allocated again. Mapped and sealed pages may not:
+// they would have to be mapped again, and space in the file is plenty.
 //
 // Preconditions: f.mu must be locked.
 func (f *MemoryFile) wasteOfLocked(fr memmap.FileRange) []memmap.FileRange {

@@ -37,7 +37,7 @@ func ForkProcUmounter() (*os.File, error) {
 	return os.NewFile(uintptr(fds[1]), "procfs umount sync FD"), nil
 }
 
-// The child may neither lock, nor allocate, nor grow its stack: whoever held a lock at the fork is not there to release it.
+// The child may neither lock, nor allocate, nor grow its stack: a thread that held a lock at the fork does not exist in the child to release it.
 //
 //go:noinline
 //go:norace
