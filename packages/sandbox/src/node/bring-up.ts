@@ -31,6 +31,8 @@ export type BringUp = {
   readonly checkpointID: string | undefined;
   /** Skips the checksums: this process has just written the checkpoint. */
   readonly isVerified?: boolean | undefined;
+  /** Only the checkpoint's files are wanted: its programs will not continue, so any processor will do. */
+  readonly isForFiles?: boolean | undefined;
   readonly egress: EgressPolicy;
   /** The precreated sandbox to start in; the caller owns it until start() succeeds. */
   readonly precreated?: Precreated | undefined;
@@ -42,13 +44,13 @@ export type BringUp = {
 
 /** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; the caller then removes the parts that exist. */
 export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<RuntimeHandle> {
-  const { record, runtime, guestBootID, checkpointID, isVerified, egress, precreated, onSlot, onStarted } = asked;
+  const { record, runtime, guestBootID, checkpointID, isVerified, isForFiles = false, egress, precreated, onSlot, onStarted } = asked;
   const { sandboxID, directory, image, limits, envd, initKey = parts.initKeys.unnamed } = record;
   const stage = parts.stages(runtime.name);
   const from = checkpointID === undefined ? undefined : await parts.checkpoints.find(checkpointID);
   await parts.images.ready(image);
   // I12: checksums are computed while the runtime reads the same files, and awaited before the handle is returned.
-  const verified = isVerified === true || from === undefined ? undefined : parts.checkpoints.verify(from.checkpointID);
+  const verified = isVerified === true || from === undefined ? undefined : parts.checkpoints.verify(from.checkpointID, !isForFiles);
   verified?.catch(() => undefined);
   const network = await stage("network", () => attach(parts, egress, precreated));
   if (network !== undefined) onSlot(network);
@@ -63,7 +65,7 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
       network,
       envd: agentOf(parts.home, envd, initKey),
       precreated,
-      ...(from === undefined ? {} : { from: { directory: from.directory, kind: from.kind } }),
+      ...(from === undefined ? {} : { from: { directory: from.directory, kind: from.kind, isForFiles } }),
     });
   const handle = await stage(from === undefined ? "runtime" : "restore", start).catch(async (error: unknown) => {
     // Damage is the likely cause of a failed restore, so SNAPSHOT_DAMAGED takes precedence.

@@ -145,13 +145,14 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
   }
 }
 
-type From = { readonly checkpointID: string; readonly guestBootID: string };
+type From = { readonly checkpointID: string; readonly guestBootID: string; readonly isForFiles?: boolean };
 
 async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
   // An earlier run may have left parts behind, if its end was interrupted.
   if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   const checkpoint = await parts.checkpoints.find(from.checkpointID);
-  const precreated = await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
+  // A precreated sandbox was started for this processor.
+  const precreated = from.isForFiles === true ? undefined : await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
   if (precreated !== undefined) undo.push(() => parts.precreatedPool.discard(precreated));
   const onSlot = (slot: NetworkSlot) => void undo.push(async () => parts.networks?.detach(slot));
   return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, precreated, onSlot });
@@ -166,7 +167,7 @@ async function keepFilesAlone(
   undo: (() => Promise<unknown>)[],
 ): Promise<void> {
   if (!runtime.checkpoints.has("filesystem")) fail("CHECKPOINT_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
-  const handle = await run(parts, runtime, record, { checkpointID: record.status.kept.checkpointID, guestBootID: record.guestBootID }, undo);
+  const handle = await run(parts, runtime, record, { checkpointID: record.status.kept.checkpointID, guestBootID: record.guestBootID, isForFiles: true }, undo);
   await runtime.freeze(handle);
   const { templateID, envd, envdVersion, initKey } = record;
   const origin = { templateID, envd, envdVersion, initKey, rootfs: parts.images.groundOf(record.image), isKept: false };

@@ -76,7 +76,7 @@ export interface Checkpoints {
   /** Returns the location of a checkpoint's files. @throws SNAPSHOT_DAMAGED when it does not exist or its manifest is unreadable. */
   find(checkpointID: string): Promise<FoundCheckpoint>;
   /**
-   * Verifies every file, and the ground; with `isToRun` false the processor is not checked, since the checkpoint is only sent elsewhere.
+   * Verifies every file, and the ground; with `isToRun` false the processor is not checked, since the checkpoint is only sent elsewhere or read for its files.
    * @throws SNAPSHOT_DAMAGED when a file is missing or differs from what was written, or the ground has changed; SNAPSHOT_UNSUITABLE on another
    * processor.
    */
@@ -219,7 +219,7 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
       if (misfit !== undefined)
         fail(
           "SNAPSHOT_UNSUITABLE",
-          `checkpoint ${checkpointID} cannot be resumed with its memory: ${misfit}; move it to a node whose processor has these features (svc move --to NODE), or delete it`,
+          `checkpoint ${checkpointID} cannot be resumed with its memory: ${misfit}; move it to a node whose processor has these features (svc move --to NODE), or start from its files alone (svc resume --files-only)`,
         );
       const names = files.flatMap((file) => ("sealed" in file ? [] : [file.name]));
       const standing = ground === undefined ? undefined : grounds.check(ground);

@@ -156,7 +156,7 @@ export function gvisorEngine(host: Host): Engine {
       writeFile(join(directory, "config.json"), JSON.stringify(config)),
       writeFile(bootID, `${spec.bootID}\n`, { mode: 0o444 }),
       writeFile(join(directory, identityArchive), archive),
-      writeGuestLimits(directory, limits, cgroups.memoryFiles(spec.runtimeID)),
+      writeGuestLimits(directory, limits, cgroups.memoryFiles(spec.runtimeID), spec.from?.isForFiles === true),
     ]);
   }
 

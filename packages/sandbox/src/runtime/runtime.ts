@@ -33,6 +33,8 @@ export type Checkpoint = {
   readonly kind: CheckpointKind;
   /** Only used while writing: minimizes how long the sandbox is stopped, at the cost of a longer checkpoint. */
   readonly isBrief?: boolean | undefined;
+  /** Only used by a start: its files alone are wanted, so the processor may lack what the checkpointed programs use. */
+  readonly isForFiles?: boolean | undefined;
 };
 
 /**
