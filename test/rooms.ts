@@ -11,6 +11,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
   sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "snapshot-transfer", "cluster", "doctor", "node"],
   "sandbox/node": ["supply", "verbs", "watch", "serve"],
   cli: ["output", "access", "copy", "sandbox", "template", "observe", "servers", "shell", "verbs"],
+  indexer: ["index", "http", "registrations", "zmtp", "stream", "state", "observe", "query", "simulate", "cli"],
   gateway: ["place", "members", "proxy", "serve"],
   store: ["access", "rpc", "http", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],

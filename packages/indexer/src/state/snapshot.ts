@@ -3,14 +3,14 @@ import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
-import { asDiskFailure, replace } from "./disk.ts";
-import type { Answer } from "./http-exchange.ts";
-import { metricsOf, type NativeIndex } from "./native.ts";
-import type { Quarantine } from "./quarantine.ts";
-import { Refusal } from "./refusal.ts";
+import type { Answer } from "../http/http-exchange.ts";
+import { Refusal } from "../http/refusal.ts";
+import { metricsOf, type NativeIndex } from "../index/native.ts";
+import type { WriteBarrier } from "../index/write-barrier.ts";
+import { asDiskFailure, replace } from "../registrations/disk.ts";
+import type { Quarantine } from "../registrations/quarantine.ts";
+import { rememberedOf } from "../stream/subscription-options.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
-import { rememberedOf } from "./subscription-options.ts";
-import type { WriteBarrier } from "./write-barrier.ts";
 
 type Note = { version: 1; subscriptions: SavedSubscription[] };
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { fail } from "@svc/contract/failures.ts";
-import { asDiskFailure } from "./disk.ts";
+import { asDiskFailure } from "../registrations/disk.ts";
 
 /** A sibling takes some seconds to make the snapshot; then bytes come without a break. */
 const SILENT_MS = 60_000;

@@ -3,14 +3,14 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { Intake } from "../index/intake.ts";
+import type { NativeIndex } from "../index/native.ts";
+import type { Offered, Order } from "../index/order.ts";
+import { Semaphore } from "../index/semaphore.ts";
+import type { PublisherKind } from "../registrations/register-input.ts";
 import type { Counts } from "./counts.ts";
 import type { Batch } from "./frames.ts";
-import type { Intake } from "./intake.ts";
-import type { NativeIndex } from "./native.ts";
-import type { Offered, Order } from "./order.ts";
-import type { PublisherKind } from "./register-input.ts";
 import { ReplayFailed, replay } from "./replay.ts";
-import { Semaphore } from "./semaphore.ts";
 import type { Verification } from "./verification.ts";
 
 /** The number of replays tried for one gap. */

@@ -1,7 +1,7 @@
 // The page that the indexer shows to a browser at its URL.
 import { readFileSync } from "node:fs";
 import { homePage, ownLinks } from "@svc/kit/home-page.ts";
-import type { Routes } from "./http-exchange.ts";
+import type { Routes } from "../http/http-exchange.ts";
 
 const does: Readonly<Record<string, string>> = {
   "POST /register": "Registers an engine's event stream",
@@ -20,7 +20,7 @@ const does: Readonly<Record<string, string>> = {
 
 export function indexerPage(routes: Routes): string {
   const names = Object.entries(routes).flatMap(([path, methods]) => Object.keys(methods).map((method) => `${method} ${path}`));
-  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as { version: string };
+  const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string };
   return homePage({
     title: "svc indexer",
     version,

@@ -1,13 +1,13 @@
 // POST /score: for a prompt and candidates, the expected seconds until each one has it prefilled, and why.
 import { type ScoreAnswer, type ScoreInput, type ScoreRow, scoreRequest } from "@svc/contract/index-score.ts";
 import type { Match, QueryAnswer } from "@svc/contract/indexer.ts";
-import { isMsgpack, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal } from "./bodies.ts";
+import { isMsgpack, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal } from "../http/bodies.ts";
+import type { Request } from "../http/http-exchange.ts";
+import { Refusal, refusalOf } from "../http/refusal.ts";
+import type { NativeIndex, TokenOrHashList } from "../index/native.ts";
+import type { Registry } from "../state/registry.ts";
+import type { Subscription } from "../stream/subscription.ts";
 import { FreshnessTable } from "./freshness.ts";
-import type { Request } from "./http-exchange.ts";
-import type { NativeIndex, TokenOrHashList } from "./native.ts";
-import { Refusal, refusalOf } from "./refusal.ts";
-import type { Registry } from "./registry.ts";
-import type { Subscription } from "./subscription.ts";
 
 type Prompt = { readonly asked: ScoreInput; readonly list: TokenOrHashList };
 type Candidate = { readonly instance: string; readonly waitingTokens: number };

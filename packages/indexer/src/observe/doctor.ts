@@ -1,7 +1,8 @@
 // Says in a sentence what is wrong with a registration, judging from its first events and from its silence.
+
+import { outcomeIndex } from "../index/native.ts";
+import type { Subscription } from "../stream/subscription.ts";
 import { type CacheGroup, groupComplaints } from "./cache-groups.ts";
-import { outcomeIndex } from "./native.ts";
-import type { Subscription } from "./subscription.ts";
 
 const FLAPPING_RESTARTS = 4;
 const FLAPPING_WITHIN_MS = 60_000;

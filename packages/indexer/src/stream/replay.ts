@@ -1,10 +1,10 @@
 // Requests batches that a publisher sent before, and reads both shapes of its answer.
 import { setTimeout as delay } from "node:timers/promises";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
+import { type Endpoint, readEndpoints } from "../registrations/register-input.ts";
+import { Dealer } from "../zmtp/dealer.ts";
 import { type Batch, readReplay } from "./frames.ts";
-import { type Endpoint, readEndpoints } from "./register-input.ts";
 import { MAX_MESSAGE_BYTES } from "./zmq.ts";
-import { Dealer } from "./zmtp/dealer.ts";
 
 /** No bounded buffer has more than this, so a longer replay is a fault. */
 const MAX_REPLAYED = 4_000_000;

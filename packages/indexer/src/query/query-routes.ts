@@ -1,17 +1,17 @@
 // The query routes: by tokens, by hashes, in batches, and with explanations.
-import { isMsgpack, JSON_TYPE, MSGPACK_TYPE, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal, takesMsgpack } from "./bodies.ts";
+import { isMsgpack, JSON_TYPE, MSGPACK_TYPE, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal, takesMsgpack } from "../http/bodies.ts";
+import type { Answer, Handler, Request, Routes } from "../http/http-exchange.ts";
+import { Refusal } from "../http/refusal.ts";
+import { respond } from "../http/respond.ts";
+import type { LoopShare } from "../index/loop-share.ts";
+import { type NativeIndex, type SplitBody, UNUSUAL, WANTS_FRESHNESS } from "../index/native.ts";
+import { Semaphore } from "../index/semaphore.ts";
+import type { Views } from "../observe/views.ts";
+import type { Registry } from "../state/registry.ts";
 import { explain } from "./explain.ts";
 import { FreshnessTable } from "./freshness.ts";
-import type { Answer, Handler, Request, Routes } from "./http-exchange.ts";
-import type { LoopShare } from "./loop-share.ts";
-import { type NativeIndex, type SplitBody, UNUSUAL, WANTS_FRESHNESS } from "./native.ts";
 import { BatchResults, PlainBatch } from "./query-batch.ts";
 import { asksFreshness, LISTS, type Lists, type ReadQuery, readQuery, readRaw } from "./query-input.ts";
-import { Refusal } from "./refusal.ts";
-import type { Registry } from "./registry.ts";
-import { respond } from "./respond.ts";
-import { Semaphore } from "./semaphore.ts";
-import type { Views } from "./views.ts";
 
 const MAX_BATCHED_QUERIES = 1024;
 /** Longer bodies take milliseconds to read, so they are read on another thread and other requests come in between. */

@@ -1,8 +1,8 @@
 // Converts a query in any form to the native one: JSON with exact numbers, msgpack, or raw lists with query parameters.
 import { hashQuery, query } from "@svc/contract/indexer.ts";
-import { parseJson, parseMsgpack, type SplitProblem, splitRefusal } from "./bodies.ts";
-import type { NativeQuery, SplitBody, TokenOrHashList } from "./native.ts";
-import { Refusal, refusalOf } from "./refusal.ts";
+import { parseJson, parseMsgpack, type SplitProblem, splitRefusal } from "../http/bodies.ts";
+import { Refusal, refusalOf } from "../http/refusal.ts";
+import type { NativeQuery, SplitBody, TokenOrHashList } from "../index/native.ts";
 
 export type ReadQuery = { query: NativeQuery; list: TokenOrHashList; freshness: boolean };
 

@@ -1,10 +1,10 @@
 // The Prometheus metrics of the indexer: counted where things happen, and collected on request.
 import type { Metrics } from "@svc/kit/metrics.ts";
-import { Counts } from "./counts.ts";
-import { metricsOf, type NativeIndex, outcomes } from "./native.ts";
-import type { PendingBudget } from "./order.ts";
-import type { Registry } from "./registry.ts";
-import type { Snapshots } from "./snapshot.ts";
+import { metricsOf, type NativeIndex, outcomes } from "../index/native.ts";
+import type { PendingBudget } from "../index/order.ts";
+import type { Registry } from "../state/registry.ts";
+import type { Snapshots } from "../state/snapshot.ts";
+import { Counts } from "../stream/counts.ts";
 
 const batchFields = ["batches", "replayedBatches", "malformedFrames", "duplicateBatches", "gaps", "healedGaps", "lostGaps", "restarts", "disconnects"] as const;
 const batchLabels: Record<(typeof batchFields)[number], string> = {

@@ -168,7 +168,7 @@ export function metricsOf(index: NativeIndex): NativeMetrics {
 
 /** Opens a new index. @throws HOST_UNSUITABLE if the addon was not built. */
 export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
-  const path = process.env["SVC_INDEXER_NATIVE"] || fileURLToPath(new URL("../native/build/svc_indexer.node", import.meta.url));
+  const path = process.env["SVC_INDEXER_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_indexer.node", import.meta.url));
   let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; figureNames: string[]; freshnessSources: string[] };
   try {
     addon = createRequire(import.meta.url)(path);

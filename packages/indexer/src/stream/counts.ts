@@ -1,6 +1,6 @@
 // Counts what a subscription has seen, for metrics, /services and the doctor.
-import { type Outcome, outcomes } from "./native.ts";
-import type { PublisherKind } from "./register-input.ts";
+import { type Outcome, outcomes } from "../index/native.ts";
+import type { PublisherKind } from "../registrations/register-input.ts";
 
 /** The number of restarts whose time is kept. */
 const MAX_RESTARTS_KEPT = 10;

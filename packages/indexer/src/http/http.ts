@@ -3,9 +3,9 @@ import { type AddressInfo, createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { LoopShare } from "../index/loop-share.ts";
 import { Connection, type Front } from "./http-connection.ts";
 import type { Answer, Handler, Request, Routes } from "./http-exchange.ts";
-import type { LoopShare } from "./loop-share.ts";
 import { type Reason, Refusal } from "./refusal.ts";
 
 /** The interval of the check for requests that do not become complete. */

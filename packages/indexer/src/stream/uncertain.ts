@@ -1,7 +1,7 @@
 // Answers blocks that a loss may have affected as uncertain for a while; those that no event has confirmed by then are dropped.
-import type { Intake } from "./intake.ts";
-import { type NativeIndex, UNCERTAIN } from "./native.ts";
-import type { Reclaimer } from "./reclaim.ts";
+import type { Intake } from "../index/intake.ts";
+import { type NativeIndex, UNCERTAIN } from "../index/native.ts";
+import type { Reclaimer } from "../index/reclaim.ts";
 
 export type UncertainOptions = {
   readonly index: Pick<NativeIndex, "lacks" | "forgetUncertain">;

@@ -1,6 +1,6 @@
 // The freshness of each publisher as a table of numbers, so that the core writes answers without JavaScript values.
-import { freshnessSources } from "./native.ts";
-import type { Subscription } from "./subscription.ts";
+import { freshnessSources } from "../index/native.ts";
+import type { Subscription } from "../stream/subscription.ts";
 
 /** The fields of a row, in the order of `FreshnessField` in native/src/query.h. */
 const FIELDS = 7;

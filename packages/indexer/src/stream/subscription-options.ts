@@ -1,13 +1,13 @@
 // The options of a subscription, and what a snapshot remembers of it.
 import type { Registration } from "@svc/contract/indexer.ts";
-import type { Generations } from "./generations.ts";
+import type { Generations } from "../index/generations.ts";
+import type { Intake } from "../index/intake.ts";
+import type { NativeIndex } from "../index/native.ts";
+import type { Order } from "../index/order.ts";
+import type { Reclaimer } from "../index/reclaim.ts";
+import type { PublisherKind } from "../registrations/register-input.ts";
 import type { HealOptions } from "./heal.ts";
-import type { Intake } from "./intake.ts";
 import type { LastTaken } from "./last-taken.ts";
-import type { NativeIndex } from "./native.ts";
-import type { Order } from "./order.ts";
-import type { Reclaimer } from "./reclaim.ts";
-import type { PublisherKind } from "./register-input.ts";
 import type { Verification } from "./verification.ts";
 
 /** The state that a snapshot keeps of a subscription in addition to its blocks. */

@@ -1,20 +1,20 @@
 // One publisher: its SUB socket, the order of its batches, the healing of gaps, and its updates of the index.
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
+import type { Generations } from "../index/generations.ts";
+import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "../index/native.ts";
+import { type Offered, Order } from "../index/order.ts";
+import { nameOf, type PublisherKind } from "../registrations/register-input.ts";
+import type { ZmtpSocket } from "../zmtp/socket.ts";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
-import type { Generations } from "./generations.ts";
 import { Healer } from "./heal.ts";
 import { LastTaken } from "./last-taken.ts";
 import { LiveReceiver } from "./live.ts";
-import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "./native.ts";
-import { type Offered, Order } from "./order.ts";
 import { Quiet } from "./quiet.ts";
-import { nameOf, type PublisherKind } from "./register-input.ts";
 import type { SubscriptionOptions } from "./subscription-options.ts";
 import { subscribeTo } from "./subscription-socket.ts";
 import { Uncertain } from "./uncertain.ts";
 import { Verification } from "./verification.ts";
-import type { ZmtpSocket } from "./zmtp/socket.ts";
 
 export class Subscription {
   readonly generations: Generations;

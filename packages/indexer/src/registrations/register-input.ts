@@ -1,7 +1,7 @@
 // Converts a register body to a registration: its fields, the publisher's kind, and its key.
 import type { Registration } from "@svc/contract/indexer.ts";
 import { registration } from "@svc/contract/indexer.ts";
-import { Refusal, refusalOf } from "./refusal.ts";
+import { Refusal, refusalOf } from "../http/refusal.ts";
 
 export type PublisherKind = "engine" | "store";
 

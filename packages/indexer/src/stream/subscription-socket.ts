@@ -1,9 +1,9 @@
 // The SUB socket of a publisher: where it connects, and what is counted and logged about its connections.
 import type { Log } from "@svc/kit/log.ts";
+import { readEndpoints } from "../registrations/register-input.ts";
+import { ZmtpSocket } from "../zmtp/socket.ts";
 import type { Counts } from "./counts.ts";
-import { readEndpoints } from "./register-input.ts";
 import { MAX_MESSAGE_BYTES } from "./zmq.ts";
-import { ZmtpSocket } from "./zmtp/socket.ts";
 
 export type Heard = {
   readonly key: string;

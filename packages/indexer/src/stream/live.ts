@@ -1,6 +1,6 @@
 // Takes in a publisher's live messages, a few each time the intake admits the publisher; the rest is not read from the socket.
-import type { Intake } from "./intake.ts";
-import type { ZmtpSocket } from "./zmtp/socket.ts";
+import type { Intake } from "../index/intake.ts";
+import type { ZmtpSocket } from "../zmtp/socket.ts";
 
 /** The number of messages of one publisher in one go while others wait. */
 const MAX_AT_ONCE = 8;

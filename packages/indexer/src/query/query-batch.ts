@@ -1,8 +1,8 @@
 // Reads and answers the queries of a batch one after the other.
 import { Packr } from "msgpackr";
+import { Refusal } from "../http/refusal.ts";
+import { BATCH_END, type NativeIndex, UNUSUAL, WANTS_FRESHNESS } from "../index/native.ts";
 import type { FreshnessTable } from "./freshness.ts";
-import { BATCH_END, type NativeIndex, UNUSUAL, WANTS_FRESHNESS } from "./native.ts";
-import { Refusal } from "./refusal.ts";
 
 /** The bound of all results of a batch together. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;

@@ -1,10 +1,10 @@
 // Explains why each instance matched as far as it did: the first block that ended the match, who has that block, and how fresh the data is.
 import type { Freshness, Match, QueryAnswer } from "@svc/contract/indexer.ts";
-import type { CacheGroup } from "./cache-groups.ts";
-import type { NativeIndex } from "./native.ts";
+import type { NativeIndex } from "../index/native.ts";
+import type { CacheGroup } from "../observe/cache-groups.ts";
+import type { Views } from "../observe/views.ts";
+import type { Registry } from "../state/registry.ts";
 import type { ReadQuery } from "./query-input.ts";
-import type { Registry } from "./registry.ts";
-import type { Views } from "./views.ts";
 
 type Probe = { depth: number; hash: string; streams: number[] };
 type Reason = { dp_rank: number; matched_blocks: number; because: string };

@@ -1,14 +1,14 @@
 // The indexer's own state for clients: registrations with freshness and digests, and pages of everything that it holds.
 
+import { Refusal } from "../http/refusal.ts";
+import { EVICTED, metricsOf, type NativeIndex } from "../index/native.ts";
+import type { WriteBarrier } from "../index/write-barrier.ts";
+import type { Quarantine } from "../registrations/quarantine.ts";
+import type { IndexerSettings } from "../settings.ts";
+import type { Registry } from "../state/registry.ts";
+import type { Snapshots } from "../state/snapshot.ts";
 import type { CacheGroup } from "./cache-groups.ts";
 import { diagnose } from "./doctor.ts";
-import { EVICTED, metricsOf, type NativeIndex } from "./native.ts";
-import type { Quarantine } from "./quarantine.ts";
-import { Refusal } from "./refusal.ts";
-import type { Registry } from "./registry.ts";
-import type { IndexerSettings } from "./settings.ts";
-import type { Snapshots } from "./snapshot.ts";
-import type { WriteBarrier } from "./write-barrier.ts";
 
 const DEFAULT_PAGE = 1000;
 const MAX_PAGE = 10_000;

@@ -2,19 +2,19 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
-import { asDiskFailure } from "./disk.ts";
-import { Generations } from "./generations.ts";
-import type { Intake } from "./intake.ts";
-import type { NativeIndex, NativeSubscription } from "./native.ts";
-import type { Quarantine } from "./quarantine.ts";
-import { Reclaimer } from "./reclaim.ts";
-import { Refusal } from "./refusal.ts";
-import { countsCopies, keyOf, kindOf, nameOf, readRegistration } from "./register-input.ts";
-import { RegistrationFiles } from "./registration-files.ts";
-import type { IndexerSettings } from "./settings.ts";
-import { Subscription } from "./subscription.ts";
-import type { Remembered } from "./subscription-options.ts";
-import type { Limits } from "./zmq.ts";
+import { Refusal } from "../http/refusal.ts";
+import { Generations } from "../index/generations.ts";
+import type { Intake } from "../index/intake.ts";
+import type { NativeIndex, NativeSubscription } from "../index/native.ts";
+import { Reclaimer } from "../index/reclaim.ts";
+import { asDiskFailure } from "../registrations/disk.ts";
+import type { Quarantine } from "../registrations/quarantine.ts";
+import { countsCopies, keyOf, kindOf, nameOf, readRegistration } from "../registrations/register-input.ts";
+import { RegistrationFiles } from "../registrations/registration-files.ts";
+import type { IndexerSettings } from "../settings.ts";
+import { Subscription } from "../stream/subscription.ts";
+import type { Remembered } from "../stream/subscription-options.ts";
+import type { Limits } from "../stream/zmq.ts";
 
 /** A subscription as a snapshot has it. */
 export type SavedSubscription = { id: number; registration: Registration; remembered: Remembered };

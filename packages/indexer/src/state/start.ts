@@ -4,12 +4,12 @@
 import { Failure } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
-import type { NativeIndex } from "./native.ts";
-import type { Quarantine } from "./quarantine.ts";
-import { keyOf, nameOf } from "./register-input.ts";
-import { RegistrationFiles } from "./registration-files.ts";
+import type { NativeIndex } from "../index/native.ts";
+import type { Quarantine } from "../registrations/quarantine.ts";
+import { keyOf, nameOf } from "../registrations/register-input.ts";
+import { RegistrationFiles } from "../registrations/registration-files.ts";
+import type { IndexerSettings } from "../settings.ts";
 import type { Registry, SavedSubscription } from "./registry.ts";
-import type { IndexerSettings } from "./settings.ts";
 import { fetchSibling } from "./sibling.ts";
 import type { Snapshots } from "./snapshot.ts";
 
