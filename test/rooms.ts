@@ -3,22 +3,28 @@ import { join } from "node:path";
 import { packageOf } from "./imports.ts";
 
 /**
- * The layers (folders below `src`) of each package with more than three, from the bottom up: a layer imports only layers named before it.
- * Files in `src` itself may import all of them, and no layer imports them.
+ * The layers (folders below `src`) of each package with more than three, and those of a layer that has folders of its own, from the bottom
+ * up: a layer imports only layers named before it. Files beside the layers may import all of them, and no layer imports these files, except
+ * for the settings, which import no layer above it.
  */
 const rooms: Readonly<Record<string, readonly string[]>> = {
   sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "snapshot-transfer", "cluster", "doctor", "node"],
+  "sandbox/node": ["supply", "verbs", "watch", "serve"],
+  cli: ["output", "access", "copy", "sandbox", "template", "observe", "servers", "shell", "verbs"],
+  indexer: ["index", "http", "registrations", "zmtp", "stream", "state", "observe", "query", "simulate", "cli"],
   gateway: ["place", "members", "proxy", "serve"],
   store: ["access", "rpc", "http", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],
 };
 const MOST_WITHOUT_ORDER = 3;
+/** The folder of a key of `rooms`. */
+const folderOf = (key: string) => `packages/${key.replace(/\/|$/, "/src/")}`;
 
-/** Returns the folder below `src`; "" for a file in `src` itself, undefined for any other. */
-function roomOf(file: string): string | undefined {
-  const [, , source, ...rest] = file.split("/");
-  if (packageOf(file) === undefined || source !== "src") return undefined;
-  return rest.length > 1 ? rest[0] : "";
+/** Returns the layer of a file below a folder; "" for a file beside the layers, undefined for any other. */
+function roomOf(folder: string, file: string): string | undefined {
+  if (!file.startsWith(folder)) return undefined;
+  const [room = "", ...rest] = file.slice(folder.length).replace(/^\//, "").split("/");
+  return rest.length > 0 ? room : "";
 }
 
 /** Returns the file that an import names, if it belongs to the tree. */
@@ -28,31 +34,26 @@ export function targetOf(file: string, target: string): string | undefined {
   return name === undefined || path === undefined ? undefined : `packages/${name}/src/${path}`;
 }
 
-/** Returns the fault of an import between two layers of one package, if there is one. */
-export function climb(file: string, target: string): string | undefined {
+/** Returns the faults of an import between two layers. */
+export function climbs(file: string, target: string): readonly string[] {
   // I31
-  const [from, to] = [roomOf(file), roomOf(target)];
-  const name = packageOf(file) ?? "";
-  const order = rooms[name];
-  if (order === undefined || from === undefined || to === undefined || from === to || name !== packageOf(target)) return undefined;
-  if (from === "") return undefined;
-  const [above, below] = [order.indexOf(from), order.indexOf(to)];
-  return above > below && below !== -1 ? undefined : `${file} imports ${target}: '${from}' stands below '${to === "" ? "src" : to}'`;
+  return Object.entries(rooms).flatMap(([key, order]) => {
+    const [from, to] = [roomOf(folderOf(key), file), roomOf(folderOf(key), target)];
+    if (from === undefined || to === undefined || from === to || from === "" || target === join(folderOf(key), "settings.ts")) return [];
+    const [above, below] = [order.indexOf(from), order.indexOf(to)];
+    return above > below && below !== -1 ? [] : [`${file} imports ${target}: '${from}' stands below '${to === "" ? key : to}'`];
+  });
 }
 
 /** Returns layers that the table lacks, and those it names that no longer exist. */
 export function undeclaredRooms(files: readonly string[]): readonly string[] {
-  const found = new Map<string, Set<string>>();
-  for (const file of files) {
-    const [name, room] = [packageOf(file), roomOf(file)];
-    if (name === undefined || room === undefined || room === "") continue;
-    found.set(name, (found.get(name) ?? new Set()).add(room));
-  }
-  return [...found].flatMap(([name, there]) => {
-    const order = rooms[name];
-    if (order === undefined) return there.size > MOST_WITHOUT_ORDER ? [`${name}: ${[...there].join(", ")}: their order is not declared in test/rooms.ts`] : [];
-    const missing = [...there].filter((room) => !order.includes(room)).map((room) => `${name}/${room}: declare its place in test/rooms.ts`);
-    return [...missing, ...order.filter((room) => !there.has(room)).map((room) => `${name}/${room} is declared in test/rooms.ts and is not there`)];
+  const packages = new Set(files.flatMap((file) => packageOf(file) ?? []));
+  return [...new Set([...packages, ...Object.keys(rooms)])].flatMap((key) => {
+    const there = new Set(files.flatMap((file) => roomOf(folderOf(key), file) || []));
+    const order = rooms[key];
+    if (order === undefined) return there.size > MOST_WITHOUT_ORDER ? [`${key}: ${[...there].join(", ")}: their order is not declared in test/rooms.ts`] : [];
+    const missing = [...there].filter((room) => !order.includes(room)).map((room) => `${key}/${room}: declare its place in test/rooms.ts`);
+    return [...missing, ...order.filter((room) => !there.has(room)).map((room) => `${key}/${room} is declared in test/rooms.ts and is not there`)];
   });
 }
 

@@ -7,5 +7,5 @@ import { join } from "node:path";
 enableCompileCache(join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "svc", "compiled"));
 
 const { run } = await import("./run.ts");
-const { exactArguments } = await import("./raw-arguments.ts");
+const { exactArguments } = await import("./shell/raw-arguments.ts");
 process.exitCode = await run(exactArguments(process.argv.slice(2)));

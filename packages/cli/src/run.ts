@@ -1,6 +1,6 @@
 // Decides who handles a command line: a server by name, in this process, or a verb of the client.
-import { complain, EXIT_USAGE } from "./complain.ts";
-import { findProgram, programFile } from "./programs.ts";
+import { complain, EXIT_USAGE } from "./output/complain.ts";
+import { findProgram, programFile } from "./servers/programs.ts";
 
 /** Runs the command line and returns its exit code. */
 export async function run(given: readonly string[]): Promise<number> {

@@ -1,17 +1,17 @@
 // All verbs of the client, their help, and the handling of wrong command lines.
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { CommanderError } from "commander";
-import { complain, EXIT_USAGE, UsageError } from "./complain.ts";
-import { programsHere } from "./programs.ts";
-import { Verb } from "./verb.ts";
-import { addLifeVerbs } from "./verbs-life.ts";
-import { addNodeVerbs } from "./verbs-nodes.ts";
-import { addObserveVerbs } from "./verbs-observe.ts";
-import { addFileVerbs, addSandboxVerbs } from "./verbs-sandbox.ts";
-import { addServerVerbs } from "./verbs-server.ts";
-import { addShellVerbs } from "./verbs-shell.ts";
-import { addTemplateVerbs } from "./verbs-template.ts";
-import { version } from "./version.ts";
+import { complain, EXIT_USAGE, UsageError } from "./output/complain.ts";
+import { programsHere } from "./servers/programs.ts";
+import { version } from "./shell/version.ts";
+import { addLifeVerbs } from "./verbs/life.ts";
+import { addNodeVerbs } from "./verbs/nodes.ts";
+import { addObserveVerbs } from "./verbs/observe.ts";
+import { addFileVerbs, addSandboxVerbs } from "./verbs/sandbox.ts";
+import { addServerVerbs } from "./verbs/server.ts";
+import { addShellVerbs } from "./verbs/shell.ts";
+import { addTemplateVerbs } from "./verbs/template.ts";
+import { Verb } from "./verbs/verb.ts";
 
 /** Builds the command line with all verbs of the client. */
 export function verbs(): Verb {

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { startTicksOf } from "../src/up-state.ts";
+import { startTicksOf } from "../src/access/up-state.ts";
 import { KEY, openControlPlane } from "./control-plane.ts";
 import { openPlace } from "./svc.ts";
 

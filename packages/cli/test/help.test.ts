@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Command } from "commander";
-import { programsHere } from "../src/programs.ts";
-import type { Verb } from "../src/verb.ts";
+import { programsHere } from "../src/servers/programs.ts";
+import type { Verb } from "../src/verbs/verb.ts";
 import { runVerb, verbs } from "../src/verbs.ts";
 import { openPlace } from "./svc.ts";
 

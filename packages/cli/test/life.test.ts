@@ -5,7 +5,7 @@ import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
-import { treeOf } from "../src/tree.ts";
+import { treeOf } from "../src/sandbox/tree.ts";
 import { KEY, type MoreRoutes, openControlPlane, type Stored } from "./control-plane.ts";
 import { mainFile, openPlace } from "./svc.ts";
 

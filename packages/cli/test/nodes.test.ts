@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ShownNode } from "@svc/contract/nodes.ts";
-import { differences } from "../src/nodes.ts";
+import { differences } from "../src/servers/nodes.ts";
 
 const node = (id: string, more: Partial<ShownNode> = {}) =>
   ({ id, version: "0.1.0", commit: "a".repeat(40), runsc: "runsc-1", schema: "3.2", ...more }) as ShownNode;

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
-import { lastLines, openLog, rotateLog } from "../src/supervise.ts";
+import { lastLines, openLog, rotateLog } from "../src/servers/supervise.ts";
 
 const MAX_BYTES = 64 * 1024;
 

@@ -5,7 +5,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { programsHere } from "../src/programs.ts";
+import { programsHere } from "../src/servers/programs.ts";
 import { KEY, type MoreRoutes, openControlPlane } from "./control-plane.ts";
 import { mainFile, openPlace } from "./svc.ts";
 

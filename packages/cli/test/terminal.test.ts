@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { byteSize, duration } from "@svc/contract/table.ts";
-import { UsageError } from "../src/complain.ts";
-import { detachByteOf } from "../src/terminal.ts";
+import { UsageError } from "../src/output/complain.ts";
+import { detachByteOf } from "../src/sandbox/terminal.ts";
 
 void test("a detach key is ctrl- with a letter or a symbol, or none", () => {
   assert.equal(detachByteOf("ctrl-]"), 0x1d);

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { boundedDiskNeeds, openBoundedDisk } from "@svc/harness/bounded-disk.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
-import { isAlive } from "../src/up-state.ts";
+import { isAlive } from "../src/access/up-state.ts";
 import { openHome } from "./up-home.ts";
 
 void test(

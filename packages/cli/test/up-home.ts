@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { destroyLeft } from "@svc/harness/node.ts";
-import type { UpState } from "../src/up-state.ts";
+import type { UpState } from "../src/access/up-state.ts";
 import { mainFile, openPlace } from "./svc.ts";
 
 /** The flags of the node, which also keep its pool empty. */

@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
-import { isAlive } from "../src/up-state.ts";
+import { isAlive } from "../src/access/up-state.ts";
 import { openHome } from "./up-home.ts";
 
 void test("a server that cannot be restarted is retried slowly, and the others keep running", async () => {

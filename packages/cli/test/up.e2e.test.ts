@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
-import { isAlive } from "../src/up-state.ts";
+import { isAlive } from "../src/access/up-state.ts";
 import { mainFile } from "./svc.ts";
 import { FLAGS, openHome } from "./up-home.ts";
 

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { openStore } from "@svc/kit/database.ts";
-import { type KeyedCreates, openKeyedCreates } from "@svc/sandbox/node/create-keys.ts";
+import { type KeyedCreates, openKeyedCreates } from "@svc/sandbox/node/verbs/create-keys.ts";
 import { type CreateKeys, createKeyTables, openCreateKeys } from "@svc/sandbox/records/create-keys.ts";
 
 export type KeyedNode = {

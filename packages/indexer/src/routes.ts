@@ -3,18 +3,18 @@ import { REGISTERED, UNREGISTERED, unregistration } from "@svc/contract/indexer.
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
-import { readBody } from "./bodies.ts";
-import type { Answer, Handler, Routes } from "./http-exchange.ts";
-import type { LoopShare } from "./loop-share.ts";
-import type { NativeIndex } from "./native.ts";
-import { indexerPage } from "./page.ts";
-import { queryRoutes } from "./query-routes.ts";
-import { Refusal, refusalOf } from "./refusal.ts";
-import { checkReplays, nameOf } from "./register-input.ts";
-import type { Registry } from "./registry.ts";
-import { respond } from "./respond.ts";
-import type { Scores } from "./score.ts";
-import type { Views } from "./views.ts";
+import { readBody } from "./http/bodies.ts";
+import type { Answer, Handler, Routes } from "./http/http-exchange.ts";
+import { Refusal, refusalOf } from "./http/refusal.ts";
+import { respond } from "./http/respond.ts";
+import type { LoopShare } from "./index/loop-share.ts";
+import type { NativeIndex } from "./index/native.ts";
+import { indexerPage } from "./observe/page.ts";
+import type { Views } from "./observe/views.ts";
+import { queryRoutes } from "./query/query-routes.ts";
+import type { Scores } from "./query/score.ts";
+import { checkReplays, nameOf } from "./registrations/register-input.ts";
+import type { Registry } from "./state/registry.ts";
 
 export type RoutesOptions = {
   readonly index: NativeIndex;

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { IndexClient, openHasher } from "@svc/contract/index-client.ts";
 import type { QueryAnswer } from "@svc/contract/indexer.ts";
 import { Packr, Unpackr } from "msgpackr";
-import { parseExact } from "../src/exact-json.ts";
+import { parseExact } from "../src/http/exact-json.ts";
 import { startIndexer } from "./indexer.ts";
 import { type EventStep, needsPublishers, startPublisher } from "./publisher.ts";
 

@@ -5,7 +5,7 @@ import { connect } from "node:net";
 import { test } from "node:test";
 import { freePorts } from "@svc/harness/ports.ts";
 import { Packr } from "msgpackr";
-import { limitsOf } from "../src/zmq.ts";
+import { limitsOf } from "../src/stream/zmq.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 import { needsPublishers, startPublisher } from "./publisher.ts";
 

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { NativeIndex } from "../src/native.ts";
+import type { NativeIndex } from "../src/index/native.ts";
 
 /** Returns a path in a folder of its own, which is removed when the process exits. */
 export function snapshotPath(): string {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { outcomes } from "../src/native.ts";
+import { outcomes } from "../src/index/native.ts";
 import { startIndexer } from "./indexer.ts";
 import { needsPublishers, startPublisher } from "./publisher.ts";
 

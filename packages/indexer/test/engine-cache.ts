@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { QueryAnswer } from "@svc/contract/indexer.ts";
 import { endWithUs } from "@svc/harness/children.ts";
-import { type NativeIndex, openIndex, outcomes } from "../src/native.ts";
+import { type NativeIndex, openIndex, outcomes } from "../src/index/native.ts";
 
 const SCRIPT = fileURLToPath(new URL("./engine/cache.py", import.meta.url));
 const ENGINE = process.env["SVC_PYTHON_ENGINE"] ?? "";

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { metricsOf, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeQuery, openIndex, outcomes } from "../src/index/native.ts";
 import { copyInto } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import type { Freshness, QueryAnswer, RegistrationInput } from "@svc/contract/indexer.ts";
 import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
-import { parseExact, writeExact } from "../src/exact-json.ts";
+import { parseExact, writeExact } from "../src/http/exact-json.ts";
 
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 const READY_MS = 60_000;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { MORE, type NativeIndex, openIndex, outcomeIndex, outcomes } from "../src/native.ts";
+import { MORE, type NativeIndex, openIndex, outcomeIndex, outcomes } from "../src/index/native.ts";
 
 const packr = new Packr({ useRecords: false });
 const blockSize = 2;

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Packr } from "msgpackr";
-import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/index/native.ts";
 
 const packr = new Packr({ useRecords: false });
 const counts = new Uint32Array(outcomes.length);

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay, setImmediate as tick } from "node:timers/promises";
-import { Contention } from "../src/contention.ts";
-import { Intake } from "../src/intake.ts";
-import { LoopShare } from "../src/loop-share.ts";
-import { PendingBudget } from "../src/order.ts";
-import { Semaphore } from "../src/semaphore.ts";
-import { WriteBarrier } from "../src/write-barrier.ts";
+import { Contention } from "../src/index/contention.ts";
+import { Intake } from "../src/index/intake.ts";
+import { LoopShare } from "../src/index/loop-share.ts";
+import { PendingBudget } from "../src/index/order.ts";
+import { Semaphore } from "../src/index/semaphore.ts";
+import { WriteBarrier } from "../src/index/write-barrier.ts";
 
 void test("one peer's thousand jobs do not delay another peer's single one", async () => {
   const share = new LoopShare(0);

@@ -1,7 +1,7 @@
 // Registers the maximum number of publishers: each is taken in and answered, and one more is refused with the limit.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { limitsOf } from "../src/zmq.ts";
+import { limitsOf } from "../src/stream/zmq.ts";
 import { startIndexer } from "./indexer.ts";
 import { needsPublishers, startPublisher } from "./publisher.ts";
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Packr } from "msgpackr";
-import { type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
+import { type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/index/native.ts";
 import { copyInto } from "./copies.ts";
 
 const blockSize = 4;

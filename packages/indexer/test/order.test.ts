@@ -5,12 +5,12 @@ import { openHasher } from "@svc/contract/index-client.ts";
 import { sequenceFrame } from "@svc/contract/kv-event.ts";
 import fc from "fast-check";
 import { Packr } from "msgpackr";
-import { parseExact, writeExact } from "../src/exact-json.ts";
-import { readLive, readReplay } from "../src/frames.ts";
-import { openIndex, outcomes, UNUSUAL } from "../src/native.ts";
-import { Order, PendingBudget } from "../src/order.ts";
-import { LISTS } from "../src/query-input.ts";
-import { readEndpoints } from "../src/register-input.ts";
+import { parseExact, writeExact } from "../src/http/exact-json.ts";
+import { openIndex, outcomes, UNUSUAL } from "../src/index/native.ts";
+import { Order, PendingBudget } from "../src/index/order.ts";
+import { LISTS } from "../src/query/query-input.ts";
+import { readEndpoints } from "../src/registrations/register-input.ts";
+import { readLive, readReplay } from "../src/stream/frames.ts";
 
 void test("batches are applied once and in order, in whatever order they come", () => {
   const arrivals = fc

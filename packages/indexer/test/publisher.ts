@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { endWithUs } from "@svc/harness/children.ts";
-import { writeExact } from "../src/exact-json.ts";
+import { writeExact } from "../src/http/exact-json.ts";
 
 const SCRIPT = fileURLToPath(new URL("./publisher.py", import.meta.url));
 const PYTHON_FOLDER = [process.env["SVC_PYTHON_CLIENTS"]].find(

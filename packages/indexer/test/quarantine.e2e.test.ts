@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { freePorts } from "@svc/harness/ports.ts";
-import { fetchSibling } from "../src/sibling.ts";
+import { fetchSibling } from "../src/state/sibling.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
 
 const record = { endpoint: "tcp://127.0.0.1:9", type: "vLLM", modelname: "m", block_size: 4, dp_rank: 0 };

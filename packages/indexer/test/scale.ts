@@ -1,6 +1,6 @@
 // Runs many publishers at once over a lossy wire, and compares every instance's set with its publisher's, block for block.
 import assert from "node:assert/strict";
-import { openIndex } from "../src/native.ts";
+import { openIndex } from "../src/index/native.ts";
 import { startIndexer } from "./indexer.ts";
 import { type Plan, startPublisher } from "./publisher.ts";
 

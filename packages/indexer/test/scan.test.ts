@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Packr, Unpackr } from "msgpackr";
-import { BATCH_END, type NativeIndex, openIndex, outcomes, UNUSUAL, WANTS_FRESHNESS } from "../src/native.ts";
-import { LISTS, type Lists, readQuery } from "../src/query-input.ts";
-import { Refusal } from "../src/refusal.ts";
+import { Refusal } from "../src/http/refusal.ts";
+import { BATCH_END, type NativeIndex, openIndex, outcomes, UNUSUAL, WANTS_FRESHNESS } from "../src/index/native.ts";
+import { LISTS, type Lists, readQuery } from "../src/query/query-input.ts";
 
 const blockSize = 2;
 const packr = new Packr({ useRecords: false });

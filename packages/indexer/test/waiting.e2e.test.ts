@@ -1,7 +1,7 @@
 // Tests that batches that overtook others wait within bounds, and are taken in one after the other while queries are answered.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MAX_WAITING, Order, PendingBudget } from "../src/order.ts";
+import { MAX_WAITING, Order, PendingBudget } from "../src/index/order.ts";
 import { seen, startIndexer } from "./indexer.ts";
 import { type BatchStep, needsPublishers, startPublisher } from "./publisher.ts";
 

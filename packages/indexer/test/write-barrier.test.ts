@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as tick } from "node:timers/promises";
 import { Packr } from "msgpackr";
-import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/native.ts";
-import { WriteBarrier } from "../src/write-barrier.ts";
+import { metricsOf, type NativeIndex, type NativeQuery, openIndex, outcomes } from "../src/index/native.ts";
+import { WriteBarrier } from "../src/index/write-barrier.ts";
 import { snapshotPath } from "./copies.ts";
 
 const packr = new Packr({ useRecords: false });

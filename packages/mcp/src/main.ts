@@ -1,9 +1,9 @@
 // `svc mcp`: gives an agent sandboxes by the Model Context Protocol, on stdin and stdout or over HTTP.
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
-import { findAccess } from "@svc/cli/access.ts";
-import { complain, EXIT_USAGE, UsageError } from "@svc/cli/complain.ts";
-import { seconds, Verb } from "@svc/cli/verb.ts";
+import { findAccess } from "@svc/cli/access/access.ts";
+import { complain, EXIT_USAGE, UsageError } from "@svc/cli/output/complain.ts";
+import { seconds, Verb } from "@svc/cli/verbs/verb.ts";
 import { SvcClient } from "@svc/contract/client.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { listenHttp } from "./http.ts";

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { openAdmission } from "../src/node/admission.ts";
+import { openAdmission } from "../src/node/supply/admission.ts";
 
 void test("starts run a few at once, in the order they came, and a failing one frees its slot", async () => {
   const admission = openAdmission(2, 100, 60_000);

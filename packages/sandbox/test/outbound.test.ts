@@ -1,7 +1,7 @@
 // Parses the host's connection tracking for the sandboxes' own connections.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { outboundOf } from "../src/node/outbound.ts";
+import { outboundOf } from "../src/node/watch/outbound.ts";
 
 const line = (state: string, from: string, to: string) =>
   `ipv4     2 tcp      6 431999 ${state} src=${from} dst=${to} sport=40000 dport=443 src=${to} dst=${from} sport=443 dport=40000 [ASSURED] mark=0 zone=0 use=2`;

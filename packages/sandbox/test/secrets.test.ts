@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { openInitKeys } from "../src/agent/init-keys.ts";
 import { keysFrom, keysOfHome, seal, unseal } from "../src/cluster/deployment-secret.ts";
-import { loadApiKey, loadSeed, sweepHalfWritten } from "../src/node/secrets.ts";
+import { loadApiKey, loadSeed, sweepHalfWritten } from "../src/node/serve/secrets.ts";
 
 function temporary() {
   const path = mkdtempSync(join(tmpdir(), "svc-secrets-"));

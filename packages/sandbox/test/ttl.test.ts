@@ -1,8 +1,8 @@
 // Time to live: the monotonic clock decides, and the wall clock is displayed.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { listed } from "../src/node/list.ts";
-import { overdue } from "../src/node/watch.ts";
+import { listed } from "../src/node/serve/list.ts";
+import { overdue } from "../src/node/watch/watch.ts";
 import { openWallTimes } from "../src/records/clock.ts";
 import type { RunningRecord } from "../src/records/registry.ts";
 import { claimWith, handle, recordWith } from "./record-fixture.ts";

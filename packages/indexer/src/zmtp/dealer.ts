@@ -1,6 +1,6 @@
 // Sends a request to one endpoint and receives its answer message by message; it repeats the request on a new connection until the answer
 // has begun.
-import type { Endpoint } from "../register-input.ts";
+import type { Endpoint } from "../registrations/register-input.ts";
 import { ZmtpSocket } from "./socket.ts";
 
 export type DealerOptions = { readonly endpoint: Endpoint; readonly maxMessageBytes: number; readonly timeoutMs: number };

@@ -1,5 +1,5 @@
 // Decodes bytes to messages and commands: in place, with a copy only of a message that the end of a read cut.
-import { GrowingBuffer } from "../growing-buffer.ts";
+import { GrowingBuffer } from "../http/growing-buffer.ts";
 import { COMMAND, LONG, LONG_HEAD_BYTES, MORE, SHORT_HEAD_BYTES } from "./wire-format.ts";
 
 /** The buffer size that is kept for the next message that is cut. */

@@ -3,8 +3,8 @@
 //   greeting ──64 bytes──▶ handshake ──READY──▶ ready ──┐
 //       └── late, or another mechanism ──┴── broken rules, silence, too large a message, its end ──▶ closed
 import { HELD, TURN, type Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
-import { GrowingBuffer } from "../growing-buffer.ts";
-import { Semaphore } from "../semaphore.ts";
+import { GrowingBuffer } from "../http/growing-buffer.ts";
+import { Semaphore } from "../index/semaphore.ts";
 import { COMMAND_FOUND, Decoder, MESSAGE, NOTHING } from "./decoder.ts";
 import { command, GREETING_BYTES, greeting, message, problemOfGreeting, properties, readCommand, readProperties, takesCommands } from "./wire-format.ts";
 

@@ -2,7 +2,7 @@
 // on.
 import { createServer, type NetConnectOpts, type Server, type Socket } from "node:net";
 import { Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
-import type { Endpoint } from "../register-input.ts";
+import type { Endpoint } from "../registrations/register-input.ts";
 import { Peer, type SocketType } from "./peer.ts";
 
 /** The pause between two dials: it doubles until a connection has lasted as long as the longest pause. */

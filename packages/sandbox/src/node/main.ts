@@ -24,16 +24,16 @@ import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
-import { keyHandlers } from "./create-keys.ts";
-import { endExported } from "./end-exported.ts";
-import { nodeControlHandlers } from "./node-control.ts";
 import { type Node, openNode } from "./open-node.ts";
-import { nodePages } from "./pages.ts";
-import { nodeHandlers } from "./routes.ts";
-import { loadApiKey } from "./secrets.ts";
+import { clusterHandlers } from "./serve/cluster-handlers.ts";
+import { endExported } from "./serve/end-exported.ts";
+import { nodeControlHandlers } from "./serve/node-control.ts";
+import { nodePages } from "./serve/pages.ts";
+import { nodeHandlers } from "./serve/routes.ts";
+import { loadApiKey } from "./serve/secrets.ts";
+import { transferRoutes } from "./serve/transfer-routes.ts";
 import { load, type NodeSettings } from "./settings.ts";
-import { clusterHandlers } from "./take.ts";
-import { transferRoutes } from "./transfer-routes.ts";
+import { keyHandlers } from "./verbs/create-keys.ts";
 
 const KEEP_ALIVE_MS = 120_000;
 

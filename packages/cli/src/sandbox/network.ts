@@ -1,0 +1,44 @@
+// `svc network`: shows or replaces a sandbox's network rules.
+import type { SvcClient } from "@svc/contract/client.ts";
+import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
+import { type AccessOptions, withClient } from "../access/access.ts";
+import { UsageError } from "../output/complain.ts";
+
+type Options = AccessOptions & { allowOut?: string[]; denyOut?: string[]; internet: boolean; clear?: true; output?: OutputFormat };
+
+export function network(sandboxID: string, { allowOut, denyOut, internet, clear, output, ...access }: Options): Promise<number> {
+  const isChange = allowOut !== undefined || denyOut !== undefined || !internet;
+  if (clear === true && isChange) throw new UsageError("network takes rules or --clear, not both");
+  return withClient(access, async (client) => {
+    if (isChange || clear === true) {
+      await client.setNetwork(sandboxID, {
+        ...(allowOut === undefined ? {} : { allowOut }),
+        ...(denyOut === undefined ? {} : { denyOut }),
+        // Leaving the member out allows internet access again.
+        ...(internet ? {} : { allow_internet_access: false }),
+      });
+    }
+    await show(client, sandboxID, output);
+    return 0;
+  });
+}
+
+async function show(client: SvcClient, sandboxID: string, output: OutputFormat | undefined): Promise<void> {
+  const { network: rules, allowInternetAccess } = await client.get(sandboxID);
+  if (outputFormat(output) === "json") {
+    printJSON({ sandboxID, allowInternetAccess: allowInternetAccess ?? true, ...rules });
+    return;
+  }
+  const listed = (list: readonly string[] | undefined, none: string) => (list === undefined || list.length === 0 ? none : list.join(", "));
+  const isOpen = allowInternetAccess !== false;
+  printTable(
+    ["RULE", "VALUE"],
+    [
+      ["internet", isOpen ? "open, but for what is denied" : "closed, but for what is allowed"],
+      ["allow out", listed(rules?.allowOut, isOpen ? "all" : "nothing")],
+      ["deny out", listed(rules?.denyOut, "nothing beyond private ranges, cloud metadata and this host")],
+      ["applications", rules?.allowPublicTraffic === false ? "private: need the traffic access token" : "public"],
+      ...(rules?.maskRequestHost === undefined ? [] : [["host header", rules.maskRequestHost]]),
+    ],
+  );
+}
