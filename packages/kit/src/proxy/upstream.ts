@@ -29,6 +29,8 @@ export interface UpstreamClient {
   readonly isHead: boolean;
   readonly isHttp10: boolean;
   readonly wantsUpgrade: boolean;
+  /** Header lines that the final response gets in addition; empty for most. */
+  readonly addedLines: string;
   /** True if the request can be routed again although all of it was sent. */
   readonly canBeMoved: boolean;
   /** True if the client's connection is kept after this response; cleared if only the connection's end ends the response. */
@@ -234,9 +236,9 @@ export class Upstream implements WireOwner {
     this.#reusable = head.keepsAlive && !client.isHttp10 && bodyEnd === end;
     this.#state = "body";
     client.onResponseHead(head.status, !body.endsWithConnection);
-    if (client.keepAlive && head.passesVerbatim) client.wire.forward(bytes, start, bodyEnd, this.wire);
+    if (client.keepAlive && head.passesVerbatim && client.addedLines === "") client.wire.forward(bytes, start, bodyEnd, this.wire);
     else {
-      const rewritten = head.rewrite(client.keepAlive);
+      const rewritten = head.rewrite(client.keepAlive, client.addedLines);
       const joins = bodyEnd - bodyAt <= joinBytes;
       client.wire.write(joins ? rewritten + bytes.toString("latin1", bodyAt, bodyEnd) : rewritten);
       if (!joins) client.wire.forward(bytes, bodyAt, bodyEnd, this.wire);
