@@ -1,4 +1,4 @@
-// What a person does to sandboxes, one or many: each act says what it did, or the server's sentence.
+// The acts of a person on sandboxes, one or many: each reports what it did, or the server's sentence.
 import type { ConsoleRow } from "@svc/contract/console.ts";
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

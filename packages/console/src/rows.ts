@@ -57,7 +57,7 @@ export function matcher({ text, state }: Filter): (row: ConsoleRow) => boolean {
   };
 }
 
-/** Ends that somebody asked for, or that were due. */
+/** Ends that a client requested, or that were due. */
 const expected: ReadonlySet<string> = new Set(["killed", "timeout", "deleted"]);
 export const hasFailed = (row: ConsoleRow): boolean => row.state === "ended" && !expected.has(row.reason ?? "");
 

@@ -44,7 +44,7 @@ export function Sandboxes(): JSX.Element {
   const isReversed = member("reverse") === "yes";
   const group = member("group");
   const found = list.value;
-  // What left the table cannot be acted on.
+  // A sandbox that left the table cannot be acted on.
   const picked = [...chosen.value].filter((id) => rows.get(id)?.state !== "ended" && rows.has(id));
   return (
     <section class="page fill">

@@ -29,7 +29,7 @@ export type ConsoleEvent = {
   readonly details: Readonly<Record<string, string | number | boolean>>;
 };
 
-/** What the serving process is and allows, as GET /console/api/session answers. */
+/** The answer of GET /console/api/session: what the serving process is and allows. */
 export type ConsoleSession = {
   readonly kind: ConsoleKind;
   readonly title: string;

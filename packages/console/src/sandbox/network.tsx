@@ -1,4 +1,4 @@
-// What a sandbox may reach, and what was denied: each denial shows the rule that would allow it, and one click adds it.
+// The destinations that a sandbox may reach, and those that were denied: each denial shows the rule that would allow it, and one click adds it.
 import type { ConsoleLogEntry } from "@svc/contract/console.ts";
 import type { SandboxDetail } from "@svc/contract/sandbox.ts";
 import type { JSX } from "preact";

@@ -72,10 +72,7 @@ export function Sandbox({ id }: { readonly id: string }): JSX.Element {
     <section class="page fill">
       <header class="page-head">
         <h1>
-          <a href={to(["sandboxes"])} class="muted" aria-label="All sandboxes">
-            Sandboxes /
-          </a>{" "}
-          {id}
+          <a href={to(["sandboxes"])}>Sandboxes /</a> {id}
         </h1>
         <State state={row.state} failed={hasFailed(row)} />
         {row.state === "running" ? <Left from={row.startedAt} until={row.endAt} /> : null}

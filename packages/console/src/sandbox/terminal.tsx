@@ -20,12 +20,14 @@ export function Terminals({ row }: TabProps): JSX.Element {
   };
   return (
     <div class="terminals">
-      <div class="bar" role="tablist" aria-label="Terminals">
-        {names.map((name, index) => (
-          <button key={name} type="button" role="tab" aria-selected={index === at} onClick={() => setAt(index)}>
-            {name}
-          </button>
-        ))}
+      <div class="bar">
+        <div class="bar" role="tablist" aria-label="Terminals">
+          {names.map((name, index) => (
+            <button key={name} type="button" role="tab" aria-selected={index === at} onClick={() => setAt(index)}>
+              {name}
+            </button>
+          ))}
+        </div>
         <button type="button" onClick={add} disabled={names.length >= MAX_TERMINALS}>
           New
         </button>

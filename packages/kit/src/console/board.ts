@@ -107,7 +107,7 @@ export class Board {
       since,
       signal,
       onReconnect: (failure: Failure) => this.#down(failure),
-      // What happened in the gap is unknown, so the list is read once more.
+      // The events in the gap are unknown, so the list is read once more.
       onGap: () => void this.#list(signal).catch((error: unknown) => this.#log.warn({ err: error }, "the console could not read the list of sandboxes")),
     };
     const failed = new Promise<never>((_, reject) => {

@@ -1,4 +1,4 @@
-// What a page opens over its socket: a terminal in a sandbox, and a sandbox's log as it grows.
+// The channels that a page opens over its socket: a terminal in a sandbox, and a sandbox's log as it grows.
 import type { ConsoleLogEntry } from "@svc/contract/console.ts";
 import type { EnvdClient, TerminalSize } from "@svc/contract/envd.ts";
 import { asFailure, fail } from "@svc/contract/failures.ts";
@@ -28,7 +28,7 @@ export type TerminalOptions = {
   readonly onBytes: (bytes: Buffer) => Promise<void>;
 };
 
-/** Opens a login shell, or attaches to the one of this session. It goes on in the sandbox after the page has left. */
+/** Opens a login shell, or attaches to the one of this session. The shell stays in the sandbox after the page has left. */
 export function openTerminal({ inside, sandboxID, session, size, onStarted, onBytes }: TerminalOptions): Channel {
   const closing = new AbortController();
   let pid: number | undefined;

@@ -4,49 +4,22 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { SvcClient } from "@svc/contract/client.ts";
 import { Calls } from "@svc/contract/client-calls.ts";
-import { CONSOLE_SOCKET, type ConsoleKind } from "@svc/contract/console.ts";
+import { CONSOLE_SOCKET } from "@svc/contract/console.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { streamEvents } from "@svc/contract/observe.ts";
-import type { Operation } from "@svc/contract/operation.ts";
-import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import type { FastifyInstance } from "fastify";
-import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
 import type { Context, RawScope } from "../serve.ts";
 import { Assets } from "./assets.ts";
 import { Board } from "./board.ts";
 import { Guard } from "./guard.ts";
 import { Inside } from "./inside.ts";
 import { Live } from "./live.ts";
-import { Ring, type Series } from "./ring.ts";
+import type { ConsoleOptions, Started } from "./options.ts";
+import { Ring } from "./ring.ts";
 import { consoleRoutes } from "./routes.ts";
 import { Sessions } from "./sessions.ts";
-import type { ConsoleSettings } from "./settings.ts";
 
 const ROW_MS = 10_000;
-
-export type ConsoleOptions = {
-  readonly kind: ConsoleKind;
-  readonly title: string;
-  readonly version: string;
-  readonly settings: ConsoleSettings;
-  readonly apiKey: string;
-  /** The domains of sandboxes; the first one is used in links. */
-  readonly domains: readonly string[];
-  /** The operations that a page may call. */
-  readonly operations: Readonly<Record<string, Operation>>;
-  /** Reads one sandbox without a request; undefined if it is gone. Absent for a server without sandboxes. */
-  readonly row?: (sandboxID: string) => Promise<ListedSandbox | undefined>;
-  /** Checks the host, as `svc doctor` does. */
-  readonly doctor?: () => Promise<unknown>;
-  readonly series: readonly Series[];
-  /** The server's home, whose disk is watched. */
-  readonly home: string;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  /** The folder of the built page; default: the variable SVC_CONSOLE. */
-  readonly folder?: string | undefined;
-};
 
 export interface Console {
   /** Adds the routes to the `raw` scope of serve(). */
@@ -56,15 +29,6 @@ export interface Console {
   /** Ends the pages' sockets; called before the proxy waits for requests in flight. */
   close(): void;
 }
-
-/** The part of the console that exists once the server has an address. */
-export type Started = {
-  readonly app: FastifyInstance;
-  readonly domain: string;
-  readonly live: Live;
-  readonly inside: Inside | undefined;
-  readonly client: SvcClient;
-};
 
 export function openConsole(options: ConsoleOptions): Console {
   const { settings, apiKey, domains, log, metrics, row } = options;

@@ -11,7 +11,7 @@ import type { Assets } from "./assets.ts";
 import { buildFromDockerfile } from "./build.ts";
 import { type Guard, type OwnHost, protect } from "./guard.ts";
 import { type InsideAct, pathOf } from "./inside.ts";
-import type { ConsoleOptions, Started } from "./open-console.ts";
+import type { ConsoleOptions, Started } from "./options.ts";
 import { readJSON } from "./read-body.ts";
 import type { Ring } from "./ring.ts";
 import { cookieHeader, type Opened, type Session, type Sessions } from "./sessions.ts";

@@ -29,7 +29,6 @@ export interface UpstreamClient {
   readonly isHead: boolean;
   readonly isHttp10: boolean;
   readonly wantsUpgrade: boolean;
-  /** Header lines that the final response gets in addition; empty for most. */
   readonly addedLines: string;
   /** True if the request can be routed again although all of it was sent. */
   readonly canBeMoved: boolean;
@@ -78,8 +77,7 @@ export class Upstream implements WireOwner {
     this.#failed = failed;
     const { connectMs } = target.pool.limits;
     const late = () => this.#fail("unreachable", `no connection within ${connectMs} ms`);
-    // The timeout has two halves: after a machine was suspended, timers fire before sockets are polled, and the connection may be established by
-    // then.
+    // The timeout has two halves: after a suspend, timers fire before sockets are polled, and the connection may be established by then.
     this.#timer = setTimeout(() => {
       this.#timer = setTimeout(late, connectMs / 2);
     }, connectMs / 2);
