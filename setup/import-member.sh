@@ -21,7 +21,7 @@ read_manifest() {
   arch=$(sed -n 's/^arch //p' "$manifest")
   [[ $arch == "$(uname -m)" ]] || refuse "was made on $arch, and this machine is $(uname -m)"
   while read -r _ _ path; do
-    [[ $path =~ ^(node|runsc|envd|native|templates|npm|debs)/[A-Za-z0-9._-]+$ && ${path#*/} != .* ]] || refuse "names '$path', which does not belong in an export"
+    [[ $path =~ ^(node|runsc|envd|console|native|templates|npm|debs)/[A-Za-z0-9._-]+$ && ${path#*/} != .* ]] || refuse "names '$path', which does not belong in an export"
   done < <(grep '^part ' "$manifest")
 }
 

@@ -24,7 +24,7 @@ python_key() {
 }
 [[ -n ${SVC_PYTHON_CLIENTS-} ]] || SVC_PYTHON_CLIENTS=$SVC_CACHE/python-clients/$(python_key)
 # The steps of set-up for data servers, for servers with sandboxes, and all of them.
-readonly data_steps="apt-first apt node npm native"
+readonly data_steps="apt-first apt node npm console native"
 readonly run_steps="$data_steps go envd runsc host base"
 readonly all_steps="$run_steps python-clients mooncake-newest python-engine object-server"
 # Benches also use peers that no test needs.
@@ -44,6 +44,14 @@ find_envd() {
   if [[ -z ${SVC_ENVD-} && -f $SVC_ROOT/packages/envd/build.sh ]]; then
     SVC_ENVD=$SVC_CACHE/envd/$(recipe_hash packages/envd)/envd
     export SVC_ENVD
+  fi
+}
+
+# Finds the console's page for the present sources; sets SVC_CONSOLE unless the user did.
+find_console() {
+  if [[ -z ${SVC_CONSOLE-} && -f $SVC_ROOT/packages/console/build.ts ]]; then
+    SVC_CONSOLE=$SVC_CACHE/console/$(recipe_hash packages/console/src packages/console/build.ts packages/console/package.json)
+    export SVC_CONSOLE
   fi
 }
 
@@ -68,6 +76,7 @@ install_for() { source "$SVC_ROOT/setup/install.sh" "$1"; }
 
 exec_node() {
   find_envd
+  find_console
   # Node stores compiled sources here; if the cache is not writable, it is only slower.
   export NODE_COMPILE_CACHE=${NODE_COMPILE_CACHE-$SVC_CACHE/compile}
   export PATH="${SVC_NODE%/*}:$PATH"

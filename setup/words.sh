@@ -18,7 +18,7 @@ check_words() {
 # A group or a part of a path, as test/run.ts accepts them.
 names_test() {
   [[ $1 == long ]] || {
-    printf '%s\n' setup checks tsc biome 'go vet packages/envd' 'go test packages/envd'
+    printf '%s\n' setup checks tsc 'tsc packages/console' biome 'go vet packages/envd' 'go test packages/envd'
     cd "$SVC_ROOT" && find test packages -name node_modules -prune -o -name '*.test.ts' -print
   } | grep -F -- "${1#./}" >/dev/null
 }

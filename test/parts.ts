@@ -24,6 +24,7 @@ function checks(root: string): readonly Part[] {
   const bin = (name: string) => join(root, "node_modules/.bin", name);
   return [
     check(root, "tsc", "checks", bin("tsc"), ["-p", "."]),
+    check(root, "tsc packages/console", "checks", bin("tsc"), ["-p", "packages/console"]),
     check(root, "biome", "checks", bin("biome"), ["ci", "--colors=off", "--max-diagnostics=50", "."]),
     ...(existsSync(join(root, "packages/envd/go.mod")) ? [goPart(root, "vet"), goPart(root, "test")] : []),
   ];

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { packageOf } from "./imports.ts";
 
 /**
- * The layers (folders below `src`) of each package with more than three, and those of a layer that has folders of its own, from the bottom
+ * The layers (folders below `src`) of each package with more than five, and those of a layer that has folders of its own, from the bottom
  * up: a layer imports only layers named before it. Files beside the layers may import all of them, and no layer imports these files, except
  * for the settings, which import no layer above it.
  */
@@ -16,7 +16,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
   store: ["access", "rpc", "http", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],
 };
-const MOST_WITHOUT_ORDER = 3;
+const MOST_WITHOUT_ORDER = 5;
 /** The folder of a key of `rooms`. */
 const folderOf = (key: string) => `packages/${key.replace(/\/|$/, "/src/")}`;
 

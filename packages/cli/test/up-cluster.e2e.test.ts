@@ -24,7 +24,7 @@ void test(
     const up = async () => {
       const { code, stdout, stderr } = await it.svc("up", "-d", "--nodes", "2", ...ALONE, ...FLAGS, "--metrics-listen", "127.0.0.1:0", "--runtime", "gvisor");
       assert.equal(code, 0, stderr);
-      assert.match(stdout, /^etcd +http.*\nnode 1 +http.*\nnode 2 +http.*\ngateway +http.*\nAPI key +in /);
+      assert.match(stdout, /^etcd +http.*\nnode 1 +http.*\nnode 2 +http.*\ngateway +http.*\nconsole +http.*\/console .*\nAPI key +in /);
       await until("both nodes", async () => ((await nodesHere()).filter(({ status }) => status === "ready").length === 2 ? true : undefined));
     };
     try {

@@ -28,7 +28,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     assert.match(
       stdout,
       new RegExp(
-        `^node {11}${url}\nmetadata {7}${url}\nstore master {3}${url}\nstore service {2}${url}\nstore admin {4}${url}\nindexer {8}${url}\nAPI key {8}in .*/secrets/api-key\nlogs {11}.*/logs\n$`,
+        `^node {11}${url}\nmetadata {7}${url}\nstore master {3}${url}\nstore service {2}${url}\nstore admin {4}${url}\nindexer {8}${url}\nconsole {8}${url}/console  \\(\\./svc console opens it signed in\\)\nAPI key {8}in .*/secrets/api-key\nlogs {11}.*/logs\n$`,
       ),
     );
     assert.equal(stderr, "");

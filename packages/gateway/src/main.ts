@@ -8,6 +8,8 @@ import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { keepStateFile } from "@svc/contract/state-file.ts";
 import { MOUNTED_KEY_PATH, suppliedApiKey } from "@svc/kit/api-key.ts";
 import { complained } from "@svc/kit/config.ts";
+import { openConsole, quietContext } from "@svc/kit/console/open-console.ts";
+import { gatewaySeries } from "@svc/kit/console/ring.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { openKeptCalls } from "@svc/kit/kept-calls.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
@@ -99,26 +101,41 @@ async function run(argv: readonly string[]): Promise<number> {
   let hasBeenUp = false;
   let isStopping = false;
   const spans = await openSpans({ server: "gateway", version: pages().version, log });
+  const operations = { ...nodeOperations, ...nodesOperations, ...nodeControlOperations };
+  const handlers = gatewayHandlers({
+    members,
+    lookups,
+    arrivals,
+    directory: () => directory,
+    relay,
+    isFixed: etcd.length === 0,
+    storedOnly: new StoredOnly({ members, apiKey, log }),
+    merge: openMerge({ members, apiKey, log }),
+    create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
+    checkHealth() {
+      if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
+      hasBeenUp ||= members.up.length > 0;
+      const known = members.all.map((member) => `${member.name}: ${member.reason}`).join("; ");
+      const why = directory?.hasRead === false ? "etcd has not answered" : known === "" ? "etcd knows of none" : known;
+      if (!hasBeenUp) fail("SERVER_UNREACHABLE", `no node has answered yet: ${why}`, { retryAfterSeconds: 1 });
+    },
+  });
+  const webConsole = openConsole({
+    ...pages(),
+    kind: "gateway",
+    settings: loaded.settings.console,
+    apiKey,
+    domains,
+    operations,
+    row: async (sandboxID) => await handlers.getSandbox({ sandboxID }, quietContext()),
+    series: gatewaySeries,
+    home,
+    log,
+    metrics,
+  });
   const app = serve({
-    operations: { ...nodeOperations, ...nodesOperations, ...nodeControlOperations },
-    handlers: gatewayHandlers({
-      members,
-      lookups,
-      arrivals,
-      directory: () => directory,
-      relay,
-      isFixed: etcd.length === 0,
-      storedOnly: new StoredOnly({ members, apiKey, log }),
-      merge: openMerge({ members, apiKey, log }),
-      create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
-      checkHealth() {
-        if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
-        hasBeenUp ||= members.up.length > 0;
-        const known = members.all.map((member) => `${member.name}: ${member.reason}`).join("; ");
-        const why = directory?.hasRead === false ? "etcd has not answered" : known === "" ? "etcd knows of none" : known;
-        if (!hasBeenUp) fail("SERVER_UNREACHABLE", `no node has answered yet: ${why}`, { retryAfterSeconds: 1 });
-      },
-    }),
+    operations,
+    handlers,
     apiKey,
     anyOrigin: true,
     servesMetrics: false,
@@ -129,6 +146,7 @@ async function run(argv: readonly string[]): Promise<number> {
     raw(scope) {
       events.routes(scope);
       fileRoutes(members)(scope);
+      webConsole.routes(scope);
     },
   });
   app.server.keepAliveTimeout = KEEP_ALIVE_MS;
@@ -153,6 +171,7 @@ async function run(argv: readonly string[]): Promise<number> {
   });
   const url = urlOf(settings.listen.host, proxy.address.port);
   domain ??= `localhost:${proxy.address.port}`;
+  webConsole.start(app, dialledAt(settings.listen.host, proxy.address.port));
   for (const node of settings.nodes) members.add({ url: node });
   directory = etcd.length === 0 ? undefined : openEtcdDirectory({ endpoints: etcd, name, members, log });
   const ticking = setInterval(() => {
@@ -170,6 +189,7 @@ async function run(argv: readonly string[]): Promise<number> {
 
   return untilStopped(log, [
     { name: "state file", close: async () => kept.remove() },
+    { name: "console", close: async () => webConsole.close() },
     {
       name: "proxy",
       close() {

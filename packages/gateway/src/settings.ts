@@ -1,6 +1,7 @@
 // The settings of a gateway and their bounds; config/default.toml explains them.
 import { BEAT_MS } from "@svc/contract/cluster.ts";
 import { loadConfig } from "@svc/kit/config.ts";
+import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
@@ -35,6 +36,7 @@ export const gatewaySettings = z.object({
     max_connections: z.number().int().min(16).max(100_000),
     max_connections_per_address: z.number().int().min(8).max(100_000),
   }),
+  console: consoleSettings,
   cluster: z.object({ etcd: etcdEndpoints, name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected a-z, 0-9 and '-', 63 characters or fewer") }).loose(),
   proxy: z.object({ domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")) }).loose(),
 });
@@ -43,6 +45,7 @@ export type GatewaySettings = z.output<typeof gatewaySettings>["gateway"];
 
 const flagNames = {
   listen: "gateway.listen",
+  console: "console.mode",
   "metrics-listen": "gateway.metrics_listen",
   nodes: "gateway.nodes",
   etcd: "cluster.etcd",

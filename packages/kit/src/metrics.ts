@@ -11,7 +11,14 @@ export type Metrics = {
   /** A histogram of token counts with buckets of its own. */
   tokens<L extends string = never>(name: `svc_${string}_tokens`, help: string, buckets: readonly number[], labels?: readonly L[]): Histogram<L>;
   text(): Promise<string>;
+  /** The same values as data; a histogram's have their own names in `metricName`. */
+  values(): Promise<readonly MetricValues[]>;
   readonly contentType: string;
+};
+
+export type MetricValues = {
+  readonly name: string;
+  readonly values: readonly { readonly labels: Readonly<Record<string, string | number | undefined>>; readonly value: number; readonly metricName?: string }[];
 };
 
 export function openMetrics(): Metrics {
@@ -37,6 +44,7 @@ export function openMetrics(): Metrics {
     seconds: (name, help, labels = []) => new Histogram({ name, help, labelNames: [...labels], buckets: secondsBuckets, registers }),
     tokens: (name, help, buckets, labels = []) => new Histogram({ name, help, labelNames: [...labels], buckets: [...buckets], registers }),
     text: () => registry.metrics(),
+    values: async () => (await registry.getMetricsAsJSON()) as unknown as readonly MetricValues[],
     contentType: registry.contentType,
   };
 }

@@ -24,6 +24,11 @@ export type Access = {
 
 /** Runs `use` with a client; authentication errors then name the server and the key that were used. */
 export async function withClient<T>(options: AccessOptions, use: (client: SvcClient) => Promise<T>): Promise<T> {
+  return await withAccess(options, (_, client) => use(client));
+}
+
+/** Same as `withClient`, for requests that the client has no method for. */
+export async function withAccess<T>(options: AccessOptions, use: (access: Access, client: SvcClient) => Promise<T>): Promise<T> {
   const access = await findAccess(options);
   const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey, onMissingNodes: warnOnce() });
   try {
@@ -31,7 +36,7 @@ export async function withClient<T>(options: AccessOptions, use: (client: SvcCli
       await client.health();
       fail("UNAUTHENTICATED", "");
     }
-    return await use(client);
+    return await use(access, client);
   } catch (error) {
     throw explain(error, access);
   }

@@ -220,10 +220,13 @@ function reportToPerson(message: Report, home: string): void {
     return;
   }
   if ("failed" in message) return;
+  const sandboxes = message.ready.find(({ name }) => name === "node" || name === "gateway");
   const width = Math.max(...message.ready.map(({ name }) => name.length), "API key".length);
   for (const { name, url } of message.ready) process.stdout.write(`${name.padEnd(width)}  ${url}\n`);
-  if (message.ready.some(({ name }) => name === "node" || name === "gateway"))
+  if (sandboxes !== undefined) {
+    process.stdout.write(`${"console".padEnd(width)}  ${sandboxes.url}/console  (./svc console opens it signed in)\n`);
     process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
+  }
   process.stdout.write(`${"logs".padEnd(width)}  ${join(home, "logs")}\n`);
   for (const why of message.unready) remark(`svc: ${why}\nsvc: the others run without it, and it is started as soon as it can be`);
 }

@@ -72,6 +72,22 @@ Examples:
     .run(async (options: never) => (await import("../servers/down.ts")).down(options));
 
   program
+    .clientVerb("console", "open the server's console in a browser, signed in")
+    .option("--read-only", "the browser changes nothing and sees no content of sandboxes")
+    .option("--no-open", "only print the link")
+    .addHelpText(
+      "after",
+      `
+Prints a link that signs in one browser, once and within ten minutes, and opens it where there is a desktop. The console is
+at /console of the node and of the gateway, and takes the API key as well.
+
+Examples:
+  svc console
+  svc console --read-only --no-open`,
+    )
+    .run(async (options: never) => (await import("../servers/console.ts")).openConsole(options));
+
+  program
     .verb("openapi", "print the API as an OpenAPI 3.1 document")
     .addHelpText("after", "\nExamples:\n  svc openapi > svc-openapi.json")
     .run(async () => (await import("../shell/openapi.ts")).printOpenAPI());

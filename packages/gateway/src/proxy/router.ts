@@ -1,6 +1,7 @@
 // Routes each request of a gateway to the node of its sandbox or to the gateway's own control plane, or answers it.
 
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
+import { CONSOLE_SOCKET } from "@svc/contract/console.ts";
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
 import { Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
@@ -102,8 +103,9 @@ export class Router {
     const member = sandboxID !== undefined ? members.ownerOf(sandboxID, client.movedFrom) : nodeOfFile(members, target);
     const isSettled = sandboxID === undefined || !this.#options.arrivals.isNeeded(sandboxID);
     if (member?.isUp === true && isSettled) return this.#toNode(head, member, client);
-    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: client.forwarded, upgrade: false });
-    return { target: control, text, upgrade: false, kind: CONTROL };
+    const upgrade = target === CONSOLE_SOCKET;
+    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: client.forwarded, upgrade });
+    return { target: control, text, upgrade, kind: CONTROL };
   }
 
   /** Old SDKs and signed URLs send envd's own paths without a routing header, so only a node knows which sandbox they mean. */

@@ -16,6 +16,7 @@ const MAX_MOVES = 4;
 export class ClientConnection extends ClientReader implements UpstreamClient {
   upstream: Upstream | undefined;
   wantsUpgrade = false;
+  addedLines = "";
   #target: Target | undefined;
   readonly #opening = new Opening();
   /** The original request, as long as no byte of it was sent upstream: until then it can be put back. */
@@ -68,6 +69,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     this.kind = decision.kind;
     this.#target = target;
     this.wantsUpgrade = decision.upgrade && head.upgrades;
+    this.addedLines = decision.addedLines ?? "";
     let bodyEnd = at;
     if (bodyBytes !== 0) {
       bodyEnd = this.body.scan(bytes, at, end);

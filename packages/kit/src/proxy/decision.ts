@@ -17,7 +17,14 @@ export interface RoutedClient {
 }
 
 /** The target of a request, and its head as sent to the target. `kind` is the observer's. */
-export type Forwarding = { readonly target: Target; readonly text: string; readonly upgrade: boolean; readonly kind: number };
+export type Forwarding = {
+  readonly target: Target;
+  readonly text: string;
+  readonly upgrade: boolean;
+  readonly kind: number;
+  /** Header lines, each ended by CRLF, that the final response gets in addition. */
+  readonly addedLines?: string;
+};
 
 /** A wait for a target that must wake first. The router that returns it calls `proceed` of the client later. */
 export interface Wait {

@@ -85,10 +85,10 @@ export class ResponseHead extends HeadLines {
   }
 
   /** Returns the head as the client gets it: with this hop's own headers, without the upstream's hop-by-hop headers. */
-  rewrite(keepAlive: boolean): string {
+  rewrite(keepAlive: boolean, addedLines = ""): string {
     const { text, ids, lineStart } = this;
     const switching = this.status === 101;
-    let out = `HTTP/1.1${text.slice(8, this.#firstLineEnd)}\r\n`;
+    let out = `HTTP/1.1${text.slice(8, this.#firstLineEnd)}\r\n${addedLines}`;
     for (let line = 0; line < this.count; line++) {
       const id = ids[line] as number;
       if (id === UPGRADE ? !switching && this.status !== 426 : id >= CONNECTION) continue;

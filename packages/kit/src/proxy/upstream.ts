@@ -29,6 +29,7 @@ export interface UpstreamClient {
   readonly isHead: boolean;
   readonly isHttp10: boolean;
   readonly wantsUpgrade: boolean;
+  readonly addedLines: string;
   /** True if the request can be routed again although all of it was sent. */
   readonly canBeMoved: boolean;
   /** True if the client's connection is kept after this response; cleared if only the connection's end ends the response. */
@@ -76,8 +77,7 @@ export class Upstream implements WireOwner {
     this.#failed = failed;
     const { connectMs } = target.pool.limits;
     const late = () => this.#fail("unreachable", `no connection within ${connectMs} ms`);
-    // The timeout has two halves: after a machine was suspended, timers fire before sockets are polled, and the connection may be established by
-    // then.
+    // The timeout has two halves: after a suspend, timers fire before sockets are polled, and the connection may be established by then.
     this.#timer = setTimeout(() => {
       this.#timer = setTimeout(late, connectMs / 2);
     }, connectMs / 2);
@@ -234,9 +234,9 @@ export class Upstream implements WireOwner {
     this.#reusable = head.keepsAlive && !client.isHttp10 && bodyEnd === end;
     this.#state = "body";
     client.onResponseHead(head.status, !body.endsWithConnection);
-    if (client.keepAlive && head.passesVerbatim) client.wire.forward(bytes, start, bodyEnd, this.wire);
+    if (client.keepAlive && head.passesVerbatim && client.addedLines === "") client.wire.forward(bytes, start, bodyEnd, this.wire);
     else {
-      const rewritten = head.rewrite(client.keepAlive);
+      const rewritten = head.rewrite(client.keepAlive, client.addedLines);
       const joins = bodyEnd - bodyAt <= joinBytes;
       client.wire.write(joins ? rewritten + bytes.toString("latin1", bodyAt, bodyEnd) : rewritten);
       if (!joins) client.wire.forward(bytes, bodyAt, bodyEnd, this.wire);

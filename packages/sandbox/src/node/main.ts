@@ -24,6 +24,7 @@ import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
+import { openNodeConsole } from "./serve/console.ts";
 import { type Node, openNode } from "./open-node.ts";
 import { clusterHandlers } from "./serve/cluster-handlers.ts";
 import { endExported } from "./serve/end-exported.ts";
@@ -87,6 +88,8 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   const { observe, templates, transfer } = node;
   const pages = nodePages();
   const spans = await openSpans({ server: "node", version: pages.version, log });
+  const { registry, listing } = node.verbs;
+  const webConsole = openNodeConsole({ ...pages, home, settings, apiKey: apiKey.secret, registry, listing, log, metrics });
   const app = serve({
     operations: { ...nodeOperations, ...nodeControlOperations, ...clusterOperations },
     handlers: {
@@ -109,6 +112,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       uploadRoutes(templates.builder.uploads)(scope);
       transferRoutes(transfer.files)(scope);
       transfer.routes(scope);
+      webConsole.routes(scope);
     },
     audit: (entry) => observe.audit?.entry(entry),
   });
@@ -137,6 +141,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   node.proxy.trafficOf = (sandboxID) => proxy.trafficOf(sandboxID);
   node.proxy.waitingFor = (sandboxID) => proxy.waitingFor(sandboxID);
   node.proxy.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
+  webConsole.start(app, dialledAt(settings.node.listen.host, proxy.address.port));
   const watch = node.watch();
   node.membership?.presence.onDraining((isDraining) => node.drain.set(isDraining));
   node.drain.start();
@@ -165,6 +170,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   const code = await untilStopped(log, [
     // The state file is removed before the port closes, since another process may take the port from then on.
     { name: "state file", close: async () => kept.remove() },
+    { name: "console", close: async () => webConsole.close() },
     { name: "proxy", close: () => stopTaking(node, () => proxy.close()) },
     { name: "control plane", close: () => app.close() },
     { name: "spans", close: async () => spans?.close() },

@@ -2,6 +2,7 @@
 
 import { BlockList, isIP } from "node:net";
 import { loadConfig } from "@svc/kit/config.ts";
+import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { durabilities } from "@svc/kit/database.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
@@ -70,6 +71,7 @@ export const nodeSettings = z.object({
   }),
   snapshots: snapshotsSettings,
   objects: objectsSettings,
+  console: consoleSettings,
   proxy: z.object({
     domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")),
     max_connections: count(16, 100_000),
@@ -79,7 +81,14 @@ export const nodeSettings = z.object({
   }),
 });
 
-const flagNames = { listen: "node.listen", etcd: "cluster.etcd", brand: "node.brand", "log-level": "node.log_level", runtime: "sandbox.runtime" };
+const flagNames = {
+  listen: "node.listen",
+  console: "console.mode",
+  etcd: "cluster.etcd",
+  brand: "node.brand",
+  "log-level": "node.log_level",
+  runtime: "sandbox.runtime",
+};
 const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
   --destroy-all                   ends every sandbox of this home, also what its deployment has of them, and exits; needs the node's own settings of etcd and object storage
   --leave-exported                with --destroy-all: paused sandboxes in object storage stay, for other nodes to resume`;

@@ -1,5 +1,6 @@
 // Decides for each request: a sandbox's port, the control plane, or an answer of the proxy's own.
 import { isIP } from "node:net";
+import { CONSOLE_SOCKET } from "@svc/contract/console.ts";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { type Address, Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
@@ -34,6 +35,9 @@ export type RouterOptions = {
 const CONTROL = targetKinds.indexOf("control");
 const ENVD = targetKinds.indexOf("envd");
 const APPLICATION = targetKinds.indexOf("application");
+
+/** The content of a sandbox gets no script, and no access to other pages of the host. */
+const OWN_ORIGIN = "content-security-policy: sandbox\r\nx-content-type-options: nosniff\r\n";
 
 export class Router {
   readonly #options: RouterOptions;
@@ -81,10 +85,12 @@ export class Router {
    * refuse gets the same refusal and wakes nothing.
    */
   route(head: RequestHead, client: RoutedClient): Decision {
-    const address = this.#addressing.read(head, this.#options.apiKey()) ?? this.#withoutAddress(head);
+    const named = this.#addressing.read(head, this.#options.apiKey());
+    const address = named ?? this.#withoutAddress(head);
     if (address === undefined) {
-      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: this.#forwarded(head, client), upgrade: false });
-      return { target: this.#control, text, upgrade: false, kind: CONTROL };
+      const upgrade = head.target === CONSOLE_SOCKET;
+      const text = rewriteRequest(head, { drops: this.#controlDrops, target: undefined, added: this.#forwarded(head, client), upgrade });
+      return { target: this.#control, text, upgrade, kind: CONTROL };
     }
     if ("status" in address) return address;
     const { directory, wakes } = this.#options;
@@ -97,7 +103,10 @@ export class Router {
     if (access === undefined) return directory.isPaused(address.sandboxID) ? paused(address.sandboxID) : absent(directory, address.sandboxID);
     const conflict = conflictOf(head, this.#ids);
     if (conflict !== undefined) return conflict;
-    return address.port === ENVD_PORT ? this.#toEnvd(head, access, entry, address, client) : this.#toApplication(head, access, entry, address, client);
+    if (address.port !== ENVD_PORT) return this.#toApplication(head, access, entry, address, client);
+    const decision = this.#toEnvd(head, access, entry, address, client);
+    // A browser can open a signed file at this server's own host, where the console is: as a page it must have an origin of its own.
+    return named === undefined && "target" in decision ? { ...decision, addedLines: OWN_ORIGIN } : decision;
   }
 
   #toEnvd(head: RequestHead, access: Access, entry: ProxyEntry | undefined, { target }: Address, client: RoutedClient): Decision {

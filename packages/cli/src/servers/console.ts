@@ -1,0 +1,30 @@
+// `svc console`: opens the server's console in a browser, signed in by a link that works once.
+import { spawn } from "node:child_process";
+import { type CallOptions, call } from "@svc/contract/call.ts";
+import { createConsoleLink } from "@svc/contract/console-link.ts";
+import { type AccessOptions, withAccess } from "../access/access.ts";
+import { remark } from "../output/complain.ts";
+
+type Options = AccessOptions & { readOnly?: true; open: boolean };
+
+/** Prints the link on stdout, and opens it where this session has a desktop. */
+export function openConsole({ url, readOnly, open }: Options): Promise<number> {
+  return withAccess(url === undefined ? {} : { url }, async ({ url: baseURL, apiKey }) => {
+    const { link, seconds } = await consoleLink({ baseURL, apiKey }, readOnly === true);
+    process.stdout.write(`${link}\n`);
+    remark(`It signs in one browser, within ${Math.round(seconds / 60)} minutes.`);
+    if (open && (process.env["DISPLAY"] || process.env["WAYLAND_DISPLAY"]))
+      spawn("xdg-open", [link], { stdio: "ignore", detached: true })
+        .on("error", () => {})
+        .unref();
+    return 0;
+  });
+}
+
+/** The host name `localhost` is the one that a browser also finds a sandbox's ports below. */
+export async function consoleLink(options: CallOptions, readOnly: boolean): Promise<{ readonly link: string; readonly seconds: number }> {
+  const { path, seconds } = await call(createConsoleLink, readOnly ? { readOnly } : {}, options);
+  const base = new URL(options.baseURL);
+  if (base.hostname === "127.0.0.1" || base.hostname === "[::1]") base.hostname = "localhost";
+  return { link: new URL(path, base).href, seconds };
+}

@@ -1,0 +1,81 @@
+// Dialogs: one at a time, in the browser's own element, which keeps the focus inside and closes by Escape.
+import { signal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+type Shown = { readonly title: string; readonly body: () => ComponentChildren; readonly isWide?: boolean };
+
+const shown = signal<Shown | undefined>(undefined);
+
+export function openDialog(dialog: Shown): void {
+  shown.value = dialog;
+}
+
+export function closeDialog(): void {
+  shown.value = undefined;
+}
+
+export const isDialogOpen = (): boolean => shown.value !== undefined;
+
+export function Dialogs(): JSX.Element | null {
+  const dialog = shown.value;
+  return dialog === undefined ? null : <Dialog {...dialog} />;
+}
+
+function Dialog({ title, body, isWide = false }: Shown): JSX.Element {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const own = element.current;
+    own?.showModal();
+    own?.querySelector<HTMLElement>("[autofocus], input, textarea, select")?.focus();
+    return () => own?.close();
+  }, []);
+  return (
+    <dialog ref={element} class={isWide ? "wide" : ""} aria-labelledby="dialog-title" onClose={closeDialog}>
+      <header>
+        <h2 id="dialog-title">{title}</h2>
+        <button type="button" class="small" aria-label="Close" onClick={closeDialog}>
+          ×
+        </button>
+      </header>
+      {body()}
+    </dialog>
+  );
+}
+
+/** Asks once before something is lost; the sentence says what. */
+export function confirm({
+  title,
+  loses,
+  act,
+  onYes,
+}: {
+  readonly title: string;
+  readonly loses: string;
+  readonly act: string;
+  readonly onYes: () => void;
+}): void {
+  openDialog({
+    title,
+    body: () => (
+      <form
+        method="dialog"
+        onSubmit={(event) => {
+          event.preventDefault();
+          closeDialog();
+          onYes();
+        }}
+      >
+        <p>{loses}</p>
+        <footer>
+          <button type="button" onClick={closeDialog}>
+            Cancel
+          </button>
+          <button type="submit" class="danger" autofocus>
+            {act}
+          </button>
+        </footer>
+      </form>
+    ),
+  });
+}

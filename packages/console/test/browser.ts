@@ -1,0 +1,72 @@
+// A real Chromium for the console's tests: pages that are signed in, and every error that a page reports.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+
+export const CHROMIUM = "/usr/bin/chromium-headless-shell";
+/** At least ten times what a view takes on a busy machine. */
+const WAIT_MS = 60_000;
+
+export type Server = { readonly url: string; readonly apiKey: string };
+export type TestBrowser = {
+  readonly browser: Browser;
+  /** Opens a context with its own cookies and storage. */
+  context(options?: Parameters<Browser["newContext"]>[0]): Promise<BrowserContext>;
+  /** Opens the console of a server in a new context, signed in by the form. */
+  signedIn(server: Server, path?: string): Promise<Page>;
+  /** Errors of scripts, and what the page's policy refused. */
+  readonly errors: string[];
+  [Symbol.asyncDispose](): Promise<void>;
+};
+
+export async function openBrowser(): Promise<TestBrowser> {
+  // Root may not use the browser's own sandbox; the pages are ours or a test's.
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  const errors: string[] = [];
+  const context: TestBrowser["context"] = async (options) => {
+    const made = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+    made.setDefaultTimeout(WAIT_MS);
+    made.on("page", (page) => {
+      page.on("pageerror", (error) => errors.push(error.message));
+      page.on("console", (message) => {
+        if (/Content Security Policy/.test(message.text())) errors.push(message.text());
+      });
+    });
+    return made;
+  };
+  return {
+    browser,
+    context,
+    errors,
+    async signedIn(server, path = "") {
+      const page = await (await context()).newPage();
+      await page.goto(`${server.url}/console${path}`);
+      await signIn(page, server.apiKey);
+      return page;
+    },
+    [Symbol.asyncDispose]: () => browser.close(),
+  };
+}
+
+export async function signIn(page: Page, apiKey: string): Promise<void> {
+  await page.getByLabel("API key").fill(apiKey);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("live", { exact: true }).waitFor();
+}
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+type Violation = { readonly id: string; readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[] };
+
+/** Checks the page as it is against WCAG A and AA. */
+export async function checkAccess(page: Page, what: string): Promise<void> {
+  // The page's own policy refuses scripts from elsewhere, so the checker comes through the debugger.
+  const found = (await page.evaluate(
+    `${axe}; axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }).then(({ violations }) => violations)`,
+  )) as Violation[];
+  assert.deepEqual(
+    found.map(({ id, nodes }) => `${id}: ${nodes[0]?.html.slice(0, 200)} ${nodes[0]?.failureSummary}`),
+    [],
+    what,
+  );
+}

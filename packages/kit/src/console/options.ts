@@ -1,0 +1,44 @@
+// The parts that a server gives to its console, and those that exist once the server has an address.
+import type { SvcClient } from "@svc/contract/client.ts";
+import type { ConsoleKind } from "@svc/contract/console.ts";
+import type { Operation } from "@svc/contract/operation.ts";
+import type { ListedSandbox } from "@svc/contract/sandbox.ts";
+import type { FastifyInstance } from "fastify";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Inside } from "./inside.ts";
+import type { Live } from "./live.ts";
+import type { Series } from "./ring.ts";
+import type { ConsoleSettings } from "./settings.ts";
+
+export type ConsoleOptions = {
+  readonly kind: ConsoleKind;
+  readonly title: string;
+  readonly version: string;
+  readonly settings: ConsoleSettings;
+  readonly apiKey: string;
+  /** The domains of sandboxes; the first one is used in links. */
+  readonly domains: readonly string[];
+  /** The operations that a page may call. */
+  readonly operations: Readonly<Record<string, Operation>>;
+  /** Reads one sandbox without a request; undefined if it is gone. Absent for a server without sandboxes. */
+  readonly row?: (sandboxID: string) => Promise<ListedSandbox | undefined>;
+  /** Checks the host, as `svc doctor` does. */
+  readonly doctor?: () => Promise<unknown>;
+  readonly series: readonly Series[];
+  /** The server's home, whose disk is watched. */
+  readonly home: string;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** The folder of the built page; default: the variable SVC_CONSOLE. */
+  readonly folder?: string | undefined;
+};
+
+/** The part of the console that exists once the server has an address. */
+export type Started = {
+  readonly app: FastifyInstance;
+  readonly domain: string;
+  readonly live: Live;
+  readonly inside: Inside | undefined;
+  readonly client: SvcClient;
+};
