@@ -25,7 +25,7 @@ import type { Merge } from "./merge.ts";
 const TIMEOUT_MS = 5_000;
 /** Nodes that came up since are given the webhooks at this interval. */
 const RECONCILE_MS = 2_000;
-/** A webhook that was changed at a node itself is noticed after so many intervals. */
+/** The number of intervals after which a webhook that was changed at a node itself is noticed. */
 const RECONCILES_ALL_EVERY = 15;
 /** The same number as on a node; the records of webhooks that were deleted first go. */
 const MAX_DELETED = MAX_WEBHOOK_RECORDS / 2;
@@ -93,7 +93,7 @@ export function openGatewayWebhooks({ members, merge, apiKey, log }: WebhookPart
     settled.clear();
     await reconciling;
     await fresh(context).catch((error: unknown) => {
-      // The client is told that nothing changed.
+      // The client gets a failure, so nothing may have changed.
       if (before === undefined) known.delete(record.id);
       else known.set(record.id, before);
       throw error;

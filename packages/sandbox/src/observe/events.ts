@@ -34,7 +34,8 @@ export interface Events {
   read(after: number, limit: number): Entry[];
   /** Returns events of these types, of one sandbox or of all, newest first unless `ascending`. */
   list(query: EventQuery): LifecycleEvent[];
-  factsOf(sandboxID: string): Facts | undefined;
+  /** Returns the facts that E2B shows beside this event. */
+  factsOf(event: LifecycleEvent): Facts | undefined;
   /** The id of the oldest entry; one more than `newest` if there is none. */
   readonly oldest: number;
   /** The id of the newest entry ever recorded; 0 before the first. */
@@ -188,7 +189,7 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
       const listed = db.prepare(`SELECT * FROM events WHERE ${where} ORDER BY id ${ascending ? "ASC" : "DESC"} LIMIT ? OFFSET ?`);
       return listed.all(...types, ...(sandboxID === undefined ? [] : [sandboxID]), limit, offset).map(eventOf);
     },
-    factsOf: facts.of,
+    factsOf: ({ sandboxID, at }) => (sandboxID === undefined ? undefined : facts.of(sandboxID, Date.parse(at))),
     get oldest() {
       return oldest;
     },

@@ -114,7 +114,7 @@ export function openObserve(options: ObserveOptions): Observe {
   const deliveries = openDeliveries({
     store,
     events,
-    shown: ({ event }) => (isShownToE2b(event.type) ? e2bEventOf(event, events.factsOf(event.sandboxID ?? ""), nodeID()) : undefined),
+    shown: ({ event }) => (isShownToE2b(event.type) ? e2bEventOf(event, events.factsOf(event), nodeID()) : undefined),
     onOutcome: (outcome, count) => counted.deliveries.inc({ outcome }, count),
     log,
     wallMs,

@@ -31,7 +31,7 @@ export function webhookHandlers({ store, events, deliveries, nodeID, wallMs }: W
   function page({ offset, limit, orderAsc, types }: Parsed<typeof listSandboxEvents>, sandboxID?: string): E2bEvent[] {
     const wanted = types === undefined ? undefined : [types].flat();
     const found = events.list({ types: ownTypes(wanted), sandboxID, offset, limit, ascending: orderAsc === "true" });
-    return found.flatMap((event) => e2bEventOf(event, events.factsOf(event.sandboxID ?? ""), nodeID()) ?? []);
+    return found.flatMap((event) => e2bEventOf(event, events.factsOf(event), nodeID()) ?? []);
   }
   function settle(records: readonly WebhookRecord[]): void {
     for (const { id } of store.settle(records, events.newest)) deliveries.wake(id);
