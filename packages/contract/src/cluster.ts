@@ -5,6 +5,7 @@ import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";
 import { operation } from "./operation.ts";
 import { sandboxDetail } from "./sandbox.ts";
+import { settleWebhooks } from "./webhooks.ts";
 
 /** The version of the stream. A node uses the lower one of its own and the gateway's; unknown members are ignored. */
 export const CLUSTER_VERSION = 1;
@@ -48,6 +49,8 @@ export const nodeIdentity = z.object({
   fetchesFromNodes: z.boolean().default(false),
   /** It serves `settleNames` and `countSpawns`. */
   settlesNames: z.boolean().default(false),
+  /** It serves `settleWebhooks`. */
+  settlesWebhooks: z.boolean().default(false),
   /** It serves `endSandbox`. */
   endsSandboxes: z.boolean().default(false),
 });
@@ -294,7 +297,17 @@ export const readSandbox = operation({
 });
 
 /** The operations that nodes serve to each other and to gateways. */
-export const clusterOperations = { takeSandbox, endSandbox, readSandbox, dropTemplate, settleNames, countSpawns, registerKey, declineKey } as const;
+export const clusterOperations = {
+  takeSandbox,
+  endSandbox,
+  readSandbox,
+  dropTemplate,
+  settleNames,
+  countSpawns,
+  settleWebhooks,
+  registerKey,
+  declineKey,
+} as const;
 
 /**
  * `found` is also true for a sandbox that ended within the last hour, since its node knows the reason. `buildID`: the build that a template's name refers to

@@ -48,6 +48,7 @@ export const failures = {
   SNAPSHOT_NOT_FOUND: { http: 404, connect: "not_found" },
   BUILD_NOT_FOUND: { http: 404, connect: "not_found" },
   TAG_NOT_FOUND: { http: 404, connect: "not_found" },
+  WEBHOOK_NOT_FOUND: { http: 404, connect: "not_found" },
   // Clients read 409 on a pause as "was already paused", and 409 on a resume as "is already running".
   SANDBOX_PAUSED: { http: 409, connect: "failed_precondition" },
   SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },

@@ -94,7 +94,12 @@ export const forkSandbox = operation({
       .nullish()
       .transform((value) => value ?? 1),
   }),
-  output: z.array(z.union([z.object({ sandbox: sandboxAnswer }), z.object({ error: z.object({ code: z.number().int(), message: z.string() }) })])),
+  output: z.array(
+    z.union([
+      z.object({ sandbox: sandboxAnswer }),
+      z.object({ error: z.object({ code: z.number().int(), message: z.string(), error_code: z.string().optional() }) }),
+    ]),
+  ),
   success: 201,
   credential: "apiKey",
   failures: onCheckpoint,

@@ -13,22 +13,18 @@ const rows: readonly Row[] = [
     instead: "a paused sandbox and a snapshot (POST /sandboxes/{sandboxID}/snapshots) keep files",
   },
   { methods: any, paths: ["/secrets/**"], what: "secrets", instead: "pass values as envVars of a create or of a command" },
-  { methods: ["GET"], paths: ["/default-templates"], what: "a list of default templates", instead: "GET /templates lists all templates" },
-  {
-    methods: ["GET"],
-    paths: ["/templates/*/tags/count", "/templates/*/tags/exists", "/templates/*/tags/groups", "/templates/*/tags/*/assignments"],
-    what: "queries about a template's tags",
-    instead: "GET /templates/{templateID}/tags lists the tags with their builds",
-  },
-  { methods: ["PATCH"], paths: ["/templates/*"], what: "the first version of this update", instead: "use PATCH /v2/templates/{templateID}" },
   {
     methods: ["POST"],
     paths: ["/templates", "/templates/*", "/templates/*/builds/*"],
     what: "the first version of template builds, which pushes an image",
     instead: "use POST /v3/templates and POST /v2/templates/{templateID}/builds/{buildID}, as SDKs with Template.build do",
   },
-  { methods: any, paths: ["/events/sandboxes/**"], what: "E2B's list of events", instead: "GET /events streams events, also those of the past" },
-  { methods: any, paths: ["/events/webhooks/**"], what: "webhooks", instead: "GET /events streams events, also those of the past" },
+  {
+    methods: ["GET"],
+    paths: ["/events/webhooks/*/deliveries", "/events/webhooks/*/stats"],
+    what: "E2B's history of a webhook's deliveries",
+    instead: "the node's log and its metric svc_node_webhook_deliveries_total have them",
+  },
   {
     methods: any,
     paths: ["/api-keys/**", "/access-tokens/**"],

@@ -17,6 +17,7 @@ import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
 import * as template from "./template.ts";
+import { webhookOperations } from "./webhooks.ts";
 
 /** A map of strings with limits on the number of keys and on its size in bytes. */
 function stringMap(what: string, keys: number, bytes: number) {
@@ -288,5 +289,6 @@ export const nodeOperations = {
   getSandboxLogs,
   getSandboxLogsV2,
   ...template.templateOperations,
+  ...webhookOperations,
   getHealth,
 } as const;

@@ -3,8 +3,12 @@ import { z } from "zod";
 import { limits } from "./fields.ts";
 import { operation } from "./operation.ts";
 import { buildStatus, buildTemplate, cancelBuild, getBuildLogs, getBuildStatus, getTemplateFiles, requestTemplate } from "./template-build.ts";
+import { templateTagOperations } from "./template-tags.ts";
 
 const reference = z.string().min(1).max(limits.nameLength);
+
+/** A deployment has no users: `id` is derived from the API key that requested the template. */
+const createdBy = z.object({ id: z.uuid(), email: z.string().nullable() });
 
 export const listedTemplate = z.object({
   templateID: z.string(),
@@ -17,7 +21,7 @@ export const listedTemplate = z.object({
   names: z.array(z.string()),
   createdAt: z.string(),
   updatedAt: z.string(),
-  createdBy: z.null(),
+  createdBy: createdBy.nullable().describe("null: made by set-up, or before this was recorded"),
   lastSpawnedAt: z.string().nullable(),
   spawnCount: z.number().int(),
   buildCount: z.number().int(),
@@ -106,6 +110,28 @@ export const updateTemplate = operation({
   failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND", "DISK_FULL"],
 });
 
+/** The first version of this update, which E2B's SDKs still have; it answers with nothing. */
+export const updateTemplateV1 = operation({
+  ...updateTemplate,
+  name: "updateTemplateV1",
+  path: "/templates/{templateID}",
+  summary: "The same, for older clients; answers without a body",
+  input: z.object({ templateID: reference, public: z.boolean().optional() }),
+  output: z.undefined(),
+});
+
+export const listDefaultTemplates = operation({
+  name: "listDefaultTemplates",
+  method: "GET",
+  path: "/default-templates",
+  summary: "Lists the templates that set-up made, by id",
+  input: z.object({}),
+  output: z.array(listedTemplate),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED"],
+});
+
 export const deleteTemplate = operation({
   name: "deleteTemplate",
   method: "DELETE",
@@ -173,8 +199,11 @@ export const templateOperations = {
   getTemplate,
   getTemplateByAlias,
   updateTemplate,
+  updateTemplateV1,
+  listDefaultTemplates,
   deleteTemplate,
   assignTags,
   removeTags,
   listTags,
+  ...templateTagOperations,
 } as const;

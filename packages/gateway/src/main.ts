@@ -35,6 +35,7 @@ import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
+import { openGatewayWebhooks } from "./serve/webhooks.ts";
 import { load } from "./settings.ts";
 
 const KEEP_ALIVE_MS = 120_000;
@@ -98,6 +99,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const relay = openRelay(apiKey, calls.send);
   const rules = { strategy: settings.placement, memoryOvercommit: settings.memory_overcommit, memoryShare: settings.memory_share };
   const events = openMergedEvents(members, apiKey);
+  const merge = openMerge({ members, apiKey, log });
+  const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   let hasBeenUp = false;
   let isStopping = false;
   const spans = await openSpans({ server: "gateway", version: pages().version, log });
@@ -110,7 +113,8 @@ async function run(argv: readonly string[]): Promise<number> {
     relay,
     isFixed: etcd.length === 0,
     storedOnly: new StoredOnly({ members, apiKey, log }),
-    merge: openMerge({ members, apiKey, log }),
+    merge,
+    webhooks,
     create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
     checkHealth() {
       if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
@@ -197,6 +201,7 @@ async function run(argv: readonly string[]): Promise<number> {
         clearInterval(ticking);
         queue.close();
         events.end();
+        webhooks.close();
         return proxy.close();
       },
     },

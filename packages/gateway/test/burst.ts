@@ -150,6 +150,7 @@ function memberOf({ nodeID }: Node, gateways: number): Member {
       runsc: "",
       schema: "",
       settlesNames: true,
+      settlesWebhooks: true,
       endsSandboxes: true,
     },
     load: loadOf({ starting: 0, busy: 0 }, gateways),

@@ -22,6 +22,7 @@ import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import { builderOf } from "./template-nodes.ts";
+import type { GatewayWebhooks } from "./webhooks.ts";
 
 export type HandlerParts = {
   readonly members: Members;
@@ -32,6 +33,7 @@ export type HandlerParts = {
   readonly merge: Merge;
   readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
+  readonly webhooks: Pick<GatewayWebhooks, "handlers">;
   /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
@@ -41,7 +43,9 @@ export type HandlerParts = {
 type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
-export function gatewayHandlers({ members, lookups, arrivals, directory, relay, merge, storedOnly, create, isFixed, checkHealth }: HandlerParts): AllHandlers {
+export function gatewayHandlers(parts: HandlerParts): AllHandlers {
+  const { members, lookups, arrivals, directory, relay, merge, storedOnly, create, webhooks, isFixed, checkHealth } = parts;
+
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
     const found = owner?.isUp === true ? owner : (await lookups.find(query))?.member;
@@ -207,10 +211,16 @@ export function gatewayHandlers({ members, lookups, arrivals, directory, relay, 
       return onTemplate(ops.getTemplateByAlias, "alias")(input, context);
     },
     updateTemplate: onTemplate(ops.updateTemplate, "templateID"),
+    updateTemplateV1: onTemplate(ops.updateTemplateV1, "templateID"),
     deleteTemplate: openDeleteTemplate({ members, lookups, relay }),
     assignTags: onTemplate(ops.assignTags, "target"),
     removeTags: onTemplate(ops.removeTags, "name"),
     listTags: onTemplate(ops.listTags, "templateID"),
+    countTags: onTemplate(ops.countTags, "templateID"),
+    tagExists: onTemplate(ops.tagExists, "templateID"),
+    listTagGroups: onTemplate(ops.listTagGroups, "templateID"),
+    listTagAssignments: onTemplate(ops.listTagAssignments, "templateID"),
+    ...webhooks.handlers,
     getHealth() {
       checkHealth();
     },

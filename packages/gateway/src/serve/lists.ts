@@ -10,7 +10,10 @@ import type { Members } from "../members/members.ts";
 import type { StoredOnly } from "../members/stored-only.ts";
 import type { Merge, Order } from "./merge.ts";
 
-type ListHandlers = Pick<Handlers<typeof ops>, "listSandboxes" | "listSandboxesV1" | "listSnapshots" | "listTemplates" | "listTemplatesV2">;
+type ListHandlers = Pick<
+  Handlers<typeof ops>,
+  "listSandboxes" | "listSandboxesV1" | "listSnapshots" | "listTemplates" | "listTemplatesV2" | "listDefaultTemplates"
+>;
 
 /** Removes names that the snapshot has lost, even while its node does not know yet. */
 export function withNames(members: Members, snapshot: SnapshotInfo): SnapshotInfo {
@@ -67,6 +70,9 @@ export function listHandlers(merge: Merge, storedOnly: Pick<StoredOnly, "sandbox
       const listed = await counted(merged((await merge.ask(ops.listTemplates, () => input, context)).flat()), context);
       const there = new Set(listed.map(({ templateID }) => templateID));
       return [...listed, ...storedOnly.templates().filter(({ templateID }) => !there.has(templateID))];
+    },
+    async listDefaultTemplates(input, context) {
+      return counted(merged((await merge.ask(ops.listDefaultTemplates, () => input, context)).flat()), context);
     },
     async listTemplatesV2(input, context) {
       const after: Position | undefined = input.nextToken === undefined ? undefined : [0, input.nextToken];

@@ -52,6 +52,7 @@ export function readIdentity({
     machine: { cpuCount: availableParallelism(), ...machine },
     fetchesFromNodes,
     settlesNames: true,
+    settlesWebhooks: true,
     endsSandboxes: true,
   };
 }

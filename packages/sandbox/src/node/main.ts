@@ -17,12 +17,14 @@ import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog, openSentences } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
+import { fingerprintOf } from "@svc/kit/secret.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
+import { uuidOf } from "../template/show.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
 import { openNodeConsole } from "./serve/console.ts";
 import { type Node, openNode } from "./open-node.ts";
@@ -97,7 +99,13 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
       ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
       ...keyHandlers(node.keyed),
-      ...templateHandlers(templates, transfer.fetch, transfer.templates.untilDurable, settings.template.max_disk_size_mb),
+      ...templateHandlers(
+        templates,
+        transfer.fetch,
+        transfer.templates.untilDurable,
+        settings.template.max_disk_size_mb,
+        uuidOf(fingerprintOf(apiKey.secret, "creator")),
+      ),
       ...observe.handlers,
     },
     apiKey: apiKey.secret,

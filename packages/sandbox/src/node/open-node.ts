@@ -177,7 +177,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
   const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, quarantine, host });
   const auditLog = settings.node.audit_log;
-  const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, runtimeNamed: drivers.named });
+  const nodeID = () => nodeIDOf(home);
+  const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, reserve, nodeID, runtimeNamed: drivers.named });
   const { collect } = observe;
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
@@ -199,7 +200,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     runtimes: drivers.runtimes,
     sharing: claims.sharing,
     catalog: membership?.catalog,
-    nodeID: () => nodeIDOf(home),
+    nodeID,
     apiKey,
     neighbours: membership?.neighbours,
     metrics,

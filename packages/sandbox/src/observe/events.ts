@@ -3,12 +3,25 @@ import { renameSync, rmSync } from "node:fs";
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
 import { type Durability, openStore, type Store } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { Facts } from "./e2b-event.ts";
+import { factsTable, openFacts } from "./facts.ts";
 
 export type EventType = LifecycleEvent["type"];
-export type Subject = { readonly sandboxID?: string; readonly templateID?: string; readonly details?: LifecycleEvent["details"] };
+export type Subject = {
+  readonly sandboxID?: string;
+  readonly templateID?: string;
+  readonly details?: LifecycleEvent["details"];
+  readonly facts?: Facts | undefined;
+};
 
 /** An event and its text on the wire, which is made once for all readers. */
-export type Entry = { readonly id: number; readonly type: EventType; readonly sandboxID: string | undefined; readonly frame: string };
+export type Entry = {
+  readonly id: number;
+  readonly type: EventType;
+  readonly sandboxID: string | undefined;
+  readonly event: LifecycleEvent;
+  readonly frame: string;
+};
 
 export interface Events {
   /**
@@ -19,6 +32,10 @@ export interface Events {
   record(type: EventType, subject: Subject): void;
   /** Returns at most `limit` entries after the id `after`, oldest first. */
   read(after: number, limit: number): Entry[];
+  /** Returns events of these types, of one sandbox or of all, newest first unless `ascending`. */
+  list(query: EventQuery): LifecycleEvent[];
+  /** Returns the facts that E2B shows beside this event. */
+  factsOf(event: LifecycleEvent): Facts | undefined;
   /** The id of the oldest entry; one more than `newest` if there is none. */
   readonly oldest: number;
   /** The id of the newest entry ever recorded; 0 before the first. */
@@ -32,6 +49,14 @@ export interface Events {
   prune(): void;
   close(): void;
 }
+
+export type EventQuery = {
+  readonly types: readonly EventType[];
+  readonly sandboxID: string | undefined;
+  readonly offset: number;
+  readonly limit: number;
+  readonly ascending: boolean;
+};
 
 export type EventsOptions = {
   readonly path: string;
@@ -51,6 +76,8 @@ const tables = `
     id INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, type TEXT NOT NULL, sandbox_id TEXT, template_id TEXT, details TEXT NOT NULL
   ) STRICT;
   CREATE INDEX IF NOT EXISTS events_at ON events (at);
+  CREATE INDEX IF NOT EXISTS events_of ON events (sandbox_id, id);
+  ${factsTable}
 `;
 const PRUNE_EVERY = 1_000;
 const PRUNE_EVERY_MS = 60_000;
@@ -86,6 +113,7 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
   const { db } = store;
   const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
   const select = db.prepare("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?");
+  const facts = openFacts(db);
   const first = db.prepare("SELECT min(id) AS id FROM events");
   const drop = db.prepare("DELETE FROM events WHERE id <= max(?, coalesce((SELECT max(id) FROM events INDEXED BY events_at WHERE at < ?), 0))");
 
@@ -101,6 +129,7 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
   function prune(): void {
     try {
       drop.run(newest - maxEvents, wallMs() - EVENTS_KEPT_MS);
+      facts.prune(wallMs() - EVENTS_KEPT_MS);
       isKeepingOld = false;
     } catch (error) {
       if (!isKeepingOld) log.warn({ err: error, path }, "expired events could not be removed; retrying every minute");
@@ -110,10 +139,12 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
     while (recent[0] !== undefined && recent[0].id < oldest) recent.shift();
   }
 
-  function write({ at, type, subject: { sandboxID, templateID, details = {} } }: (typeof unwritten)[number]): void {
+  function write({ at, type, subject: { sandboxID, templateID, details = {}, facts: shown } }: (typeof unwritten)[number]): void {
+    if (sandboxID !== undefined && shown !== undefined) facts.put(sandboxID, shown, at);
     const id = Number(insert.run(at, type, sandboxID ?? null, templateID ?? null, JSON.stringify(details)).lastInsertRowid);
     newest = id;
-    recent.push(entryOf(id, at, type, sandboxID, templateID, details));
+    const subject = { ...(sandboxID === undefined ? {} : { sandboxID }), ...(templateID === undefined ? {} : { templateID }) };
+    recent.push(entryOf({ id, type, at: new Date(at).toISOString(), ...subject, details }));
     if (recent.length > RECENT) recent.shift();
     if (id % PRUNE_EVERY === 0) prune();
     if (isNotifying || watchers.size === 0) return;
@@ -151,19 +182,14 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
     read(after, limit) {
       const start = recent[0];
       if (start !== undefined && after >= start.id - 1) return recent.slice(after + 1 - start.id, after + 1 - start.id + limit);
-      return select
-        .all(after, limit)
-        .map((row) =>
-          entryOf(
-            row["id"] as number,
-            row["at"] as number,
-            row["type"] as EventType,
-            (row["sandbox_id"] as string | null) ?? undefined,
-            (row["template_id"] as string | null) ?? undefined,
-            JSON.parse(row["details"] as string) as LifecycleEvent["details"],
-          ),
-        );
+      return select.all(after, limit).map((row) => entryOf(eventOf(row)));
     },
+    list({ types, sandboxID, offset, limit, ascending }) {
+      const where = `type IN (${types.map(() => "?").join(", ")})${sandboxID === undefined ? "" : " AND sandbox_id = ?"}`;
+      const listed = db.prepare(`SELECT * FROM events WHERE ${where} ORDER BY id ${ascending ? "ASC" : "DESC"} LIMIT ? OFFSET ?`);
+      return listed.all(...types, ...(sandboxID === undefined ? [] : [sandboxID]), limit, offset).map(eventOf);
+    },
+    factsOf: ({ sandboxID, at }) => (sandboxID === undefined ? undefined : facts.of(sandboxID, Date.parse(at))),
     get oldest() {
       return oldest;
     },
@@ -190,21 +216,20 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
   };
 }
 
-function entryOf(
-  id: number,
-  at: number,
-  type: EventType,
-  sandboxID: string | undefined,
-  templateID: string | undefined,
-  details: LifecycleEvent["details"],
-): Entry {
-  const event: LifecycleEvent = {
-    id,
-    type,
-    at: new Date(at).toISOString(),
-    ...(sandboxID === undefined ? {} : { sandboxID }),
-    ...(templateID === undefined ? {} : { templateID }),
-    details,
+function eventOf(row: Record<string, unknown>): LifecycleEvent {
+  const sandboxID = row["sandbox_id"] as string | null;
+  const templateID = row["template_id"] as string | null;
+  return {
+    id: row["id"] as number,
+    type: row["type"] as EventType,
+    at: new Date(row["at"] as number).toISOString(),
+    ...(sandboxID === null ? {} : { sandboxID }),
+    ...(templateID === null ? {} : { templateID }),
+    details: JSON.parse(row["details"] as string) as LifecycleEvent["details"],
   };
-  return { id, type, sandboxID, frame: `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify(event)}\n\n` };
+}
+
+function entryOf(event: LifecycleEvent): Entry {
+  const { id, type, sandboxID } = event;
+  return { id, type, sandboxID, event, frame: `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify(event)}\n\n` };
 }

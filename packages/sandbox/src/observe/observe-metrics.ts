@@ -7,7 +7,7 @@ import type { Events } from "./events.ts";
 import type { SandboxLogs } from "./sandbox-logs.ts";
 import type { UsageLog } from "./usage.ts";
 
-export type ObserveMetrics = { readonly cpu: Counter; readonly events: Counter<"type"> };
+export type ObserveMetrics = { readonly cpu: Counter; readonly events: Counter<"type">; readonly deliveries: Counter<"outcome"> };
 
 type Parts = { events: Events; streams: EventStreams; logs: SandboxLogs; usage: UsageLog; audit: Audit | undefined };
 
@@ -28,6 +28,9 @@ export function openObserveMetrics(metrics: Metrics, parts: () => Parts): Observ
   });
   return {
     cpu: metrics.counter("svc_node_sandbox_cpu_seconds_total", "CPU time that sandboxes used, as far as it was sampled"),
+    deliveries: metrics.counter("svc_node_webhook_deliveries_total", "Deliveries of events to webhooks: delivered, failed (repeated), skipped or lost", [
+      "outcome",
+    ]),
     events: metrics.counter("svc_node_events_total", "Lifecycle events, by type", ["type"]),
   };
 }

@@ -1,6 +1,7 @@
 // Builds the parts that observe sandboxes: events, their streams, logs, audit log, usage, and the operations that show them.
 import { join } from "node:path";
 import type { Durability } from "@svc/kit/database.ts";
+import type { DiskReserve } from "@svc/kit/disk-reserve.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
@@ -11,6 +12,7 @@ import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
 import { isOwned, isRunning, type Registry } from "../records/registry.ts";
 import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
 import { type Audit, openAudit } from "./audit.ts";
+import { e2bEventOf, type Facts, isShownToE2b } from "./e2b-event.ts";
 import { type EventStreams, openEventStreams } from "./event-streams.ts";
 import { type Events, type EventType, openEvents, type Subject } from "./events.ts";
 import { type Asked, type ObserveOperations, observeHandlers, openCollector } from "./handlers.ts";
@@ -18,6 +20,9 @@ import { auditNote, lifecycleEntry } from "./lifecycle-text.ts";
 import { openObserveMetrics } from "./observe-metrics.ts";
 import { openSandboxLogs, type SandboxLogs } from "./sandbox-logs.ts";
 import { type Measured, openUsageLog, type UsageLog } from "./usage.ts";
+import { openDeliveries } from "./webhook-delivery.ts";
+import { openWebhookStore } from "./webhook-store.ts";
+import { type WebhookHandlers, webhookHandlers } from "./webhooks.ts";
 
 export type Report = (
   type: EventType,
@@ -32,7 +37,7 @@ export type Observe = {
   readonly usage: UsageLog;
   /** Undefined if the setting names no file. */
   readonly audit: Audit | undefined;
-  readonly handlers: Handlers<ObserveOperations>;
+  readonly handlers: Handlers<ObserveOperations> & WebhookHandlers;
   /**
    * Reports what happened: an event, an entry in the sandbox's log and in the node's log, and an audit line if no request was the cause; durable
    * when
@@ -58,10 +63,13 @@ export type ObserveOptions = {
   readonly auditLog: string;
   readonly durability: Durability;
   readonly clock: Pick<Clock, "wallMs">;
+  readonly reserve: DiskReserve | undefined;
+  nodeID(): string;
   runtimeNamed(name: RuntimeName): Runtime;
 };
 
-export function openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, runtimeNamed }: ObserveOptions): Observe {
+export function openObserve(options: ObserveOptions): Observe {
+  const { home, log, metrics, records, registry, seed, auditLog, durability, clock, reserve, nodeID, runtimeNamed } = options;
   const parts = () => ({ events, streams, logs, usage, audit });
   const { wallMs } = clock;
   const counted = openObserveMetrics(metrics, parts);
@@ -102,6 +110,22 @@ export function openObserve({ home, log, metrics, records, registry, seed, audit
     onCpu: (seconds) => counted.cpu.inc(seconds),
   });
   const collect = openCollector({ ask, logs });
+  const store = openWebhookStore({ path: join(home, "webhooks.db"), durability, reserve, wallMs });
+  const deliveries = openDeliveries({
+    store,
+    events,
+    shown: ({ event }) => (isShownToE2b(event.type) ? e2bEventOf(event, events.factsOf(event), nodeID()) : undefined),
+    onOutcome: (outcome, count) => counted.deliveries.inc({ outcome }, count),
+    log,
+    wallMs,
+  });
+  const factsOf = (sandboxID: string): Facts | undefined => {
+    const record = registry.get(sandboxID);
+    if (record === undefined || !("claim" in record.status) || record.status.claim === undefined) return undefined;
+    const { templateID, guestBootID, limits } = record;
+    const { metadata, startedAtWallMs } = record.status.claim;
+    return { templateID, executionID: guestBootID, metadata, cpuCount: limits.cpuCount, memoryMB: limits.memoryMB, startedAtMs: startedAtWallMs };
+  };
 
   return {
     events,
@@ -109,11 +133,11 @@ export function openObserve({ home, log, metrics, records, registry, seed, audit
     logs,
     usage,
     audit,
-    handlers: observeHandlers({ ask, hasEnded, collect, usage, logs }),
+    handlers: { ...observeHandlers({ ask, hasEnded, collect, usage, logs }), ...webhookHandlers({ store, events, deliveries, nodeID, wallMs }) },
     report(type, { sandboxID, templateID }, details) {
       const subject = { ...(sandboxID === undefined ? {} : { sandboxID }), ...(templateID === undefined ? {} : { templateID }) };
       try {
-        events.record(type, { ...subject, details });
+        events.record(type, { ...subject, details, facts: sandboxID === undefined || !isShownToE2b(type) ? undefined : factsOf(sandboxID) });
         const entry = lifecycleEntry(type, details);
         if (entry !== undefined && sandboxID !== undefined) logs.write(sandboxID, entry);
         const note = auditNote(type, { sandboxID }, details);
@@ -139,9 +163,12 @@ export function openObserve({ home, log, metrics, records, registry, seed, audit
     start() {
       logs.sweep();
       usage.start();
+      deliveries.start();
     },
     async close() {
       streams.end();
+      await deliveries.close();
+      store.close();
       usage.close();
       logs.close();
       await audit?.close();

@@ -85,6 +85,8 @@ export type BuiltTemplate = {
   readonly templateID: string;
   readonly name: string;
   readonly public: boolean;
+  /** The UUID derived from the API key that requested it; absent in records of earlier versions. */
+  readonly creator?: string | undefined;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
 };

@@ -6,13 +6,14 @@ import type { Build, BuiltTemplate, Tag } from "./build-record.ts";
 import { readBuilds, type UnreadRow } from "./builds-read.ts";
 import type { Database } from "./database.ts";
 import { DEFAULT_TAG, newTemplateID, splitReference } from "./reference.ts";
+import { openTagHistory, type TagHistory } from "./tag-history.ts";
 
 export type ReadyBuild = Build & { readonly status: "ready"; readonly result: NonNullable<Build["result"]> };
 export type Asked = { readonly cpuCount: number | undefined; readonly memoryMB: number | undefined; readonly diskSizeMB: number | undefined };
 
 export interface Builds {
-  /** Creates a waiting build of the template with this name, and the template if there is none. */
-  request(name: string, tags: readonly string[], asked: Asked): { template: BuiltTemplate; build: Build };
+  /** Creates a waiting build of the template with this name, and the template, created by `creator`, if there is none. */
+  request(name: string, tags: readonly string[], asked: Asked, creator?: string): { template: BuiltTemplate; build: Build };
   template(idOrName: string): BuiltTemplate | undefined;
   templates(): BuiltTemplate[];
   readonly templateCount: number;
@@ -31,6 +32,8 @@ export interface Builds {
   /** Resolves NAME or ID, alone or with :TAG or :BUILD_ID, or a build's id alone, to a ready build. */
   resolve(asked: string): { template: BuiltTemplate; build: ReadyBuild } | undefined;
   tags(templateID: string): Tag[];
+  /** The builds that each tag has named. */
+  readonly history: Pick<TagHistory, "of">;
   tag(templateID: string, tags: readonly string[], buildID: string): void;
   /** @throws TAG_NOT_FOUND; no tag is removed then. */
   untag(templateID: string, tags: readonly string[]): void;
@@ -67,7 +70,9 @@ export function openBuilds(
       build.createdAtMs,
       JSON.stringify(build),
     );
-  const putTag = (templateID: string, { tag, buildID, createdAtMs }: Tag) =>
+  const history = openTagHistory(db);
+  const putTag = (templateID: string, { tag, buildID, createdAtMs }: Tag) => {
+    history.add(templateID, { tag, buildID, createdAtMs });
     db.run(
       "INSERT INTO tags VALUES (?, ?, ?, ?) ON CONFLICT (template_id, tag) DO UPDATE SET build_id = excluded.build_id, created_at = excluded.created_at",
       templateID,
@@ -75,6 +80,7 @@ export function openBuilds(
       buildID,
       createdAtMs,
     );
+  };
   const template = (idOrName: string) => templates.get(idOrName) ?? templates.get(idByName.get(idOrName) ?? "");
   const ready = (found: Build | undefined) => (found?.status === "ready" && found.result !== undefined ? (found as ReadyBuild) : undefined);
 
@@ -102,7 +108,7 @@ export function openBuilds(
   function remove(templateID: string): string[] {
     db.settle(() => {
       db.run("DELETE FROM logs WHERE build_id IN (SELECT build_id FROM builds WHERE template_id = ?)", templateID);
-      for (const table of ["builds", "tags", "spawns", "templates"]) db.run(`DELETE FROM ${table} WHERE template_id = ?`, templateID);
+      for (const table of ["builds", "tags", "tag_assignments", "spawns", "templates"]) db.run(`DELETE FROM ${table} WHERE template_id = ?`, templateID);
     });
     for (const { buildID } of newestFirst(templateID)) builds.delete(buildID);
     idByName.delete(templates.get(templateID)?.name ?? "");
@@ -116,7 +122,7 @@ export function openBuilds(
   }
   function removeBuild(buildID: string): void {
     db.settle(() => {
-      for (const table of ["logs", "tags", "builds"]) db.run(`DELETE FROM ${table} WHERE build_id = ?`, buildID);
+      for (const table of ["logs", "tags", "tag_assignments", "builds"]) db.run(`DELETE FROM ${table} WHERE build_id = ?`, buildID);
     });
     const { templateID = "" } = builds.get(buildID) ?? unread.get(buildID) ?? {};
     unread.delete(buildID);
@@ -128,11 +134,11 @@ export function openBuilds(
   }
 
   return {
-    request(name, tagNames, asked) {
+    request(name, tagNames, asked, creator) {
       const quarantined = quarantine.find("template", name);
       if (quarantined !== undefined) fail("QUARANTINED", `template '${name}' is quarantined: ${quarantined.reason}`);
       const now = nowMs();
-      const known = template(name) ?? { templateID: newTemplateID(), name, public: false, createdAtMs: now, updatedAtMs: now };
+      const known = template(name) ?? { templateID: newTemplateID(), name, public: false, creator, createdAtMs: now, updatedAtMs: now };
       const made: Build = {
         buildID: randomUUID(),
         templateID: known.templateID,
@@ -211,9 +217,12 @@ export function openBuilds(
       return found === undefined || owner === undefined ? undefined : { template: owner, build: found };
     },
     tags: (templateID) => [...(tags.get(templateID)?.values() ?? [])].sort((a, b) => b.createdAtMs - a.createdAtMs || (a.tag < b.tag ? -1 : 1)),
+    history,
     tag(templateID, tagNames, buildID) {
       const moved = tagNames.map((tag) => ({ tag, buildID, createdAtMs: nowMs() }));
-      db.transaction(() => moved.forEach((each) => void putTag(templateID, each)));
+      db.transaction(() => {
+        for (const each of moved) putTag(templateID, each);
+      });
       showTags(templateID, moved);
       onChanged(templateID);
     },

@@ -28,6 +28,9 @@ const tables = `
   CREATE TABLE IF NOT EXISTS images (image_id TEXT PRIMARY KEY, chain TEXT NOT NULL, used_at INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS files (hash TEXT PRIMARY KEY, size_bytes INTEGER NOT NULL, used_at INTEGER NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS spawns (template_id TEXT PRIMARY KEY, count INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS tag_assignments (seq INTEGER PRIMARY KEY AUTOINCREMENT, assignment_id TEXT NOT NULL, template_id TEXT NOT NULL, tag TEXT NOT NULL, build_id TEXT NOT NULL, assigned_at INTEGER NOT NULL) STRICT;
+  CREATE INDEX IF NOT EXISTS tag_assignments_of ON tag_assignments (template_id, tag, seq);
+  CREATE INDEX IF NOT EXISTS tag_assignments_to ON tag_assignments (build_id);
   CREATE TABLE IF NOT EXISTS copies (build_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
 `;
 

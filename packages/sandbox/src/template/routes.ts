@@ -10,18 +10,23 @@ import { checkTag, DEFAULT_TAG, newReference, splitReference } from "./reference
 import { MIN_DISK_SIZE_MB } from "./settings.ts";
 import { listedBuilt, listedSetUp, neverStarted, shownBuild, shownStatus } from "./show.ts";
 import { checkSource } from "./source.ts";
+import { tagHandlers } from "./tag-routes.ts";
 
 const refusesSpec: ReadonlySet<FailureName> = new Set(["INVALID_REQUEST", "TEMPLATE_NOT_FOUND", "QUARANTINED"]);
 const REASON_ENTRIES = 20;
 /** Waiting and failed builds count too; further templates are refused until some are deleted. */
 const MAX_TEMPLATES = 10_000;
 
-/** `fetch` imports a template or snapshot by name and returns its id. `untilDurable` is called for a template whose tags changed. */
+/**
+ * `fetch` imports a template or snapshot by name and returns its id. `untilDurable` is called for a template whose tags changed. `creator` is the UUID shown
+ * as `createdBy` of new templates.
+ */
 export function templateHandlers(
   { builder, index, queue, snapshots, deleteTemplate, envdVersion }: Templates,
   fetch: (asked: string) => Promise<string | undefined>,
   untilDurable: (templateID: string) => Promise<void>,
   maxDiskSizeMB: number,
+  creator: string,
 ): Handlers<typeof templateOperations> {
   const { builds, buildLog, uploads } = builder;
 
@@ -81,11 +86,12 @@ export function templateHandlers(
     if (index.setUp(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is a template of set-up; choose another`);
     if (snapshots.find(reference.name) !== undefined) fail("INVALID_REQUEST", `name: '${reference.name}' is the name of a snapshot; choose another`);
     if (builds.templateCount >= MAX_TEMPLATES) fail("TOO_MANY_REQUESTS", `this node holds ${MAX_TEMPLATES} templates, the maximum; delete some`);
-    const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, {
+    const sizes = {
       cpuCount: input.cpuCount ?? undefined,
       memoryMB: input.memoryMB ?? undefined,
       diskSizeMB: diskSizeOf(input.minFreeDiskMb ?? 0, maxDiskSizeMB),
-    });
+    };
+    const { template, build } = builds.request(reference.name, tags.length === 0 ? [DEFAULT_TAG] : tags, sizes, creator);
     const { templateID, name } = template;
     return { templateID, buildID: build.buildID, public: template.public, names: [name], tags: [...build.tags], aliases: [name] };
   }
@@ -178,6 +184,12 @@ export function templateHandlers(
       builds.setPublic(template.templateID, isPublic);
       return { names: [template.name] };
     },
+    updateTemplateV1({ templateID, public: isPublic }) {
+      const template = known(templateID);
+      if (isPublic !== undefined) builds.setPublic(template.templateID, isPublic);
+      return undefined;
+    },
+    listDefaultTemplates: () => index.listedSetUp().sort((a, b) => (a.templateID < b.templateID ? -1 : 1)),
     async deleteTemplate({ templateID }) {
       await deleteTemplate(templateID);
     },
@@ -198,6 +210,7 @@ export function templateHandlers(
     },
     listTags: ({ templateID }) =>
       builds.tags(known(templateID).templateID).map(({ tag, buildID, createdAtMs }) => ({ tag, buildID, createdAt: new Date(createdAtMs).toISOString() })),
+    ...tagHandlers(builds, known),
   };
 }
 

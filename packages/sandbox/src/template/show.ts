@@ -37,7 +37,7 @@ export function listedBuilt(template: BuiltTemplate, all: readonly Build[], spaw
     names: [template.name],
     createdAt: iso(template.createdAtMs),
     updatedAt: iso(template.updatedAtMs),
-    createdBy: null,
+    createdBy: template.creator === undefined ? null : { id: template.creator, email: null },
     lastSpawnedAt: spawns.lastAtMs === undefined ? null : iso(spawns.lastAtMs),
     spawnCount: spawns.count,
     buildCount: all.length,

@@ -25,6 +25,7 @@ export type TemplateIndex = TemplateSource & {
   /** Returns the setup template of that id or name with all its names. */
   setUp(asked: string): { template: Template; names: readonly string[] } | undefined;
   listed(): ListedTemplate[];
+  listedSetUp(): ListedTemplate[];
   spawns(templateID: string): Spawns;
 };
 
@@ -103,6 +104,8 @@ export function openTemplateIndex(parts: {
   /** Returns the names of a setup template, including aliases. */
   const namesOf = (template: Template) => [...new Set([template.name, ...["base"].filter((alias) => tried(alias)?.folder === template.folder)])];
 
+  const shownSetUp = () => setUp.list().map((template) => listedSetUp(template, namesOf(template), spawns(template.templateID), envdVersion));
+
   return {
     find(asked) {
       const found = builds.resolve(asked);
@@ -150,8 +153,9 @@ export function openTemplateIndex(parts: {
       const template = setUpNamed(asked);
       return template === undefined ? undefined : { template, names: namesOf(template) };
     },
+    listedSetUp: shownSetUp,
     listed: () => [
-      ...setUp.list().map((template) => listedSetUp(template, namesOf(template), spawns(template.templateID), envdVersion)),
+      ...shownSetUp(),
       ...builds.templates().map((template) => listedBuilt(template, builds.of(template.templateID), spawns(template.templateID), envdVersion)),
     ],
     spawns,

@@ -3,6 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
+import type { webhookOperations } from "@svc/contract/webhooks.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Quarantine } from "../../records/quarantine.ts";
 import type { Registry } from "../../records/registry.ts";
@@ -27,7 +28,13 @@ import type { Listing } from "./list.ts";
 const MIN_REFRESH_SECONDS = 15;
 
 /** Operations whose handlers are next to the code that they use. */
-type Elsewhere = keyof typeof templateOperations | "getSandboxMetrics" | "getSandboxesMetrics" | "getSandboxLogs" | "getSandboxLogsV2";
+type Elsewhere =
+  | keyof typeof templateOperations
+  | keyof typeof webhookOperations
+  | "getSandboxMetrics"
+  | "getSandboxesMetrics"
+  | "getSandboxLogs"
+  | "getSandboxLogsV2";
 
 /** Everything that a client can do with a node's sandboxes. */
 export type Verbs = {

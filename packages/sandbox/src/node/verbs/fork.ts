@@ -18,7 +18,7 @@ import type { AnswerSandbox } from "./answer.ts";
 import type { HandOver } from "./hand-over.ts";
 import type { Timeouts } from "./timeout.ts";
 
-export type Forked = { readonly sandbox: SandboxAnswer } | { readonly error: { readonly code: number; readonly message: string } };
+export type Forked = { readonly sandbox: SandboxAnswer } | { readonly error: { readonly code: number; readonly message: string; readonly error_code: string } };
 
 export type ForkParts = RetryStartParts & {
   readonly precreatedPool: Pick<PrecreatedPool, "take">;
@@ -81,7 +81,7 @@ async function child(parts: ForkParts, source: RunningRecord, template: Template
     return { sandbox: answer(owned) };
   } catch (error) {
     const failure = asFailure(error);
-    return { error: { code: failure.row.http, message: failure.message } };
+    return { error: { code: failure.row.http, message: failure.message, error_code: failure.name } };
   }
 }
 
