@@ -8,8 +8,8 @@ import type { Metrics } from "@svc/kit/metrics.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { runDoctor } from "../../doctor/doctor.ts";
 import type { Registry } from "../../records/registry.ts";
-import type { Listing } from "./list.ts";
 import type { NodeSettings } from "../settings.ts";
+import type { Listing } from "./list.ts";
 
 export type NodeConsoleParts = {
   readonly home: string;
