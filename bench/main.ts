@@ -31,19 +31,25 @@ export async function main(argv: readonly string[]): Promise<number> {
   let worst = 0;
   for (const name of argv.length === 0 ? all : new Set(argv.flatMap(named))) {
     process.stdout.write(`\n# ${name}\n`);
-    worst = Math.max(worst, await run(`${directory}${name}${SUFFIX}`));
+    const { code, isStopped } = await run(`${directory}${name}${SUFFIX}`);
+    worst = Math.max(worst, code);
+    if (isStopped) break;
   }
   return worst;
 }
 
-function run(file: string): Promise<number> {
+function run(file: string): Promise<{ code: number; isStopped: boolean }> {
   const child = spawn(process.execPath, [file], { stdio: "inherit" });
-  const passOn = (signal: NodeJS.Signals) => child.kill(signal);
+  let isStopped = false;
+  const passOn = (signal: NodeJS.Signals) => {
+    isStopped = true;
+    child.kill(signal);
+  };
   process.on("SIGINT", passOn).on("SIGTERM", passOn);
   return new Promise((resolve) => {
     child.once("exit", (code) => {
       process.off("SIGINT", passOn).off("SIGTERM", passOn);
-      resolve(code ?? 1);
+      resolve({ code: code ?? 1, isStopped });
     });
   });
 }

@@ -64,6 +64,14 @@ void test("an object that does not fit keeps nothing else of its batch from bein
   assert.equal(await client.get("too large"), undefined);
 });
 
+void test("a put into a store without memory for it is refused long before the client's time limit", async () => {
+  await using master = await startMaster();
+  await using _holder = await startClient(master, { segmentBytes: 64 * MIB });
+  await using client = await openClient(master, { timeoutMs: 3_600_000 });
+  await assert.rejects(client.put("too large", Buffer.alloc(80 * MIB, 1)), (error: Failure) => error.name === "CAPACITY_EXHAUSTED");
+  assert.equal(await client.put("small", Buffer.from("fits")), true);
+});
+
 void test("batches answer an outcome for each entry, a missing key among them", async () => {
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: 64 * MIB });

@@ -47,6 +47,8 @@ const RETRY_MS = 20;
 /** The key exists with another fingerprint, or its object is incomplete; neither can result from our commit. */
 const NOT_OURS: readonly unknown[] = [codes.OBJECT_NOT_FOUND, codes.REPLICA_IS_NOT_READY];
 const PASSING: readonly string[] = ["SERVER_UNREACHABLE", "TIMED_OUT", "CAPACITY_EXHAUSTED"];
+/** A store that has no memory for this long is full; before, a holder may still be mounting its memory at a new leader. */
+const FULL_MS = 1000;
 
 type Pending = {
   readonly index: number;
@@ -66,6 +68,7 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], request: Put
   const outcomes: PutOutcome[] = new Array(items.length);
   let endMs = performance.now() + parts.timeoutMs;
   let hasStalled = false;
+  let shortSinceMs: number | undefined;
   let left: Pending[] = [];
   items.forEach((item, index) => {
     const wrong = refused(item);
@@ -89,7 +92,10 @@ export function* putAll(parts: PutParts, items: readonly PutItem[], request: Put
       isUndecided = unsure.some(({ pending }) => outcomes[pending.index] === undefined);
     } catch (error) {
       failure = asFailure(error);
-      if (!PASSING.includes(failure.name)) {
+      // A master that could not be reached has a successor, where holders first mount their memory again.
+      if (failure.name === "CAPACITY_EXHAUSTED") shortSinceMs ??= begunMs;
+      else shortSinceMs = Number.POSITIVE_INFINITY;
+      if (!PASSING.includes(failure.name) || performance.now() - shortSinceMs > FULL_MS) {
         yield* abandon(parts, left);
         for (const { index } of left) outcomes[index] ??= failure;
         return outcomes;
