@@ -114,6 +114,7 @@ function programsHelp(): string {
   const rows: [string, string][] = [
     ...programsHere().map(({ name, summary }): [string, string] => [name, summary]),
     ["setup, test, uninstall", "install what is missing, run the tests, remove what was installed (./svc only)"],
+    ["release", "build the packs and the archive that others install (./svc only)"],
   ];
   const width = Math.max(...rows.map(([name]) => name.length));
   const lines = rows.map(([name, summary]) => `  ${name.padEnd(width)}  ${summary}`);

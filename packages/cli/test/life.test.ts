@@ -35,6 +35,14 @@ async function open(more?: MoreRoutes) {
   };
 }
 
+void test("start refuses --rm where no shell is opened, before anything is created", async () => {
+  await using it = await open();
+  const refused = await it.svc("start", "base", "--rm");
+  assert.equal(refused.code, 2);
+  assert.match(refused.stderr, /--rm deletes the sandbox when its shell ends/);
+  assert.equal(it.server.sandboxes.size, 0);
+});
+
 void test("start sends the action at the timeout and the network rules", async () => {
   await using it = await open();
   const done = await it.svc(

@@ -44,6 +44,9 @@ export function start(templateID: string, options: Options): Promise<number> {
     throw new UsageError("--auto-resume needs --auto-pause with memory: traffic can only resume what was paused with its memory");
   if ((idlePause ?? 0) > 0 && autoResume !== true)
     throw new UsageError("--idle-pause needs --auto-pause --auto-resume, so that the next request brings the sandbox back");
+  const isAttached = detach !== true && output === undefined && process.stdin.isTTY && process.stdout.isTTY;
+  if (rm === true && !isAttached)
+    throw new UsageError("--rm deletes the sandbox when its shell ends, and no shell is opened with -d, with --output or without a terminal");
   const network = {
     ...(isPrivate === true ? { allowPublicTraffic: false } : {}),
     ...(allowOut === undefined ? {} : { allowOut }),
@@ -63,7 +66,6 @@ export function start(templateID: string, options: Options): Promise<number> {
       ...(autoResume === true ? { autoResume: { enabled: true } } : {}),
       ...(idlePause === undefined ? {} : { idlePauseSeconds: idlePause }),
     });
-    const isAttached = detach !== true && output === undefined && process.stdin.isTTY && process.stdout.isTTY;
     if (!isAttached) {
       if (output === "json") printJSON(sandbox);
       else process.stdout.write(`${sandbox.sandboxID}\n`);
