@@ -49,7 +49,7 @@ let release: () => void = () => {};
 let held = Promise.resolve();
 let running = 0;
 let waiting = 0;
-const seen = { requests: 0, cancelled: 0, tokenized: 0, headers: {} as unknown, paths: [] as string[] };
+const seen = { requests: 0, cancelled: 0, tokenized: 0, rendered: 0, headers: {} as unknown, paths: [] as string[] };
 const responses = new Set<string>();
 let count = 0;
 
@@ -176,11 +176,14 @@ async function handle(request: IncomingMessage, response: ServerResponse): Promi
     const tokens = promptOf("prompt" in body ? "/v1/completions" : "/v1/chat/completions", body);
     return send(response, 200, { count: tokens.length, max_model_len: 1 << 20, tokens });
   }
+  if (path.endsWith("/render")) seen.rendered++;
   if (path.endsWith("/render") && values.render) {
     seen.tokenized++;
     return send(response, 200, { request_id: "r", token_ids: promptOf(path.slice(0, -"/render".length), body) });
   }
-  if (path.endsWith("/render") || path.endsWith("/tokenize")) return send(response, 404, { error: { message: `${values.name} has no ${path}`, code: 404 } });
+  // vLLM answers so without --enable-scale-out.
+  if (path.endsWith("/render")) return send(response, 403, { error: { message: "Scale-out endpoints are disabled.", code: 403 } });
+  if (path.endsWith("/tokenize")) return send(response, 404, { error: { message: `${values.name} has no ${path}`, code: 404 } });
   seen.requests++;
   seen.headers = request.headers;
   seen.paths = [...seen.paths.slice(-99), path];

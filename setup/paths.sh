@@ -26,13 +26,17 @@ python_key() {
 # The steps of set-up for data servers, for servers with sandboxes, and all of them.
 readonly data_steps="apt-first apt node npm console native"
 readonly run_steps="$data_steps go envd runsc host base"
-readonly all_steps="$run_steps python-clients mooncake-newest python-engine object-server"
+readonly all_steps="$run_steps python-clients mooncake-newest python-engine envoy object-server"
 # Benches also use peers that no test needs.
 readonly bench_steps="$run_steps python-clients python-engine object-server python-peers"
+# These are made by name alone (./svc setup --only STEP): they take gigabytes, and few tests need them.
+readonly named_steps="python-vllm"
 [[ -n ${SVC_MOONCAKE_NEWEST-} ]] || SVC_MOONCAKE_NEWEST=$SVC_CACHE/mooncake-newest/${SVC_MOONCAKE_NEWEST_PACKAGES//[^a-z0-9.]/-}
 [[ -n ${SVC_PYTHON_ENGINE-} ]] || SVC_PYTHON_ENGINE=$SVC_CACHE/python-engine/${SVC_PYTHON_ENGINE_PACKAGE//[^a-z0-9.]/-}
 [[ -n ${SVC_PYTHON_PEERS-} ]] || SVC_PYTHON_PEERS=$SVC_CACHE/python-peers/${SVC_PYTHON_PEER_PACKAGES//[^a-z0-9.]/-}
-export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS SVC_PYTHON_ENGINE SVC_PYTHON_PEERS SVC_MOONCAKE_NEWEST
+[[ -n ${SVC_PYTHON_VLLM-} ]] || SVC_PYTHON_VLLM=$SVC_CACHE/python-vllm/${SVC_PYTHON_ENGINE_PACKAGE//[^a-z0-9.]/-}-${SVC_PYTHON_VLLM_PACKAGES//[^a-z0-9.]/-}
+[[ -n ${SVC_ENVOY-} ]] || SVC_ENVOY=$SVC_CACHE/envoy/${SVC_ENVOY_PACKAGE//[^a-z0-9.]/-}/envoy
+export SVC_ROOT SVC_CACHE SVC_HOME SVC_NODE SVC_RUNSC SVC_TEMPLATES_DIR SVC_PYTHON_CLIENTS SVC_PYTHON_ENGINE SVC_PYTHON_VLLM SVC_ENVOY SVC_PYTHON_PEERS SVC_MOONCAKE_NEWEST
 # An unprivileged user's PATH often lacks the folders of ip, nft and mkfs.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 

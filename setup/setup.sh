@@ -4,7 +4,7 @@ setup_help() {
   cat <<TEXT
 Usage: ./svc setup [--only STEP… | --export FILE | --import FILE]
 Installs and builds what the commands need, into $SVC_CACHE; what is there already is left as it is.
-  --only STEP…    the named steps alone: $all_steps
+  --only STEP…    the named steps alone: $all_steps $named_steps
   --export FILE   writes what is finished here into FILE (- for stdout; compressed where it ends in .gz, .xz or .zst)
   --import FILE   takes it in on another machine with the same version of svc: checked, and nothing built again.
                   It holds programs that run as root: take it only from whom you trust.
@@ -15,9 +15,9 @@ chosen=() exported= imported=
 while (($#)); do
   case $1 in
     -h | --help) setup_help; exit 0 ;;
-    --only) shift; (($#)) || { echo "svc: --only asks for the name of a step: $all_steps" >&2; exit 2; }
+    --only) shift; (($#)) || { echo "svc: --only asks for the name of a step: $all_steps $named_steps" >&2; exit 2; }
       while (($#)) && [[ $1 != -* ]]; do
-        [[ " $all_steps $bench_steps " == *" $1 "* ]] || { echo "svc: there is no step named $1; the steps are: $all_steps" >&2; exit 2; }
+        [[ " $all_steps $bench_steps $named_steps " == *" $1 "* ]] || { echo "svc: there is no step named $1; the steps are: $all_steps $named_steps" >&2; exit 2; }
         chosen+=("$1"); shift
       done ;;
     --export | --import)

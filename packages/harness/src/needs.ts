@@ -2,11 +2,22 @@
 import { accessSync, constants, existsSync } from "node:fs";
 import { delimiter, join } from "node:path";
 
-type Need = "root" | "runsc" | "envd" | "base" | "object-server" | "python-clients" | "mooncake-newest" | "python3-yaml" | "python3-fusepy" | (string & {});
+type Need =
+  | "root"
+  | "runsc"
+  | "envd"
+  | "base"
+  | "object-server"
+  | "python-clients"
+  | "mooncake-newest"
+  | "python-vllm"
+  | "python3-yaml"
+  | "python3-fusepy"
+  | (string & {});
 
 /**
  * Options for `test(name, needs("root", "runsc"), …)`. A need is root, runsc, envd, base (the template), object-server (S3-compatible),
- * python-clients (the E2B SDKs), mooncake-newest (its newest client), python3-yaml, python3-fusepy, a path, or a program on the PATH.
+ * python-clients (the E2B SDKs), mooncake-newest (its newest client), python-vllm (`./svc setup --only python-vllm`), envoy, python3-yaml, python3-fusepy, a path, or a program on the PATH.
  */
 export function needs(...all: Need[]): { skip: string | false } {
   const missing = all.filter((need) => !has(need));
@@ -16,8 +27,8 @@ export function needs(...all: Need[]): { skip: string | false } {
   return { skip: says };
 }
 
-/** Programs that set-up does not install and no server uses; tests with them run only on hosts that have them. */
-const hostsOwn: ReadonlySet<Need> = new Set(["kubectl", "systemd-analyze", "buildah", "containerd", "ctr"]);
+/** Programs that the usual set-up does not install and no server uses; tests with them run only on hosts that have them. */
+const hostsOwn: ReadonlySet<Need> = new Set(["python-vllm", "kubectl", "systemd-analyze", "buildah", "containerd", "ctr"]);
 
 function has(need: Need): boolean {
   switch (need) {
@@ -33,6 +44,10 @@ function has(need: Need): boolean {
       return existsSync(process.env["SVC_PYTHON_CLIENTS"] ?? "");
     case "mooncake-newest":
       return existsSync(process.env["SVC_MOONCAKE_NEWEST"] ?? "");
+    case "envoy":
+      return existsSync(process.env["SVC_ENVOY"] ?? "");
+    case "python-vllm":
+      return existsSync(join(process.env["SVC_PYTHON_VLLM"] ?? "", ".works"));
     case "python3-yaml":
       return existsSync("/usr/lib/python3/dist-packages/yaml/__init__.py");
     case "python3-fusepy":

@@ -160,10 +160,11 @@ function headersFor({ headers, body, method }: Sent, { engine }: Placed): Outgoi
   return out;
 }
 
-function headersOf(answer: IncomingMessage, { engine, expectedCached }: Placed): OutgoingHttpHeaders {
+function headersOf(answer: IncomingMessage, { engine, expectedCached, prefill }: Placed): OutgoingHttpHeaders {
   const out: OutgoingHttpHeaders = {};
   for (const [name, value] of Object.entries(answer.headers)) if (!ownHeaders.has(name) || name === "content-length") out[name] = value;
   out["x-svc-instance"] = engine.name;
+  if (prefill !== undefined) out["x-svc-prefill-instance"] = prefill.engine.name;
   if (expectedCached !== undefined) out["x-svc-expected-cached-tokens"] = expectedCached;
   return out;
 }

@@ -36,8 +36,19 @@ export class Bodies {
 
   /** @throws Refusal where it is too large, or all bodies together are */
   async read(request: IncomingMessage): Promise<HeldBody> {
-    const declared = Number(request.headers["content-length"] ?? 0);
-    if (declared > this.#maxBytes) throw this.#tooLarge(request, declared);
+    // The client may still send: the rest is read past for a moment, so that it gets the answer.
+    try {
+      const declared = Number(request.headers["content-length"] ?? 0);
+      if (declared > this.#maxBytes) throw this.#tooLarge(declared);
+      return await this.collect(request as AsyncIterable<Buffer>);
+    } catch (error) {
+      request.resume();
+      throw error;
+    }
+  }
+
+  /** @throws Refusal as `read` does */
+  async collect(source: AsyncIterable<Buffer>): Promise<HeldBody> {
     const chunks: Buffer[] = [];
     let bytes = 0;
     const release = () => {
@@ -45,8 +56,8 @@ export class Bodies {
       bytes = 0;
     };
     try {
-      for await (const chunk of request as AsyncIterable<Buffer>) {
-        if (bytes + chunk.length > this.#maxBytes) throw this.#tooLarge(request, bytes + chunk.length);
+      for await (const chunk of source) {
+        if (bytes + chunk.length > this.#maxBytes) throw this.#tooLarge(bytes + chunk.length);
         if (this.#heldBytes + chunk.length > this.#maxHeldBytes)
           throw new Refusal("router_full", `the bodies of all requests together have more than ${this.#maxHeldBytes} bytes (router.max_held_bytes)`, 1);
         bytes += chunk.length;
@@ -60,9 +71,7 @@ export class Bodies {
     return new HeldBody(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks), release);
   }
 
-  #tooLarge(request: IncomingMessage, bytes: number): Refusal {
-    // The client still sends: the rest is read past for a moment, so that it gets the answer.
-    request.resume();
+  #tooLarge(bytes: number): Refusal {
     return new Refusal("body_too_large", `the body has at least ${bytes} bytes; the maximum is ${this.#maxBytes} (router.max_body_bytes)`);
   }
 }

@@ -3,21 +3,16 @@ import { readFileSync } from "node:fs";
 import { fail } from "@svc/contract/failures.ts";
 import "@svc/contract/issues.ts";
 import { issueText } from "@svc/contract/issues.ts";
+import { engineName, engineUrl } from "@svc/kit/discovery/engine-entry.ts";
 import { z } from "zod";
 import type { RouterSettings } from "./settings.ts";
 
 const MAX_ENGINES = 1_000;
-const url = z
-  .string()
-  .regex(/^http:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT")
-  .refine((text) => URL.canParse(text), "expected http://HOST:PORT")
-  .transform((text) => text.replace(/\/$/, ""));
-const name = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/, "expected letters, digits, '.', '_', ':' and '-', 128 characters or fewer");
 
 const engineRecord = z.strictObject({
   /** The `instance_id` under which the indexer knows the engine. */
-  name,
-  url,
+  name: engineName,
+  url: engineUrl,
   /** The `modelname` of its registration, if it differs from the name that requests use. */
   indexer_model: z.string().min(1).max(1_024).optional(),
   /** Sent to the engine as a bearer token in place of the client's. */
@@ -27,19 +22,28 @@ const engineRecord = z.strictObject({
     .optional(),
   prefill_tokens_per_second: z.number().min(1).max(1e9).optional(),
   max_in_flight: z.number().int().min(1).max(100_000).optional(),
+  /** Its part in pairs of prefill and decode; both: it does without a partner. */
+  role: z.enum(["prefill", "decode", "both"]).optional(),
+  /** This carries the KV cache from prefill to decode engines. */
+  connector: z.enum(["nixl", "mooncake", "sglang"]).optional(),
+  /** The port at which a prefill engine introduces decode engines: SGLang's, and that of vLLM's MooncakeConnector. */
+  bootstrap_port: z.number().int().min(1).max(65_535).optional(),
 });
 export type EngineRecord = z.output<typeof engineRecord>;
 
 /** @throws SETTING_INVALID with the entry that is wrong. */
-export function readEngines(settings: Pick<RouterSettings, "engines" | "engines_file">): EngineRecord[] {
+export function readEngines(settings: Pick<RouterSettings, "engines" | "engines_file" | "discover">): EngineRecord[] {
   const given = settings.engines.map((text) => {
     const [, named = "", address = ""] =
       /^([^=]*)=(.*)$/s.exec(text) ?? fail("SETTING_INVALID", `--engine: expected NAME=http://HOST:PORT, got ${JSON.stringify(text)}`);
     return read({ name: named, url: address }, `--engine ${text}`);
   });
   if (settings.engines_file !== "") given.push(...readFile(settings.engines_file));
-  if (given.length === 0)
-    fail("SETTING_INVALID", "there are no engines: give each with --engine NAME=http://HOST:PORT, or all in a JSON file with --engines FILE");
+  if (given.length === 0 && settings.discover.length === 0)
+    fail(
+      "SETTING_INVALID",
+      "there are no engines: give each with --engine NAME=http://HOST:PORT, all in a JSON file with --engines FILE, or say with --discover where they are found",
+    );
   if (given.length > MAX_ENGINES) fail("SETTING_INVALID", `the maximum is ${MAX_ENGINES} engines, got ${given.length}`);
   const twice = given.find((one, at) => given.findIndex((other) => other.name === one.name) !== at);
   if (twice !== undefined) fail("SETTING_INVALID", `the engine ${twice.name} is given twice: give each a name of its own, the instance_id of its registration`);

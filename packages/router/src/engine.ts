@@ -18,6 +18,7 @@ const IDLE_CONNECTIONS = 256;
  */
 export type Circuit = { readonly state: "closed"; failures: number } | { readonly state: "open"; readonly sinceMs: number; readonly why: string };
 
+export type Role = "prefill" | "decode" | "both";
 export type ModelCard = { readonly id: string; readonly parent?: string | null; readonly [member: string]: unknown };
 
 export type EngineOptions = {
@@ -39,6 +40,8 @@ export class Engine {
   readonly recent: RecentPrompts;
   circuit: Circuit = { state: "closed", failures: 0 };
   draining = false;
+  /** Discovery does not name it any more. */
+  gone = false;
   /** From the indexer; `unregistered` while nothing is known of it. */
   indexState: ScoreRow["state"] = "unregistered";
   /** Undefined until the engine has listed them. */
@@ -66,10 +69,15 @@ export class Engine {
 
   /** Undefined if the engine may be chosen. */
   get unfit(): string | undefined {
+    if (this.gone) return "discovery does not name it any more";
     if (this.circuit.state === "open") return `its circuit is open: ${this.circuit.why}`;
     if (this.draining) return "it drains";
     if (this.indexState === "dead" || this.indexState === "disconnected") return `the indexer calls it ${this.indexState}`;
     return undefined;
+  }
+
+  get role(): Role {
+    return this.record.role ?? "both";
   }
 
   get isFull(): boolean {
@@ -103,6 +111,11 @@ export class Engine {
     if (this.circuit.state === "closed") return;
     this.circuit = { state: "closed", failures: 0 };
     this.#options.onCircuit(this);
+  }
+
+  /** It gets nothing new; `close` may follow once nothing is in flight. */
+  leave(): void {
+    this.gone = true;
   }
 
   close(): void {

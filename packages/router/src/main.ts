@@ -1,6 +1,7 @@
 // The router: an OpenAI-compatible front that sends each prompt to the engine that will have it prefilled first.
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
+import { Discovery } from "@svc/kit/discovery/discovery.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -8,12 +9,15 @@ import { openMetrics } from "@svc/kit/metrics.ts";
 import { Bodies } from "./bodies.ts";
 import { Engine } from "./engine.ts";
 import { readEngines } from "./engine-list.ts";
+import { EngineSet } from "./engine-set.ts";
 import { Front } from "./front.ts";
 import { IndexScores } from "./index-scores.ts";
+import { openPicker } from "./picker/picker.ts";
 import { type Placed, Placement } from "./placement.ts";
 import { Poll } from "./poll.ts";
 import { AdmissionQueue } from "./queue.ts";
 import { openRouterMetrics } from "./router-metrics.ts";
+import { Seeker } from "./seek.ts";
 import { openServer } from "./server.ts";
 import { load } from "./settings.ts";
 import { Tokenizer } from "./tokens.ts";
@@ -36,8 +40,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const records = readEngines(settings);
   const log = openLog("router", settings.log_level);
   const metrics = openMetrics();
-  const engines = records.map(
-    (record) =>
+  const set = new EngineSet(records, {
+    open: (record) =>
       new Engine({
         record,
         prefillTokensPerSecond: settings.prefill_tokens_per_second,
@@ -50,7 +54,12 @@ async function run(argv: readonly string[]): Promise<number> {
           log.warn({ engine: engine.name, url: engine.url, circuit: circuit.state, ...(circuit.state === "open" ? { reason: circuit.why } : {}) }, "circuit");
         },
       }),
-  );
+    onAdded: (engine) => poll.add(engine),
+    onChange: () => queue.pump(),
+    log,
+  });
+  const { engines } = set;
+  const discovery = new Discovery({ sources: settings.discover, log, onEntries: (entries) => set.discovered(entries) });
   const bodies = new Bodies({ maxBytes: settings.max_body_bytes, maxHeldBytes: settings.max_held_bytes });
   const queue = new AdmissionQueue<Placed>({
     length: settings.queue,
@@ -82,10 +91,10 @@ async function run(argv: readonly string[]): Promise<number> {
   });
   const tokenizer = new Tokenizer({ timeoutMs: settings.tokens_timeout_ms, cacheBytes: settings.token_cache_mb * MIB, renderer: settings.renderer });
   const poll = new Poll({ engines, placement, everyMs: settings.poll_ms, onChange: () => queue.pump() });
+  const seeker = new Seeker({ engines, placement, tokenizer, metrics: counted });
   const front = new Front({
-    engines,
+    seeker,
     placement,
-    tokenizer,
     queue,
     bodies,
     metrics: counted,
@@ -95,6 +104,7 @@ async function run(argv: readonly string[]): Promise<number> {
     log,
   });
   await poll.begin();
+  discovery.begin();
   const { host, port } = settings.listen;
   const server = await openServer({
     listen: settings.listen,
@@ -105,6 +115,10 @@ async function run(argv: readonly string[]): Promise<number> {
     admin: { engines, adminKey: settings.admin_key, log, onChange: () => queue.pump() },
     log,
   }).catch((error: Error) => fail("SETTING_INVALID", `router.listen: ${host}:${port} cannot listen there: ${error.message}`));
+  const picker =
+    settings.picker === ""
+      ? undefined
+      : await openPicker({ listen: settings.picker, engines, seeker, placement, queue, bodies, metrics: counted, explain: settings.explain, log });
   const url = urlOf(host, server.port);
   log.info({ url, indexer: settings.indexer, engines: engines.map(({ name, url: address }) => `${name}=${address}`), config: loaded.configPath }, "ready");
   ready("router", url);
@@ -117,7 +131,9 @@ async function run(argv: readonly string[]): Promise<number> {
         queue.close();
       },
     },
+    { name: "picker", close: async () => picker?.close() },
     { name: "http", close: () => server.close() },
+    { name: "discovery", close: () => discovery.close() },
     { name: "poll", close: () => poll.close() },
     {
       name: "connections",

@@ -1,10 +1,10 @@
 // Brings together what is known of a prompt and of each engine, and chooses where the prompt goes.
 import type { ScoreRow } from "@svc/contract/index-score.ts";
-import type { Engine } from "./engine.ts";
+import type { Engine, Role } from "./engine.ts";
 import type { IndexRows, IndexScores } from "./index-scores.ts";
 import { Known } from "./known.ts";
 import { type Cost, choose, costOf, type Option, type PlaceRules } from "./place.ts";
-import type { Prompt } from "./prompt.ts";
+import type { Prompt, PromptKind } from "./prompt.ts";
 import type { RecentPrompt } from "./recent-prompts.ts";
 import { Refusal } from "./refusals.ts";
 import type { Tokens } from "./tokens.ts";
@@ -32,22 +32,28 @@ export type Considered = { readonly engine: string; readonly seconds?: number; r
 /** One request on one engine, counted there until `end`. */
 export class Placed {
   readonly engine: Engine;
-  /** Undefined where the prompt's tokens are not known. */
-  readonly expectedCached: number | undefined;
+  /** The engine that computes the prompt for it, where the two are a pair. */
+  prefill: Placed | undefined;
   readonly considered: readonly Considered[];
+  readonly #expectedCached: number | undefined;
   readonly #left: number;
   readonly #recent: RecentPrompt | undefined;
   #state: "waiting" | "answering" | "over" = "waiting";
 
   constructor(engine: Engine, expectedCached: number | undefined, left: number, recent: RecentPrompt | undefined, considered: readonly Considered[]) {
     this.engine = engine;
-    this.expectedCached = expectedCached;
+    this.#expectedCached = expectedCached;
     this.considered = considered;
     this.#left = left;
     this.#recent = recent;
     engine.inFlight++;
     engine.waiting++;
     engine.waitingTokens += left;
+  }
+
+  /** On the engine that computes the prompt. Undefined where the prompt's tokens are not known. */
+  get expectedCached(): number | undefined {
+    return this.prefill === undefined ? this.#expectedCached : this.prefill.expectedCached;
   }
 
   /** The first answer byte came: the prompt has been computed. */
@@ -59,6 +65,7 @@ export class Placed {
   }
 
   end(): void {
+    this.prefill?.end();
     if (this.#state === "over") return;
     if (this.#state === "waiting") {
       this.#prefilled();
@@ -116,8 +123,35 @@ export class Placement {
    * @throws Refusal where no engine can take it, however long it waits
    */
   place(sought: Sought, except: ReadonlySet<Engine>, random: () => number = Math.random): Placed | undefined {
-    const { best, options, considered } = this.#weigh(sought, except, random);
-    if (best === undefined) return this.#orWait(sought, except);
+    if (!this.#pairs(sought, except)) return this.#placeOn(sought, except, random, alone(sought)) ?? this.#orWait(sought, except);
+    const decode = this.#placeOn({ ...sought, tokens: onlyDecodes, bytes: 0 }, except, random, ["decode"]);
+    if (decode === undefined) return undefined;
+    const prefill = this.#placeOn(sought, except, random, ["prefill"]);
+    if (prefill === undefined) {
+      decode.end();
+      return undefined;
+    }
+    decode.prefill = prefill;
+    return decode;
+  }
+
+  /** False if no engine is left that could take it, so that a second attempt would only hide why the first one failed. */
+  couldPlace(sought: Sought, except: ReadonlySet<Engine>): boolean {
+    if (this.#pairs(sought, except)) return true;
+    const roles = alone(sought);
+    return this.servers(sought.prompt.model).some((engine) => !except.has(engine) && engine.unfit === undefined && roles.includes(engine.role));
+  }
+
+  /** True if an engine of each role can take the prompt, so that two of them do. */
+  #pairs({ prompt, pinned }: Sought, except: ReadonlySet<Engine>): boolean {
+    if (pinned !== undefined || !pairable.has(prompt.kind)) return false;
+    const fit = this.servers(prompt.model).filter((engine) => !except.has(engine) && engine.unfit === undefined);
+    return fit.some(({ role }) => role === "prefill") && fit.some(({ role }) => role === "decode");
+  }
+
+  #placeOn(sought: Sought, except: ReadonlySet<Engine>, random: () => number, roles: readonly Role[]): Placed | undefined {
+    const { best, options, considered } = this.#weigh(sought, except, random, roles);
+    if (best === undefined) return undefined;
     const engine = this.#engines.find(({ name }) => name === best.name) as Engine;
     const option = options.find(({ name }) => name === best.name) as Option;
     const { tokens, bytes, prompt } = sought;
@@ -129,16 +163,27 @@ export class Placement {
   }
 
   /** Says where `place` would send it, and sends nothing. */
-  explain(sought: Sought): { engine: string | null; considered: readonly Considered[] } {
-    const { best, considered } = this.#weigh(sought, new Set(), Math.random);
-    return { engine: best?.name ?? null, considered };
+  explain(sought: Sought): { engine: string | null; prefill?: string | null; considered: readonly Considered[] } {
+    if (!this.#pairs(sought, none)) {
+      const { best, considered } = this.#weigh(sought, none, Math.random, alone(sought));
+      return { engine: best?.name ?? null, considered };
+    }
+    const prefill = this.#weigh(sought, none, Math.random, ["prefill"]);
+    const decode = this.#weigh({ ...sought, tokens: onlyDecodes, bytes: 0 }, none, Math.random, ["decode"]);
+    return { engine: decode.best?.name ?? null, prefill: prefill.best?.name ?? null, considered: [...prefill.considered, ...decode.considered] };
   }
 
-  #weigh(sought: Sought, except: ReadonlySet<Engine>, random: () => number): { best: Cost | undefined; options: Option[]; considered: Considered[] } {
+  #weigh(
+    sought: Sought,
+    except: ReadonlySet<Engine>,
+    random: () => number,
+    roles: readonly Role[],
+  ): { best: Cost | undefined; options: Option[]; considered: Considered[] } {
     const considered: Considered[] = [];
     const options: Option[] = [];
     const costs: Cost[] = [];
     for (const engine of sought.pinned === undefined ? this.servers(sought.prompt.model) : [sought.pinned]) {
+      if (sought.pinned === undefined && !roles.includes(engine.role)) continue;
       const unfit = except.has(engine) ? "it failed this request" : (engine.unfit ?? (engine.isFull ? "it has the most requests that it may have" : undefined));
       if (unfit !== undefined) {
         considered.push({ engine: engine.name, because: `not chosen: ${unfit}` });
@@ -183,12 +228,22 @@ export class Placement {
       throw new Refusal("engine_unavailable", `the engine ${pinned.name}, which this request needs, takes no requests: ${pinned.unfit}`, 1);
     }
     const rest = this.servers(prompt.model).filter((engine) => !except.has(engine));
-    if (rest.some((engine) => engine.unfit === undefined || (engine.circuit.state === "closed" && !engine.draining && engine.indexState === "disconnected")))
+    const roles = alone({ prompt } as Sought);
+    const fitting = rest.filter((engine) => roles.includes(engine.role));
+    if (fitting.some((engine) => engine.unfit === undefined || (engine.circuit.state === "closed" && !engine.draining && engine.indexState === "disconnected")))
       return undefined;
-    const why = rest.map((engine) => `${engine.name}: ${engine.unfit}`).join("; ");
+    const why = rest.map((engine) => `${engine.name}: ${engine.unfit ?? `its role is ${engine.role}, and no partner can be chosen`}`).join("; ");
     throw new Refusal("no_engine", `no engine can take the request: ${why === "" ? "all have failed it" : why}`, 1);
   }
 }
+
+const none: ReadonlySet<Engine> = new Set();
+/** Requests that engines take with the parameters of a pair. */
+const pairable: ReadonlySet<PromptKind> = new Set(["chat", "completion"]);
+/** An engine that decodes takes the KV cache from its partner, so that what it has cached itself counts little. */
+const onlyDecodes: Tokens = { tokens: undefined, reason: "kind", detail: "another engine computes the prompt" };
+/** Without a partner, an engine that decodes can compute the prompt of other requests, too; one for prefill answers nobody. */
+const alone = ({ prompt }: Sought): readonly Role[] => (pairable.has(prompt.kind) ? ["both"] : ["both", "decode"]);
 
 type Identity = { readonly model: string; readonly lora: string };
 

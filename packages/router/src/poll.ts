@@ -19,7 +19,7 @@ export type PollOptions = {
 export class Poll {
   readonly #options: PollOptions;
   readonly #stopped = new AbortController();
-  readonly #running: Promise<void>[] = [];
+  readonly #running = new Set<Promise<void>>();
 
   constructor(options: PollOptions) {
     this.#options = options;
@@ -30,8 +30,13 @@ export class Poll {
     const { engines } = this.#options;
     await Promise.all(engines.map((engine) => this.#look(engine, 0)));
     await this.#states();
-    for (const engine of engines) this.#running.push(this.#repeat((round) => this.#look(engine, round)));
-    this.#running.push(this.#repeat(() => this.#states()));
+    for (const engine of engines) this.#follow(engine);
+    void this.#keep(this.#repeat(() => this.#states()));
+  }
+
+  /** An engine that was found later. */
+  add(engine: Engine): void {
+    void this.#look(engine, 0).then(() => this.#follow(engine));
   }
 
   async close(): Promise<void> {
@@ -39,8 +44,25 @@ export class Poll {
     await Promise.all(this.#running);
   }
 
-  async #repeat(look: (round: number) => Promise<void>): Promise<void> {
-    for (let round = 1; !this.#stopped.signal.aborted; round++) {
+  /** Looks at it until it is gone and has nothing in flight any more. */
+  #follow(engine: Engine): void {
+    void this.#keep(
+      this.#repeat(
+        (round) => (engine.gone ? Promise.resolve() : this.#look(engine, round)),
+        () => engine.gone && engine.inFlight === 0,
+      ).then(() => {
+        if (engine.gone) engine.close();
+      }),
+    );
+  }
+
+  async #keep(running: Promise<void>): Promise<void> {
+    this.#running.add(running);
+    await running.finally(() => this.#running.delete(running));
+  }
+
+  async #repeat(look: (round: number) => Promise<void>, isOver: () => boolean = () => false): Promise<void> {
+    for (let round = 1; !this.#stopped.signal.aborted && !isOver(); round++) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(done, this.#options.everyMs);
         const { signal } = this.#stopped;

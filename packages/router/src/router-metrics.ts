@@ -1,8 +1,21 @@
 // The router's metrics: where requests go, what was expected of them, and what came true.
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Engine } from "./engine.ts";
+import type { Tokens } from "./tokens.ts";
 
 const TOKEN_BUCKETS = [0, 16, 64, 256, 1_024, 4_096, 16_384, 65_536];
+
+/** Compares what was expected with what an engine's usage says; undefined: it is not known. */
+export function countPrediction(metrics: RouterMetrics, tokens: Tokens, expected: number | undefined, cached: number | undefined): void {
+  if (expected === undefined || tokens.tokens === undefined) return;
+  metrics.promptTokens.inc(tokens.tokens.length);
+  metrics.expectedTokens.inc(expected);
+  // The beginning of a conversation is less than the prompt: a difference would say nothing.
+  if (cached === undefined || tokens.from === "prefix") return;
+  metrics.cachedTokens.inc(cached);
+  const error = expected - cached;
+  metrics.predictionError.observe({ direction: error > 0 ? "over" : error < 0 ? "under" : "equal" }, Math.abs(error));
+}
 
 export type RouterMetrics = ReturnType<typeof openRouterMetrics>;
 

@@ -2,6 +2,7 @@
 import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { joinRepeated } from "@svc/kit/repeated-flags.ts";
 import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
@@ -16,8 +17,10 @@ export const routerSettings = z.object({
     log_level: z.enum(logLevels),
     indexer: optionalURL,
     indexer_timeout_ms: count(1, 60_000),
+    picker: z.union([z.literal(""), listenAddress]),
     engines: z.array(z.string()).max(1_000),
     engines_file: z.string(),
+    discover: z.array(z.string()).max(64),
     renderer: optionalURL,
     tenant: z.string().min(1).max(1_024),
     api_key: secret,
@@ -51,28 +54,15 @@ const flagNames = {
   indexer: "router.indexer",
   engine: "router.engines",
   engines: "router.engines_file",
+  discover: "router.discover",
+  picker: "router.picker",
   renderer: "router.renderer",
   explain: "router.explain",
   "log-level": "router.log_level",
 };
 const about =
-  "an OpenAI-compatible front for inference engines: it sends each prompt to the engine that will have it prefilled first. Give each engine with --engine NAME=http://HOST:PORT, or all in a file with --engines FILE, and the cache indexer with --indexer http://HOST:PORT.";
+  "an OpenAI-compatible front for inference engines: it sends each prompt to the engine that will have it prefilled first. Give each engine with --engine NAME=http://HOST:PORT, or all in a file with --engines FILE, or where they are found with --discover, and the cache indexer with --indexer http://HOST:PORT.";
 
 /** @throws SETTING_INVALID. */
-export const load = (argv: readonly string[]) => loadConfig({ server: "router", schema: routerSettings, flagNames, argv: joinEngines(argv), about });
-
-/** Several `--engine NAME=URL` become one list, since a setting is given once. */
-export function joinEngines(argv: readonly string[]): string[] {
-  const engines: string[] = [];
-  const others: string[] = [];
-  for (let at = 0; at < argv.length; at++) {
-    const word = argv[at] as string;
-    const next = argv[at + 1];
-    if (word.startsWith("--engine=")) engines.push(word.slice("--engine=".length));
-    else if (word === "--engine" && next !== undefined && !next.startsWith("-")) {
-      engines.push(next);
-      at++;
-    } else others.push(word);
-  }
-  return engines.length === 0 ? others : [...others, `--engine=${JSON.stringify(engines)}`];
-}
+export const load = (argv: readonly string[]) =>
+  loadConfig({ server: "router", schema: routerSettings, flagNames, argv: joinRepeated(joinRepeated(argv, "engine"), "discover"), about });

@@ -23,6 +23,8 @@ type Source = {
 /** Members of a chat request that change its rendering, for /tokenize, which takes no others. */
 const rendered = ["tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "add_special_tokens", "documents"];
 const CANNOT = [404, 405, 501];
+/** vLLM answers so where its render paths are switched off. */
+const SWITCHED_OFF = 403;
 
 export type TokenizerOptions = { readonly timeoutMs: number; readonly cacheBytes: number; readonly renderer: string };
 
@@ -93,7 +95,8 @@ export class Tokenizer {
         }
         const tokens = answer.status === 200 ? readTokens(answer.text) : undefined;
         if (tokens !== undefined) return { tokens, from: "engine" };
-        if (CANNOT.includes(answer.status)) source.lacks.add(way.path);
+        const isOff = answer.status === SWITCHED_OFF && way.path.endsWith("/render");
+        if (CANNOT.includes(answer.status) || isOff) source.lacks.add(way.path);
         else last = missing("failed", `${source.name}: ${way.path} answered ${answer.status}${answer.status === 200 ? " without token ids" : ""}`);
       }
     }

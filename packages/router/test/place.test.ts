@@ -1,12 +1,12 @@
 // Placement's parts alone: costs, ties, the queue, what was sent lately, tokens and loads as engines write them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { joinRepeated } from "@svc/kit/repeated-flags.ts";
 import { readLoad } from "../src/engine-load.ts";
 import { type Cost, choose, costOf, type Option } from "../src/place.ts";
 import { AdmissionQueue } from "../src/queue.ts";
 import { RecentPrompts } from "../src/recent-prompts.ts";
 import { Refusal } from "../src/refusals.ts";
-import { joinEngines } from "../src/settings.ts";
 import { cacheKeys, TokenCache } from "../src/token-cache.ts";
 import { readTokens } from "../src/tokens.ts";
 import { AnswerScan } from "../src/usage.ts";
@@ -150,9 +150,9 @@ void test("an answer's usage is found however its bytes are cut", () => {
 });
 
 void test("several --engine flags become one list", () => {
-  assert.deepEqual(joinEngines(["--engine", "a=http://x:1", "--listen=h:1", "--engine=b=http://y:2"]), [
+  assert.deepEqual(joinRepeated(["--engine", "a=http://x:1", "--listen=h:1", "--engine=b=http://y:2"], "engine"), [
     "--listen=h:1",
     '--engine=["a=http://x:1","b=http://y:2"]',
   ]);
-  assert.deepEqual(joinEngines(["--engine"]), ["--engine"]);
+  assert.deepEqual(joinRepeated(["--engine"], "engine"), ["--engine"]);
 });

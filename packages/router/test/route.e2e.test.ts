@@ -111,6 +111,14 @@ void test("an equal conversation is tokenized once, by the render path where the
   assert.equal(await metric(router.url, 'svc_router_prediction_error_tokens_count{direction="equal"}'), 5);
 });
 
+void test("the render path of an engine that has it switched off is called once, and /tokenize from then on", async () => {
+  await using a = await startEngine("a");
+  await using router = await openRouter([a]);
+  for (let turn = 0; turn < 3; turn++) assert.equal((await post(router.url, "/v1/chat/completions", chat(`${LONG} ${turn}`))).status, 200);
+  const { rendered, tokenized } = await a.seen();
+  assert.deepEqual([rendered, tokenized], [1, 3]);
+});
+
 void test("where tokens cannot be had, a prompt is placed by load alone, and a metric says so", async () => {
   await using a = await startEngine("a", ["--no-tokenize"]);
   await using router = await openRouter([a]);

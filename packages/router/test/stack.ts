@@ -11,7 +11,7 @@ import { endProcess, type OpenServer, openServer } from "@svc/harness/server-pro
 const file = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 const ENGINE = file("../../../docs/example-engine.ts");
 const INDEXER = file("../../indexer/src/main.ts");
-const ROUTER = file("../src/main.ts");
+export const ROUTER = file("../src/main.ts");
 /** At least ten times what anything here takes. */
 const WAIT_MS = 60_000;
 
@@ -19,6 +19,8 @@ export type Seen = {
   requests: number;
   cancelled: number;
   tokenized: number;
+  /** Calls of a render path, answered or not. */
+  rendered: number;
   headers: Record<string, string>;
   paths: string[];
   running: number;

@@ -1,0 +1,48 @@
+// Engines from the addresses of one name, such as a headless service: each address is an engine.
+import { lookup, Resolver } from "node:dns/promises";
+import { named } from "./engine-entry.ts";
+import { Repeat } from "./repeat.ts";
+import { type OpenSource, onlyOptions, portOf } from "./source.ts";
+
+const LOOK_MS = 5_000;
+/** An answer without an address: the name has none now. */
+const NOBODY = ["ENOTFOUND", "ENODATA"];
+
+export function openDnsSource(address: string, options: URLSearchParams, bad: (why: string) => never): OpenSource {
+  const [, host = "", port = ""] = /^([A-Za-z0-9_.-]+):(\d{1,5})$/.exec(address) ?? [];
+  if (host === "" || Number(port) < 1 || Number(port) > 65_535) bad("expected dns:HOST:PORT");
+  onlyOptions(options, ["events_port", "replay_port", "server", "every_ms"], bad);
+  const eventsPort = portOf(options, "events_port", undefined, bad);
+  const replayPort = portOf(options, "replay_port", undefined, bad);
+  const everyMs = Number(options.get("every_ms") ?? LOOK_MS);
+  if (!(everyMs >= 10 && everyMs <= 3_600_000)) bad("every_ms: expected 10 to 3600000");
+  const ports = { ...(eventsPort === undefined ? {} : { events_port: eventsPort }), ...(replayPort === undefined ? {} : { replay_port: replayPort }) };
+  const server = options.get("server");
+  return ({ onEntries, onTrouble }) => {
+    const resolver = new Resolver({ timeout: 2_000, tries: 2 });
+    if (server !== null) resolver.setServers([server]);
+    let seen: string | undefined;
+    return new Repeat(async () => {
+      try {
+        const addresses = server === null ? (await lookup(host, { all: true })).map((one) => one.address) : await asked(resolver, host);
+        const found = addresses.map((one) => (one.includes(":") ? `[${one}]` : one)).sort();
+        if (found.join() !== seen) onEntries(found.map((one) => named({ url: `http://${one}:${port}`, ...ports })));
+        seen = found.join();
+      } catch (error) {
+        seen = undefined;
+        onTrouble(`${host}: ${(error as Error).message}`);
+      }
+      return everyMs;
+    });
+  };
+}
+
+async function asked(resolver: Resolver, host: string): Promise<string[]> {
+  const answers = await Promise.all([resolver.resolve4(host), resolver.resolve6(host)].map((asking) => asking.catch((error: NodeJS.ErrnoException) => error)));
+  const failed = answers.find((answer) => answer instanceof Error && !NOBODY.includes(answer.code ?? ""));
+  if (failed !== undefined) throw failed as Error;
+  const found = answers.flatMap((answer) => (answer instanceof Error ? [] : answer));
+  // A name that is gone altogether looks like one that is misspelt, or like a server that has just begun.
+  if (found.length === 0) throw answers.find((answer) => answer instanceof Error) ?? new Error("no address");
+  return found;
+}

@@ -1,0 +1,26 @@
+// Parts that all sources of discovery share: what they report, and how their options are read.
+import type { Log } from "../log.ts";
+import type { NamedEntry } from "./engine-entry.ts";
+
+export type SourceEvents = {
+  /** All engines that the source has now. Not called while the source cannot be read: what it said last stays. */
+  readonly onEntries: (entries: readonly NamedEntry[]) => void;
+  /** The source cannot be read, and why; the next `onEntries` ends this. */
+  readonly onTrouble: (reason: string) => void;
+  readonly log: Log;
+};
+export type Source = { close(): Promise<void> };
+export type OpenSource = (events: SourceEvents) => Source;
+
+/** The value of an option that is a port. */
+export function portOf(options: URLSearchParams, name: string, otherwise: number | undefined, bad: (why: string) => never): number | undefined {
+  const text = options.get(name);
+  if (text === null) return otherwise;
+  const port = Number(text);
+  return /^\d{1,5}$/.test(text) && port > 0 && port < 65_536 ? port : bad(`${name}: expected a port, got ${JSON.stringify(text)}`);
+}
+
+/** Refuses options that a kind of source does not have. */
+export function onlyOptions(options: URLSearchParams, known: readonly string[], bad: (why: string) => never): void {
+  for (const name of options.keys()) if (!known.includes(name)) bad(`there is no option ${name}; the options are ${known.join(", ")}`);
+}

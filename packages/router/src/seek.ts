@@ -1,0 +1,91 @@
+// Finds out what a request needs before it can be placed: its model, its tokens, what the indexer says of them, and who must take it.
+import type { IncomingHttpHeaders } from "node:http";
+import { engineNamed } from "./admin.ts";
+import type { Engine } from "./engine.ts";
+import { Known } from "./known.ts";
+import type { Placement, Sought } from "./placement.ts";
+import { type Prompt, type PromptKind, promptPaths, readPrompt } from "./prompt.ts";
+import { Refusal } from "./refusals.ts";
+import type { RouterMetrics } from "./router-metrics.ts";
+import type { Tokenizer, Tokens } from "./tokens.ts";
+
+/** Responses whose engine is remembered. */
+const MAX_RESPONSES = 65_536;
+
+export type Head = { readonly method?: string | undefined; readonly headers: IncomingHttpHeaders };
+export type SeekerOptions = {
+  readonly engines: readonly Engine[];
+  readonly placement: Placement;
+  readonly tokenizer: Tokenizer;
+  readonly metrics: RouterMetrics;
+};
+
+export class Seeker {
+  readonly #options: SeekerOptions;
+  readonly #responses = new Known<Engine>(MAX_RESPONSES);
+
+  constructor(options: SeekerOptions) {
+    this.#options = options;
+  }
+
+  /** Requests that continue or name the response go to the engine. */
+  keeps(responseID: string, engine: Engine): void {
+    this.#responses.set(responseID, engine);
+  }
+
+  /** @throws Refusal where no engine could take it */
+  async seek(request: Head, path: string, body: Buffer): Promise<Sought> {
+    const { engines, placement, tokenizer, metrics } = this.#options;
+    const kind: PromptKind = request.method === "POST" ? (promptPaths[path] ?? "other") : "other";
+    const prompt = kind === "other" ? otherPrompt(request, body) : readPrompt(kind, body, header(request, "x-session-id"));
+    const named = header(request, "x-svc-engine");
+    const pinned = named === undefined ? this.#keeperOf(prompt, path) : engineNamed(engines, named);
+    const fit = placement.servers(prompt.model).filter((engine) => engine.unfit === undefined);
+    const asked = (pinned === undefined ? fit : [pinned]).toSorted((one, other) => one.waitingTokens - other.waitingTokens);
+    const authorization = header(request, "authorization");
+    const tokens: Tokens =
+      prompt.previousResponse !== undefined
+        ? { tokens: undefined, reason: "kind", detail: "the engine has the conversation's beginning" }
+        : await tokenizer.tokensOf(prompt, path, asked, authorization === undefined ? {} : { authorization });
+    if (tokens.tokens === undefined) {
+      metrics.placed.inc({ tokens: "none" });
+      if (kind !== "other" && kind !== "embeddings") metrics.tokensMissing.inc({ reason: tokens.reason });
+    } else metrics.placed.inc({ tokens: tokens.from });
+    const rows = tokens.tokens === undefined ? {} : await placement.rowsFor(prompt, tokens.tokens);
+    // The parsed body is needed no longer; a long stream must not keep it.
+    return { prompt: { ...prompt, body: {} }, tokens, bytes: body.length, rows, pinned };
+  }
+
+  /** The engine that keeps what the request continues or names. */
+  #keeperOf({ previousResponse }: Prompt, path: string): Engine | undefined {
+    const id = previousResponse ?? /^\/v1\/responses\/([^/]+)/.exec(path)?.[1];
+    if (id === undefined || id === "render" || id === "compact") return undefined;
+    const { engines } = this.#options;
+    const keeper = this.#responses.get(id) ?? (engines.length === 1 ? engines[0] : undefined);
+    if (keeper === undefined)
+      throw new Refusal(
+        "response_not_found",
+        `the response ${JSON.stringify(id.slice(0, 100))} was not answered through this router since its start, so that its engine is not known: send the whole conversation as input`,
+      );
+    return keeper;
+  }
+}
+
+function header({ headers }: Head, name: string): string | undefined {
+  const value = headers[name];
+  return typeof value === "string" && value !== "" ? value : undefined;
+}
+
+/** The model decides for paths that the router does not know, too, where there is one. */
+function otherPrompt(request: Head, body: Buffer): Prompt {
+  let model: unknown;
+  if (/json/.test(request.headers["content-type"] ?? "") && body.length > 0) {
+    try {
+      model = (JSON.parse(body.toString("utf8")) as { model?: unknown } | null)?.model;
+    } catch {
+      // The engine says what is wrong with it.
+    }
+  }
+  const session = header(request, "x-session-id");
+  return { kind: "other", model: typeof model === "string" && model !== "" ? model : undefined, body: {}, cacheSalt: "", session, previousResponse: undefined };
+}
