@@ -11,8 +11,8 @@ const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
 void test("the guide's example stores and reads", async () => {
   await using master = await startMaster();
-  const example = /```ts\n(import \{ StoreClient \}[\s\S]*?)```/.exec(readFileSync(`${ROOT}/docs/store.md`, "utf8"))?.[1];
-  assert.ok(example !== undefined, "docs/store.md has an example of the client");
+  const example = /```ts\n(import \{ StoreClient \}[\s\S]*?)```/.exec(readFileSync(`${ROOT}/docs/store-client.md`, "utf8"))?.[1];
+  assert.ok(example !== undefined, "docs/store-client.md has an example of the client");
   const shown = 'process.stdout.write((await client.get("key")) + " " + (await client.size("block-1")));';
   const code = `${example.replace("127.0.0.1:50051", `127.0.0.1:${master.rpcPort}`).replace("512 << 20", "16 << 20")}\n${shown}`;
   const { stdout } = await promisify(execFile)(process.execPath, ["--disable-warning=ExperimentalWarning", "--input-type=module-typescript", "--eval", code], {

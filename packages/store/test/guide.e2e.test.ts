@@ -1,4 +1,4 @@
-// The commands of docs/store.md, executed as printed, except for free ports and a separate home.
+// The commands of the guides of the store, executed as printed, except for free ports and a separate home.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -9,12 +9,12 @@ import { ROOT, runGuide } from "@svc/harness/run-guide.ts";
 
 /** Returns the bash and python blocks in order. */
 function script(): string {
-  const text = readFileSync(`${ROOT}/docs/store.md`, "utf8");
+  const text = ["docs/store.md", "docs/store-reference.md"].map((guide) => readFileSync(`${ROOT}/${guide}`, "utf8")).join("\n");
   const blocks = [...text.matchAll(/^```(bash|python)\n(.*?)^```$/gms)];
   return blocks.map(([, language, code = ""]) => (language === "python" ? `python3 -W ignore - <<'END_OF_BLOCK'\n${code}END_OF_BLOCK` : code)).join("\n");
 }
 
-void test("the commands of docs/store.md start, fill and show a store as they stand", needs("curl", "python-clients"), async () => {
+void test("the commands of the guides start, fill and show a store as they stand", needs("curl", "python-clients"), async () => {
   const home = makeHome();
   const [http, rpc, service] = await freePorts(3);
   const commands = script()

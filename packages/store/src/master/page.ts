@@ -17,6 +17,6 @@ export function masterPage(api: readonly ApiRow[]): string {
     ],
     api,
     links: [["/metrics/summary", "Summary"], ["/get_segments_detail", "Segments"], ...ownLinks],
-    guides: ["docs/store.md", "docs/store-operations.md", "docs/store-admin.md"],
+    guides: ["docs/store.md", "docs/store-reference.md", "docs/store-operations.md", "docs/store-admin.md"],
   });
 }

@@ -15,6 +15,6 @@ export function servicePage(api: readonly ApiRow[]): string {
     ],
     api,
     links: ownLinks,
-    guides: ["docs/store.md"],
+    guides: ["docs/store.md", "docs/store-client.md"],
   });
 }
