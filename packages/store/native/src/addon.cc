@@ -104,11 +104,11 @@ napi_value constructMaster(napi_env env, napi_callback_info info) {
     auto addon = std::make_unique<Addon>();
     check(napi_create_threadsafe_function(env, call.at(1), nullptr, call.of(std::string_view("svc_store")), 0, 1, nullptr, nullptr, nullptr, deliverEvents, &addon->events),
           "expected a function");
-    const auto tell = [events = addon->events](Event event) {
+    const auto emit = [events = addon->events](Event event) {
       auto* sent = new Event(std::move(event));
       if (napi_call_threadsafe_function(events, sent, napi_tsfn_nonblocking) != napi_ok) delete sent;
     };
-    addon->server = std::make_unique<Server>(settingsOf(call), limitsOf(call), logOf(call), tell);
+    addon->server = std::make_unique<Server>(settingsOf(call), limitsOf(call), logOf(call), emit);
     addon->server->store.events.configure(eventsOf(call));
     const auto drop = [](napi_env, void* data, void*) { delete static_cast<Addon*>(data); };
     check(napi_wrap(env, call.self, addon.get(), drop, nullptr, nullptr), "wrap");
@@ -162,20 +162,20 @@ napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
     const napi_property_descriptor methods[] = {
-        METHOD(declare),     METHOD(listen),     METHOD(start),     METHOD(stop),       METHOD(answer),     METHOD(tellDurable), METHOD(mount),
+        METHOD(declare),     METHOD(listen),     METHOD(start),     METHOD(stop),       METHOD(answer),     METHOD(reportDurable), METHOD(mount),
         METHOD(remount),     METHOD(unmount),    METHOD(setState),  METHOD(probed),     METHOD(setTasks),   METHOD(addTenant),   METHOD(setQuota),
         METHOD(queryKey),    METHOD(entry),      METHOD(keys),       METHOD(objects),      METHOD(removeKeys), METHOD(removeSome),  METHOD(clearKeys),
-        METHOD(holdersOf),   METHOD(segments),   METHOD(clients),   METHOD(tenants),    METHOD(figures),    METHOD(opFigures),   METHOD(room),
+        METHOD(holdersOf),   METHOD(segments),   METHOD(clients),   METHOD(tenants),    METHOD(metrics),    METHOD(operationMetrics),   METHOD(canLog),
         METHOD(takeBatches), METHOD(batchesFrom), METHOD(beginDump), METHOD(dumpSome),   METHOD(endDump),    METHOD(batchRange),
         METHOD(descriptors), METHOD(objectsOn),   METHOD(keepNotes), METHOD(dropNotes),  METHOD(notes),      METHOD(listenHttp),
         METHOD(guard),       METHOD(authorize),   METHOD(callerOf),   METHOD(route),      METHOD(configureReplication), METHOD(listenPeers), METHOD(startStandby),
         METHOD(follow),      METHOD(lead),        METHOD(admitPeer),  METHOD(refusePeer), METHOD(forgetPeer), METHOD(retire),
         METHOD(peerHasAll),  METHOD(handOver),    METHOD(contacted),  METHOD(replication), METHOD(leased),
         METHOD(mountDisk),  METHOD(unmountDisks), METHOD(unmountDisk), METHOD(queueCold), METHOD(fillCold), METHOD(releaseCold), METHOD(filesOn),
-        METHOD(dropFiles),   METHOD(failOffloads), METHOD(fieldOrders), METHOD(fieldPromotions), METHOD(keepFieldFiles), METHOD(dropFieldFile),
-        METHOD(setCapacity), METHOD(takeWipe),    METHOD(promoteStart), METHOD(promoteEnd), METHOD(doubt),     METHOD(disks),     METHOD(suspect),
+        METHOD(dropFiles),   METHOD(failOffloads), METHOD(mooncakeOrders), METHOD(mooncakePromotions), METHOD(keepMooncakeFiles), METHOD(dropMooncakeFile),
+        METHOD(setCapacity), METHOD(takeWipe),    METHOD(promoteStart), METHOD(promoteEnd), METHOD(reportWrongBytes),     METHOD(disks),     METHOD(suspect),
         METHOD(sharedFolder), METHOD(startFiles), METHOD(endFiles), METHOD(evictFiles), METHOD(setFolderQuota), METHOD(sweepable), METHOD(swept),
-        METHOD(doubtedFiles), METHOD(dropFile),
+        METHOD(reportedFiles), METHOD(dropFile),
     };
 #undef METHOD
     napi_value type = nullptr;

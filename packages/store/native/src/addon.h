@@ -30,13 +30,13 @@ inline Uuid idAt(const Call& call, napi_value from) {
 template <typename Change>
 napi_value changing(Addon& addon, const Call& call, Change change) {
   Server& server = serving(addon);
-  const i32 outcome = server.change([&] { return server.room() ? change(server.store) : i32{code::persistFail}; });
+  const i32 outcome = server.change([&] { return server.canLog() ? change(server.store) : i32{code::persistFail}; });
   return call.of(static_cast<double>(outcome));
 }
 
 using Method = napi_value (*)(Addon&, const Call&);
 
-napi_value tellDurable(Addon& addon, const Call& call);
+napi_value reportDurable(Addon& addon, const Call& call);
 napi_value mount(Addon& addon, const Call& call);
 napi_value remount(Addon& addon, const Call& call);
 napi_value unmount(Addon& addon, const Call& call);
@@ -60,15 +60,15 @@ napi_value releaseCold(Addon& addon, const Call& call);
 napi_value filesOn(Addon& addon, const Call& call);
 napi_value dropFiles(Addon& addon, const Call& call);
 napi_value failOffloads(Addon& addon, const Call& call);
-napi_value fieldOrders(Addon& addon, const Call& call);
-napi_value fieldPromotions(Addon& addon, const Call& call);
-napi_value keepFieldFiles(Addon& addon, const Call& call);
-napi_value dropFieldFile(Addon& addon, const Call& call);
+napi_value mooncakeOrders(Addon& addon, const Call& call);
+napi_value mooncakePromotions(Addon& addon, const Call& call);
+napi_value keepMooncakeFiles(Addon& addon, const Call& call);
+napi_value dropMooncakeFile(Addon& addon, const Call& call);
 napi_value setCapacity(Addon& addon, const Call& call);
 napi_value takeWipe(Addon& addon, const Call& call);
 napi_value promoteStart(Addon& addon, const Call& call);
 napi_value promoteEnd(Addon& addon, const Call& call);
-napi_value doubt(Addon& addon, const Call& call);
+napi_value reportWrongBytes(Addon& addon, const Call& call);
 napi_value disks(Addon& addon, const Call& call);
 napi_value sharedFolder(Addon& addon, const Call& call);
 napi_value startFiles(Addon& addon, const Call& call);
@@ -77,7 +77,7 @@ napi_value evictFiles(Addon& addon, const Call& call);
 napi_value setFolderQuota(Addon& addon, const Call& call);
 napi_value sweepable(Addon& addon, const Call& call);
 napi_value swept(Addon& addon, const Call& call);
-napi_value doubtedFiles(Addon& addon, const Call& call);
+napi_value reportedFiles(Addon& addon, const Call& call);
 napi_value dropFile(Addon& addon, const Call& call);
 napi_value dropNotes(Addon& addon, const Call& call);
 napi_value notes(Addon& addon, const Call& call);
@@ -95,9 +95,9 @@ napi_value holdersOf(Addon& addon, const Call& call);
 napi_value segments(Addon& addon, const Call& call);
 napi_value clients(Addon& addon, const Call& call);
 napi_value tenants(Addon& addon, const Call& call);
-napi_value figures(Addon& addon, const Call& call);
-napi_value opFigures(Addon& addon, const Call& call);
-napi_value room(Addon& addon, const Call& call);
+napi_value metrics(Addon& addon, const Call& call);
+napi_value operationMetrics(Addon& addon, const Call& call);
+napi_value canLog(Addon& addon, const Call& call);
 napi_value takeBatches(Addon& addon, const Call& call);
 napi_value batchesFrom(Addon& addon, const Call& call);
 napi_value beginDump(Addon& addon, const Call& call);

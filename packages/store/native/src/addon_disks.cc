@@ -73,7 +73,7 @@ napi_value promoteStart(Addon& addon, const Call& call) {
   const std::vector<std::string_view> preferred(names.begin(), names.end());
   std::string json;
   const i32 outcome = server.change([&] {
-    if (!server.room()) return i32{code::persistFail};
+    if (!server.canLog()) return i32{code::persistFail};
     Store& store = server.store;
     u32 index = 0;
     const i32 started = store.promoteStart(client, store.tenantOf(tenant), key, size, preferred, index);
@@ -95,11 +95,11 @@ napi_value promoteEnd(Addon& addon, const Call& call) {
 }
 
 // (tenant, key, replica id) → code
-napi_value doubt(Addon& addon, const Call& call) {
+napi_value reportWrongBytes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string tenant = call.bytes(0), key = call.bytes(1);
   const u64 replica = call.big(call.at(2));
-  return call.of(static_cast<double>(server.change([&] { return server.store.doubt(server.store.tenantOf(tenant), key, replica); })));
+  return call.of(static_cast<double>(server.change([&] { return server.store.reportWrongBytes(server.store.tenantOf(tenant), key, replica); })));
 }
 
 napi_value disks(Addon& addon, const Call& call) {

@@ -37,7 +37,7 @@ napi_value takeBatches(Addon& addon, const Call& call) {
   const Batches found = server.with([&] {
     Batches batches = durable(server, server.store.events.wanted());
     if (!batches.empty()) server.store.events.taken(batches.back().first + 1);
-    else server.tellBatchesAgain();
+    else server.announceBatchesAgain();
     return batches;
   });
   return listOf(call, found);

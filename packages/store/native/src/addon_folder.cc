@@ -38,7 +38,7 @@ napi_value startFiles(Addon& addon, const Call& call) {
   std::vector<Started> started(wanted.size());
   server.change([&] {
     Store& store = server.store;
-    for (std::size_t i = 0; i < wanted.size() && server.room(); ++i) {
+    for (std::size_t i = 0; i < wanted.size() && server.canLog(); ++i) {
       Started& each = started[i];
       each.code = store.folder() == nullptr ? code::unableOffload : store.startFile(client, store.tenantOf(tenant), wanted[i].key, wanted[i].size, wanted[i].checksum, each.file);
       if (each.code == code::ok) each.path = store.pathOf(*store.folder(), each.file);
@@ -72,7 +72,7 @@ napi_value endFiles(Addon& addon, const Call& call) {
   eachOf(call, 2, [&](napi_value each) { files.push_back({call.bytes(get(call, each, "key")), call.big(get(call, each, "file")), call.flag(get(call, each, "isWhole"))}); });
   std::vector<i32> codes;
   server.change([&] {
-    for (const Ended& each : files) codes.push_back(server.room() ? server.store.endFile(client, server.store.tenantOf(tenant), each.key, each.file, each.whole) : i32{code::persistFail});
+    for (const Ended& each : files) codes.push_back(server.canLog() ? server.store.endFile(client, server.store.tenantOf(tenant), each.key, each.file, each.whole) : i32{code::persistFail});
   });
   return codesOfFiles(call, codes);
 }
@@ -84,7 +84,7 @@ napi_value evictFiles(Addon& addon, const Call& call) {
   const std::vector<std::string> keys = call.list(1);
   std::vector<i32> codes;
   server.change([&] {
-    for (const std::string& key : keys) codes.push_back(server.room() ? server.store.evictFile(server.store.tenantOf(tenant), key) : i32{code::persistFail});
+    for (const std::string& key : keys) codes.push_back(server.canLog() ? server.store.evictFile(server.store.tenantOf(tenant), key) : i32{code::persistFail});
   });
   return codesOfFiles(call, codes);
 }
@@ -120,29 +120,29 @@ napi_value swept(Addon& addon, const Call& call) {
   std::vector<u64> files;
   eachOf(call, 0, [&](napi_value each) { files.push_back(call.big(each)); });
   server.change([&] {
-    if (server.room()) server.store.swept(files);
+    if (server.canLog()) server.store.swept(files);
   });
   return call.undefined();
 }
 
 // (most) → [{tenant, key, name, file, sizeBytes, checksum or undefined}...]: files that a reader found damaged or missing
-napi_value doubtedFiles(Addon& addon, const Call& call) {
+napi_value reportedFiles(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  struct Doubted {
-    Disk::Doubt doubt;
+  struct Reported {
+    Disk::Report report;
     Ordered object;
     std::string name;
   };
-  std::vector<Doubted> found;
+  std::vector<Reported> found;
   server.change([&] {
     Store& store = server.store;
     Segment* folder = store.folder();
     if (folder == nullptr) return;
-    std::vector<Disk::Doubt>& doubted = folder->disk->doubted;
+    std::vector<Disk::Report>& reported = folder->disk->reported;
     const std::size_t most = static_cast<std::size_t>(call.number(0));
-    while (!doubted.empty() && found.size() < most) {
-      const Disk::Doubt each = doubted.back();
-      doubted.pop_back();
+    while (!reported.empty() && found.size() < most) {
+      const Disk::Report each = reported.back();
+      reported.pop_back();
       const auto at = folder->disk->folder->objects.find(each.file);
       if (at != folder->disk->folder->objects.end() && !(store.table[at->second].flags & flag::filing)) found.push_back({each, ordered(store, at->second), store.nameOf(*folder, each.file)});
     }
@@ -154,7 +154,7 @@ napi_value doubtedFiles(Addon& addon, const Call& call) {
     put(call, each, "tenant", call.latin1(from.tenant));
     put(call, each, "key", call.latin1(from.key));
     put(call, each, "name", call.latin1(found[i].name));
-    put(call, each, "file", big(call, found[i].doubt.file));
+    put(call, each, "file", big(call, found[i].report.file));
     put(call, each, "sizeBytes", call.of(static_cast<double>(from.size)));
     put(call, each, "checksum", from.hasChecksum ? big(call, from.checksum) : call.undefined());
     call.set(out, i, each);

@@ -86,16 +86,16 @@ Uuid noteID(const std::string& text) {
 napi_value keepNotes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const auto kind = static_cast<u8>(call.number(0));
-  std::vector<std::string> words = call.list(1);
+  std::vector<std::string> notes = call.list(1);
   std::vector<Uuid> ids;
   u64 bytes = 0;
-  for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
-    ids.push_back(noteID(words[i]));
-    bytes += words[i + 1].size() + 64;
+  for (std::size_t i = 0; i + 1 < notes.size(); i += 2) {
+    ids.push_back(noteID(notes[i]));
+    bytes += notes[i + 1].size() + 64;
   }
   return call.of(server.change([&] {
-    if (!server.room(bytes)) return false;
-    for (std::size_t i = 0; i < ids.size(); ++i) server.store.keepNote(kind, ids[i], std::move(words[2 * i + 1]));
+    if (!server.canLog(bytes)) return false;
+    for (std::size_t i = 0; i < ids.size(); ++i) server.store.keepNote(kind, ids[i], std::move(notes[2 * i + 1]));
     return true;
   }));
 }

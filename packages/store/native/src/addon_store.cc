@@ -42,15 +42,15 @@ constexpr std::size_t longestText = 4096;
 template <typename Change>
 napi_value mounting(Addon& addon, const Call& call, std::span<const SegmentSpec> specs, const Uuid& client, Change change) {
   Server& server = serving(addon);
-  const i32 outcome = server.change([&] { return server.store.holds(specs, client) || server.room() ? change(server.store) : i32{code::persistFail}; });
+  const i32 outcome = server.change([&] { return server.store.holds(specs, client) || server.canLog() ? change(server.store) : i32{code::persistFail}; });
   return call.of(static_cast<double>(outcome));
 }
 
 }  // namespace
 
-napi_value tellDurable(Addon& addon, const Call& call) {
+napi_value reportDurable(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  server.change([&] { server.tellDurable(); });
+  server.change([&] { server.reportDurable(); });
   return call.undefined();
 }
 
@@ -188,7 +188,7 @@ napi_value removeSome(Addon& addon, const Call& call) {
   double next = 0, removed = 0;
   server.change([&] {
     Store& store = server.store;
-    if (!server.room()) {
+    if (!server.canLog()) {
       next = -1;
       removed = code::persistFail;
       return;
@@ -217,7 +217,7 @@ napi_value clearKeys(Addon& addon, const Call& call) {
   const std::string segment = call.bytes(2);
   std::vector<std::string> cleared;
   server.change([&] {
-    if (!server.room()) return;
+    if (!server.canLog()) return;
     for (const std::string& key : names)
       if (server.store.clear(client, server.store.tenantOf(""), key, segment) == code::ok) cleared.push_back(key);
   });
@@ -262,9 +262,9 @@ napi_value tenants(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   return call.of(std::string_view(server.with([&] { return tenantsJson(server.store); })));
 }
-napi_value room(Addon& addon, const Call& call) {
+napi_value canLog(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  return call.of(server.with([&] { return server.room(); }));
+  return call.of(server.with([&] { return server.canLog(); }));
 }
 
 }  // namespace svc

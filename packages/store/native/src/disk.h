@@ -26,7 +26,7 @@ struct Disk {
   static constexpr u32 fileBits = 28, labelBits = 16;
   static constexpr u64 mostFile = (u64{1} << fileBits) - 1, mostLabel = (u64{1} << labelBits) - 1;
   // The limit of orders that wait for an owner. Beyond it, a removed object's file stays until its owner compares its files with the master's.
-  static constexpr std::size_t mostOrders = 1 << 20, mostDoubts = 1024;
+  static constexpr std::size_t mostOrders = 1 << 20, mostReports = 1024;
   struct Key {
     u16 tenant;
     std::string key;
@@ -47,7 +47,7 @@ struct Disk {
   Fills fills = Fills::asked;
   std::string tenant;  // only this tenant's objects; empty: all
   static constexpr u64 fileOverhead = 512;
-  bool hasRoom(u64 size) const { return used + (files + 1) * fileOverhead + size <= capacity; }
+  bool fits(u64 size) const { return used + (files + 1) * fileOverhead + size <= capacity; }
 
   u32 label = 0;        // number among its owner's disks
   bool ours = false;    // its owner uses svc's own operations, and its files are segments of the transfer engine
@@ -57,15 +57,15 @@ struct Disk {
   u32 cursor = 1;  // where the scan for objects that are not on it continues
   u32 looked = 1;  // the same for a device of the cold tier, whose owner requests objects
   std::deque<Key> offload, promote;
-  // `dropped` has files without an object; `told` has those sent to the owner last, which it has removed once it asks again.
+  // `dropped` has files without an object; `sent` has those sent to the owner last, which it has removed once it asks again.
   std::unordered_set<u64> dropped;
-  std::vector<u64> told;
-  struct Doubt {
+  std::vector<u64> sent;
+  struct Report {
     u16 tenant;
     std::string key;
     u64 file;
   };
-  std::vector<Doubt> doubted;  // files that a reader reported as damaged
+  std::vector<Report> reported;  // files that a reader reported as damaged
   std::unique_ptr<SharedFolder> folder;  // set for the shared folder, which has no owner
 };
 

@@ -43,13 +43,13 @@ int FileWriter::write(const std::vector<iovec>& parts, RunningSum& sum) {
   for (const iovec& part : parts) {
     for (std::size_t done = 0; done < part.iov_len;) {
       // The piece is small enough to be still cached when it is summed.
-      const std::size_t size = std::min({part.iov_len - done, bufferBytes - held_, cachedBytes});
-      std::memcpy(buffer_.get() + held_, static_cast<const char*>(part.iov_base) + done, size);
-      sum.add(buffer_.get() + held_, size);
+      const std::size_t size = std::min({part.iov_len - done, bufferBytes - filled_, cachedBytes});
+      std::memcpy(buffer_.get() + filled_, static_cast<const char*>(part.iov_base) + done, size);
+      sum.add(buffer_.get() + filled_, size);
       done += size;
-      held_ += size;
-      if (held_ < bufferBytes) continue;
-      if (const int error = flush(held_); error != 0) return error;
+      filled_ += size;
+      if (filled_ < bufferBytes) continue;
+      if (const int error = flush(filled_); error != 0) return error;
     }
   }
   return 0;
@@ -57,15 +57,15 @@ int FileWriter::write(const std::vector<iovec>& parts, RunningSum& sum) {
 
 int FileWriter::finish(std::string_view tail) {
   if (isDirect_) {
-    if (const int error = flush(held_ - held_ % blockBytes); error != 0) return error;
+    if (const int error = flush(filled_ - filled_ % blockBytes); error != 0) return error;
     if (const int error = leavePastCache(); error != 0) return error;
   }
   for (std::size_t done = 0; done < tail.size();) {
-    const std::size_t size = std::min(tail.size() - done, bufferBytes - held_);
-    std::memcpy(buffer_.get() + held_, tail.data() + done, size);
+    const std::size_t size = std::min(tail.size() - done, bufferBytes - filled_);
+    std::memcpy(buffer_.get() + filled_, tail.data() + done, size);
     done += size;
-    held_ += size;
-    if (const int error = done == tail.size() || held_ == bufferBytes ? flush(held_) : 0; error != 0) return error;
+    filled_ += size;
+    if (const int error = done == tail.size() || filled_ == bufferBytes ? flush(filled_) : 0; error != 0) return error;
   }
   return 0;
 }
@@ -75,7 +75,7 @@ int FileWriter::sync() { return fdatasync(fd_) == 0 ? 0 : errno; }
 void FileWriter::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
-  held_ = 0;
+  filled_ = 0;
 }
 
 int FileWriter::leavePastCache() {
@@ -100,8 +100,8 @@ int FileWriter::flush(std::size_t bytes) {
     if (isDirect_ && done % blockBytes != 0)
       if (const int error = leavePastCache(); error != 0) return error;
   }
-  std::memmove(buffer_.get(), buffer_.get() + bytes, held_ - bytes);
-  held_ -= bytes;
+  std::memmove(buffer_.get(), buffer_.get() + bytes, filled_ - bytes);
+  filled_ -= bytes;
   return 0;
 }
 

@@ -37,7 +37,7 @@ class FileWriter {
     void operator()(char* buffer) const;
   };
   std::unique_ptr<char, Free> buffer_;
-  std::size_t held_ = 0;
+  std::size_t filled_ = 0;
   int fd_ = -1;
   bool isDirect_ = false;
 };

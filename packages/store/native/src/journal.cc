@@ -137,9 +137,9 @@ void Journal::erased(u16 tenant, std::string_view key, Gone why, u64 unixMs) {
   put(unixMs);
 }
 
-void Journal::held(u32 segment, u64 offset, u64 size, bool forReaders) {
-  if (forReaders) held(segment, offset, 0);
-  begin(Record::held);
+void Journal::cooling(u32 segment, u64 offset, u64 size, bool forReaders) {
+  if (forReaders) cooling(segment, offset, 0);
+  begin(Record::cooling);
   put(segment);
   put(offset);
   put(size);

@@ -15,7 +15,7 @@ enum class Record : u8 {
   object = 5,       // tenant u16, key, size u64, client u32, flags u8, data type u8, bits of `has` u8, ..., replicas
   complete = 6,     // tenant u16, key, bits of `has` u8, ...: all replicas being written are complete, except one in the shared folder
   erased = 7,       // tenant u16, key
-  held = 8,         // segment u32, offset u64, size u64: cooling down, as an old writer may still write there; size 0: only readers use the next one
+  cooling = 8,         // segment u32, offset u64, size u64: cooling down, as an old writer may still write there; size 0: only readers use the next one
   tenant = 9,       // number u16, name
   quota = 10,       // number u16, registered u8, bytes u64
   end = 11,         // objects u64: the snapshot is complete
@@ -58,7 +58,7 @@ class Journal {
   void complete(const Table& table, u32 index);
   void erased(u16 tenant, std::string_view key, Gone why, u64 unixMs);
   // With `forReaders`, a record of size 0 precedes it; releases that do not know this form read both as one range.
-  void held(u32 segment, u64 offset, u64 size, bool forReaders = false);
+  void cooling(u32 segment, u64 offset, u64 size, bool forReaders = false);
   void freed(u32 segment, u64 offset);
   void tenant(u16 number, std::string_view name);
   void quota(u16 number, bool registered, u64 bytes);

@@ -153,7 +153,7 @@ void KvEvents::taken(u64 before) {
   taken_ = std::max(taken_, before);
 }
 
-void KvEvents::endTurn(Journal& journal) {
+void KvEvents::endIteration(Journal& journal) {
   if (openEvents_ > 0 || greets_) close();
   if (moved_.empty() && !greets_) return;
   greets_ = false;

@@ -38,7 +38,7 @@ class KvEvents {
   void stored(const Object& object, u64 unixMs) { add(object, unixMs, stored_[object.medium]); }
   void removed(const Object& object, u64 unixMs) { add(object, unixMs, removed_[object.medium]); }
   // Numbers the events of this loop iteration, and logs the next numbers.
-  void endTurn(Journal& journal);
+  void endIteration(Journal& journal);
   void record(Journal& journal) const;
   // Publishes an empty batch. After a change of leader its number shows subscribers whether they missed something; after a dump it is the
   // last batch that the dump's reader knows.

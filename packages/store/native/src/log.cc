@@ -68,7 +68,7 @@ void Log::begin(u64 firstLsn) {
   size_ = reserved_ = sizeof header;
 }
 
-bool Log::beginIfRoom(u64 firstLsn) {
+bool Log::beginIfSpace(u64 firstLsn) {
   try {
     begin(firstLsn);
     return true;
@@ -78,14 +78,14 @@ bool Log::beginIfRoom(u64 firstLsn) {
   }
 }
 
-bool Log::room(u64 bytes, u64 nowMs) {
+bool Log::hasSpace(u64 bytes, u64 nowMs) {
   if (!unwritten_.empty()) return !(full_ = true);
   if (size_ + bytes <= reserved_) return !(full_ = false);
   // While the disk is full, it is probed only once per `againMs`.
   constexpr u64 againMs = 100;
   if (full_ && nowMs < askedAtMs_ + againMs) return false;
   askedAtMs_ = nowMs;
-  if (!file_ && !beginIfRoom(written_ + 1)) return false;
+  if (!file_ && !beginIfSpace(written_ + 1)) return false;
   const u64 wanted = size_ + bytes + options_.aheadBytes;
   if (reserves_) {
     if (fallocate(file_->fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(size_), static_cast<off_t>(wanted - size_)) == 0) {
@@ -177,7 +177,7 @@ bool Log::continues(u32 reign, u64 nextLsn) const {
 }
 
 void Log::flushUnwritten() {
-  if (!file_ && !beginIfRoom(written_ + 1)) return;
+  if (!file_ && !beginIfSpace(written_ + 1)) return;
   std::size_t at = 0;
   while (at < unwritten_.size()) {
     const ssize_t wrote = ::write(file_->fd, unwritten_.data() + at, unwritten_.size() - at);
@@ -233,7 +233,7 @@ void Log::removeBefore(u64 lsn) {
   }
 }
 
-void Log::setAside(const std::vector<std::string>& names) {
+void Log::quarantine(const std::vector<std::string>& names) {
   std::error_code wrong;
   for (const std::string& name : names) std::filesystem::rename(options_.folder / name, options_.folder / (name + ".damaged"), wrong);
 }

@@ -74,8 +74,8 @@ class Log {
   std::function<void(std::string_view frame)> onFrame;
 
   // Returns whether this many bytes of records certainly fit; reserves more space if it can.
-  bool room(u64 bytes, u64 nowMs);
-  // Returns whether the last call of `room` found too little space.
+  bool hasSpace(u64 bytes, u64 nowMs);
+  // Returns whether the last call of `hasSpace` found too little space.
   bool full() const { return full_; }
   // Writes the pending records as one frame; if the disk refuses them, they are kept and written later.
   void write(Journal& journal);
@@ -90,7 +90,7 @@ class Log {
   void removeBefore(u64 lsn);
   const Options& options() const { return options_; }
   // Renames damaged files, once a snapshot has replaced them.
-  void setAside(const std::vector<std::string>& names);
+  void quarantine(const std::vector<std::string>& names);
 
  private:
   struct File {
@@ -101,7 +101,7 @@ class Log {
   bool readFile(const std::filesystem::path& path, bool isLast, Store& store, u64& nextLsn, Recovery& recovery, bool& whole);
   void begin(u64 firstLsn);
   // Returns false on a full disk.
-  bool beginIfRoom(u64 firstLsn);
+  bool beginIfSpace(u64 firstLsn);
   void flushUnwritten();
   void noteReign(u32 reign, u64 firstLsn);
   void forgetReigns();

@@ -194,7 +194,7 @@ Recovery Log::recover(Store& store, bool settles) {
     sinceSnapshot_ += std::filesystem::file_size(options_.folder / name, wrong);
   }
   // This may replace an empty file of a start that did nothing. On a full disk the first change that finds space begins the file.
-  beginIfRoom(nextLsn);
+  beginIfSpace(nextLsn);
   return recovery;
 }
 

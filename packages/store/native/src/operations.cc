@@ -95,11 +95,11 @@ Operations::Outcome Operations::run(const Request& request, const char* body, Lo
 }
 
 void Operations::timed(Op op, u64 nanoseconds) {
-  OpFigures& figure = figures[static_cast<u32>(op)];
-  ++figure.requests;
-  figure.nanoseconds += nanoseconds;
+  OperationMetrics& row = metrics[static_cast<u32>(op)];
+  ++row.requests;
+  row.nanoseconds += nanoseconds;
   const u32 bucket = static_cast<u32>(std::bit_width(nanoseconds / 2000));
-  ++figure.within[std::min(bucket, OpFigures::buckets - 1)];
+  ++row.within[std::min(bucket, OperationMetrics::buckets - 1)];
 }
 
 Operations::Outcome Operations::answer(const Declared& declared, const Request& request, WireReader& in, Log* log, std::string& out) {
@@ -108,9 +108,9 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
   i32 barred = log == nullptr ? code::unavailable : this->barred;
   const bool changes = op >= Op::putStart;
   // This is an upper bound of a request's records: a change that could not be logged is not made.
-  if (changes && barred == code::ok && !log->room(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
+  if (changes && barred == code::ok && !log->hasSpace(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
     barred = code::persistFail;
-    ++refusedForRoom;
+    ++refusedLogFull;
   }
   switch (op) {
     case Op::constant: {
@@ -192,7 +192,7 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
       whyMissing(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::takeChanges:
-      heldChanges(declared, request, in, barred, out);
+      takeChanges(declared, request, in, barred, out);
       return Outcome::answered;
     case Op::takeDiskOrders:
       takeDiskOrders(declared, request, in, barred, log, out);
@@ -221,9 +221,9 @@ Operations::Outcome Operations::answer(const Declared& declared, const Request& 
 }
 
 void Operations::count(Op op, i32 outcome) {
-  OpFigures& figure = figures[static_cast<u32>(op)];
-  ++figure.items;
-  if (outcome != code::ok) ++figure.failedItems;
+  OperationMetrics& row = metrics[static_cast<u32>(op)];
+  ++row.items;
+  if (outcome != code::ok) ++row.failedItems;
 }
 
 void Operations::prefetch(u16 tenant) {
@@ -288,9 +288,9 @@ void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const
   store_.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.readable(replica); });
   to.length(count);
   // Memory comes first: Mooncake's clients read the first replica that they can.
-  for (const u32 turn : {0u, 1u, 2u})
+  for (const u32 rank : {0u, 1u, 2u})
     store_.eachReplica(index, [&](const Replica& replica) {
-      if ((store_.onDisk(replica) ? 2u : store_.inMemory(replica) ? 0u : 1u) == turn && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);
+      if ((store_.onDisk(replica) ? 2u : store_.inMemory(replica) ? 0u : 1u) == rank && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);
     });
 }
 

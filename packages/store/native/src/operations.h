@@ -65,7 +65,7 @@ struct Declared {
   std::string constant;  // the whole body, for Op::constant
 };
 
-struct OpFigures {
+struct OperationMetrics {
   static constexpr u32 buckets = 12;
   u64 requests = 0, items = 0, failedItems = 0, nanoseconds = 0;
   u64 within[buckets] = {};  // 2, 4, 8, ... microseconds
@@ -88,8 +88,8 @@ class Operations {
   // True if a put that finds no space may be retried later.
   bool mayWait = false;
   i64 view = 0;
-  OpFigures figures[opCount];
-  u64 refusedForRoom = 0;
+  OperationMetrics metrics[opCount];
+  u64 refusedLogFull = 0;
   void timed(Op op, u64 nanoseconds);
   void counted(Op op, i32 outcome) { count(op, outcome); }
 
@@ -111,7 +111,7 @@ class Operations {
   void commit(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void whyMissing(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   // operations_holdings.cc
-  void heldChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
+  void takeChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void beginRestore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   void restore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out);
   // operations_disks.cc
@@ -123,7 +123,7 @@ class Operations {
   void prefetch(u16 tenant);
   // Reads the tenant that a call names; `in` fails if the caller may not name it.
   u16 tenantOf(WireReader& in, i32 barred);
-  bool readWish(WireReader& in, std::size_t keys);
+  bool readPolicy(WireReader& in, std::size_t keys);
 
   void descriptor(WireWriter& to, const Replica& replica, u64 size) const;
   std::size_t widest(u32 index) const;
@@ -136,7 +136,7 @@ class Operations {
   bool refused_ = false;
   std::unordered_map<u32, std::vector<Declared>> declared_;
   // Buffers that are kept between requests, so that a request does not allocate.
-  Wish wish_;
+  PutPolicy policy_;
   std::vector<std::string_view> keys_, groups_, sources_, targets_;
   std::vector<u64> sizes_, hashes_, extents_;
   std::vector<std::optional<u64>> checksums_;

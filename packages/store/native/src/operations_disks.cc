@@ -62,17 +62,17 @@ void Operations::takeDiskOrders(const Declared& declared, const Request& request
   count(declared.op, outcome);
   std::vector<Order> offload, promote;
   std::vector<u64> drop;
-  std::vector<Disk::Doubt> doubted;
+  std::vector<Disk::Report> reported;
   if (outcome == code::ok) {
     for (const Disk::Offload& each : store_.takeOffloads(*disk, offloads)) offload.push_back({each.index, each.task, each.address, 0});
     for (const u32 index : store_.takePromotions(*disk, std::min(others, store_.settings.promoteAtOnce)))
       promote.push_back({index, 0, 0, store_.nodes[store_.fileOn(index, *disk)->node].offset});
     // The removal of files is logged, so it needs space in the log.
-    if (log->room(u64{1} << 20, store_.nowMs())) drop = store_.takeDropped(*disk, others);
-    doubted = taken(disk->disk->doubted, others);
+    if (log->hasSpace(u64{1} << 20, store_.nowMs())) drop = store_.takeDropped(*disk, others);
+    reported = taken(disk->disk->reported, others);
   }
-  std::size_t largest = std::max({widestOf(store_, offload), widestOf(store_, promote), drop.size(), doubted.size()});
-  for (const Disk::Doubt& each : doubted) largest = std::max({largest, each.key.size(), store_.tenants[each.tenant].name.size()});
+  std::size_t largest = std::max({widestOf(store_, offload), widestOf(store_, promote), drop.size(), reported.size()});
+  for (const Disk::Report& each : reported) largest = std::max({largest, each.key.size(), store_.tenants[each.tenant].name.size()});
   WireWriter to(out);
   to.frame(request.seq, 0);
   to.body(declared.resultHash, largest, declared.literal);
@@ -82,8 +82,8 @@ void Operations::takeDiskOrders(const Declared& declared, const Request& request
     put(to, store_, promote);
     to.length(drop.size());
     for (const u64 file : drop) to.put(file);
-    to.length(doubted.size());
-    for (const Disk::Doubt& each : doubted) {
+    to.length(reported.size());
+    for (const Disk::Report& each : reported) {
       to.text(store_.tenants[each.tenant].name);
       to.text(each.key);
       to.put(each.file);

@@ -8,14 +8,14 @@ namespace svc {
 Operations::Outcome Operations::lease(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
   const Uuid id = in.get<Uuid>();
   const u64 size = in.get<u64>(), count = in.get<u64>();
-  const bool fits = readWish(in, 1);
-  wish_.avoided.clear();
-  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.avoided.push_back(in.text());
+  const bool fits = readPolicy(in, 1);
+  policy_.avoided.clear();
+  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) policy_.avoided.push_back(in.text());
   const u16 tenant = tenantOf(in, barred);
   if (in.failed) return Outcome::answered;
   i32 outcome = barred != code::ok ? barred : fits ? code::ok : code::invalidParams;
   const u32 client = outcome == code::ok ? store_.clientOf(id) : 0;
-  if (outcome == code::ok) outcome = store_.leaseExtents(client, tenant, size, static_cast<u32>(std::min<u64>(count, Store::mostExtents)), wish_, extents_);
+  if (outcome == code::ok) outcome = store_.leaseExtents(client, tenant, size, static_cast<u32>(std::min<u64>(count, Store::mostExtents)), policy_, extents_);
   if (mayWait && client != 0 && outcome == code::noHandle) return Outcome::later;
   this->count(declared.op, outcome);
   std::size_t largest = outcome == code::ok ? extents_.size() : 0;
@@ -67,7 +67,7 @@ void Operations::commit(const Declared& declared, const Request& request, WireRe
     keys_.push_back(in.text());
     checksums_.push_back(in.flag() ? std::optional<u64>(in.get<u64>()) : std::nullopt);
   }
-  if (!readWish(in, keys_.size()) && barred == code::ok) barred = code::invalidParams;
+  if (!readPolicy(in, keys_.size()) && barred == code::ok) barred = code::invalidParams;
   const std::string_view fingerprint = in.text();
   const bool replace = in.flag();
   const u16 tenant = tenantOf(in, barred);
@@ -76,7 +76,7 @@ void Operations::commit(const Declared& declared, const Request& request, WireRe
   results_.assign(keys_.size(), barred);
   for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) {
     const std::string_view group = groups_.empty() ? std::string_view() : groups_[i];
-    results_[i] = store_.commitPut(id, tenant, keys_[i], extents_[i], {checksums_[i], fingerprint}, wish_, group, replace);
+    results_[i] = store_.commitPut(id, tenant, keys_[i], extents_[i], {checksums_[i], fingerprint}, policy_, group, replace);
   }
   outcomes(declared, request, true, out);
 }

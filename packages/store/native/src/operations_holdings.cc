@@ -5,7 +5,7 @@
 
 namespace svc {
 
-void Operations::heldChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
+void Operations::takeChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
   const Uuid id = in.get<Uuid>();
   const bool fromStart = in.flag();
   const u32 most = in.get<u32>();

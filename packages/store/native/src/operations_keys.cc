@@ -96,23 +96,23 @@ void Operations::read(const Declared& declared, const Request& request, WireRead
   to.end();
 }
 
-bool Operations::readWish(WireReader& in, std::size_t keys) {
-  wish_.replicas = in.get<u64>();
-  wish_.nofReplicas = in.get<u64>();
-  wish_.dfsReplicas = in.get<u64>();
-  wish_.softPin = in.get<u8>();
-  wish_.softPinMs.reset();
-  if (in.flag()) wish_.softPinMs = in.get<u64>();
-  wish_.hardPin = in.flag();
-  wish_.preferred.clear();
-  wish_.avoided.clear();
-  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.preferred.push_back(in.text());
-  if (const std::string_view first = in.text(); !first.empty()) wish_.preferred.insert(wish_.preferred.begin(), first);
-  wish_.preferredNof.clear();
-  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) wish_.preferredNof.push_back(in.text());
-  wish_.sameNode = in.flag();
-  wish_.dataType = in.get<u8>();
-  wish_.hostID = in.text();
+bool Operations::readPolicy(WireReader& in, std::size_t keys) {
+  policy_.replicas = in.get<u64>();
+  policy_.nofReplicas = in.get<u64>();
+  policy_.dfsReplicas = in.get<u64>();
+  policy_.softPin = in.get<u8>();
+  policy_.softPinMs.reset();
+  if (in.flag()) policy_.softPinMs = in.get<u64>();
+  policy_.hardPin = in.flag();
+  policy_.preferred.clear();
+  policy_.avoided.clear();
+  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) policy_.preferred.push_back(in.text());
+  if (const std::string_view first = in.text(); !first.empty()) policy_.preferred.insert(policy_.preferred.begin(), first);
+  policy_.preferredNof.clear();
+  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) policy_.preferredNof.push_back(in.text());
+  policy_.sameNode = in.flag();
+  policy_.dataType = in.get<u8>();
+  policy_.hostID = in.text();
   groups_.clear();
   bool fits = true;
   if (in.flag()) {
@@ -129,7 +129,7 @@ Operations::Outcome Operations::start(const Declared& declared, const Request& r
   sizes_.clear();
   const std::size_t sizes = batch ? in.length(sizeof(u64)) : 1;
   for (std::size_t i = 0; i < sizes && !in.failed; ++i) sizes_.push_back(in.get<u64>());
-  const bool fits = readWish(in, keys_.size()) && sizes_.size() == keys_.size();
+  const bool fits = readPolicy(in, keys_.size()) && sizes_.size() == keys_.size();
   const u16 tenant = tenantOf(in, barred);
   if (in.failed) return Outcome::answered;
   if (barred == code::ok && !fits) barred = code::invalidParams;
@@ -140,8 +140,8 @@ Operations::Outcome Operations::start(const Declared& declared, const Request& r
   const u32 client = barred == code::ok ? store_.clientOf(id) : 0;
   for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) {
     const std::string_view group = groups_.empty() ? std::string_view() : groups_[i];
-    results_[i] = upsert ? store_.upsertStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i])
-                         : store_.putStart(client, tenant, keys_[i], sizes_[i], wish_, group, found_[i]);
+    results_[i] = upsert ? store_.upsertStart(client, tenant, keys_[i], sizes_[i], policy_, group, found_[i])
+                         : store_.putStart(client, tenant, keys_[i], sizes_[i], policy_, group, found_[i]);
     if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
     // A batch waits only if its first key finds no space: once one has begun, the call must be answered.
     if (i == 0 && mayWait && client != 0 && results_[i] == code::noHandle) return Outcome::later;

@@ -12,11 +12,11 @@ struct Placed {
 };
 
 // A free range that is cooling down. `forReaders`: the object was complete, so no writer is left, but a reader's lease may still run.
-struct Held {
+struct Cooling {
   Tick until;
   u32 segment, node;
   bool forReaders = false;
-  bool operator<(const Held& other) const { return until > other.until; }
+  bool operator<(const Cooling& other) const { return until > other.until; }
 };
 
 struct Extent {
@@ -27,7 +27,7 @@ struct Extent {
   std::vector<Placed> ranges;
 };
 
-struct HeldRange {
+struct CoolingRange {
   u64 size = 0;
   bool forReaders = false;
 };

@@ -27,13 +27,13 @@ class Recent {
   Gone find(u64 hash, u64& unixMs) const {
     const Entry entry = entries_.empty() ? Entry{} : entries_[hash % places];
     unixMs = entry.hash == hash ? entry.whenAndWhy >> 8 : 0;
-    if (!entry.used()) return doubtful_ ? Gone::unknown : Gone::neverStored;
+    if (!entry.used()) return incomplete_ ? Gone::unknown : Gone::neverStored;
     return entry.hash == hash ? static_cast<Gone>(entry.whenAndWhy & 0xff) : Gone::unknown;
   }
   // Returns false if the key certainly is not among the gone ones.
   bool mayBeGone(u64 hash) const { return !entries_.empty() && entries_[hash % places].used(); }
   // Objects were forgotten, so `neverStored` can no longer be proven.
-  void doubt() { doubtful_ = true; }
+  void markIncomplete() { incomplete_ = true; }
   template <typename Each>
   void each(Each each) const {
     for (const Entry& entry : entries_)
@@ -46,7 +46,7 @@ class Recent {
     bool used() const { return static_cast<Gone>(whenAndWhy & 0xff) != Gone::neverStored; }
   };
   std::vector<Entry> entries_;
-  bool doubtful_ = false;
+  bool incomplete_ = false;
 };
 
 }  // namespace svc

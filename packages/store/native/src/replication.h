@@ -24,19 +24,19 @@ struct ReplicationTimes {
 
 class Replication {
  public:
-  enum class Told { peer, caughtUp, peerLost, followed, followLost, handover };
-  using Tell = std::function<void(Told what, u64 id, std::string text)>;
+  enum class Notice { peer, caughtUp, peerLost, followed, followLost, handover };
+  using Emit = std::function<void(Notice what, u64 id, std::string text)>;
   // Slots of the server's epoll that belong to replication.
   static constexpr u32 firstSlot = ~u32{0} - 64, listenSlot = firstSlot, followSlot = firstSlot + 1, peerSlots = firstSlot + 2, mostPeers = 16;
 
   Replication(Store& store, Log& log, Snapshot& snapshot) : store_(store), log_(log), snapshot_(snapshot) {}
   // Must be called first. Without it there is a single master, and all other methods behave accordingly.
-  void configure(const ReplicationTimes& times, bool sync, u64 snapshotBytes, int epoll, Tell tell);
+  void configure(const ReplicationTimes& times, bool sync, u64 snapshotBytes, int epoll, Emit emit);
   bool on() const { return on_; }
   static bool owns(u32 slot) { return slot >= firstSlot && slot < peerSlots + mostPeers; }
   void onEvent(u32 slot, u32 events, u64 nowMs);
   // Does what is due: beats, timeouts, slices of a state to send or to save. True while there is more.
-  bool turn(u64 nowMs);
+  bool tick(u64 nowMs);
   void listener(int fd) { listener_ = fd; }
 
   // The leader's part.
@@ -86,7 +86,7 @@ class Replication {
     State state = State::greeting;
     Stream stream;
     std::string name;
-    bool required = false, told = false, watchesOut = false;
+    bool required = false, reported = false, watchesOut = false;
     u64 acked = 0, requiredFrom = 0, markLsn = 0, markMs = 0, heardMs = 0, echoMs = 0;
     u32 cursor = 1;
   };
@@ -102,7 +102,7 @@ class Replication {
   bool resume(Peer& peer, std::string_view self);
   void caughtUp(Peer& peer);
   bool slice(Peer& peer);
-  bool leaderTurn(u64 nowMs);
+  bool leaderTick(u64 nowMs);
 
   bool fromLeader(const StreamHead& head, std::string_view payload, u64 nowMs);
   bool begins(const StreamHead& head, std::string_view payload);
@@ -112,14 +112,14 @@ class Replication {
   bool takeFrame(std::string_view frame);
   void acknowledge();
   void leave(const std::string& why);
-  bool standbyTurn(u64 nowMs);
+  bool standbyTick(u64 nowMs);
 
   Store& store_;
   Log& log_;
   Snapshot& snapshot_;
   ReplicationTimes times_;
   Tail tail_;
-  Tell tell_;
+  Emit emit_;
   bool on_ = false, sync_ = true, leads_ = false, retired_ = false;
   int epoll_ = -1, listener_ = -1;
   u64 epoch_ = 0, snapshotBytes_ = 0;

@@ -11,13 +11,13 @@
 
 namespace svc {
 
-void Replication::configure(const ReplicationTimes& times, bool sync, u64 snapshotBytes, int epoll, Tell tell) {
+void Replication::configure(const ReplicationTimes& times, bool sync, u64 snapshotBytes, int epoll, Emit emit) {
   times_ = times;
   tail_.bound(times.resumeBytes);
   sync_ = sync;
   snapshotBytes_ = snapshotBytes;
   epoll_ = epoll;
-  tell_ = std::move(tell);
+  emit_ = std::move(emit);
   on_ = true;
   log_.onFrame = [this](std::string_view frame) { ship(frame); };
 }
@@ -88,7 +88,7 @@ bool Replication::fromStandby(Peer& peer, const StreamHead& head, std::string_vi
       peer.state = Peer::State::asking;
       peer.nextLsn = head.lsn;
       peer.reign = static_cast<u32>(head.sentMs);
-      tell_(Told::peer, peer.id, std::string(payload));
+      emit_(Notice::peer, peer.id, std::string(payload));
       return true;
     case Message::ready:
       if (peer.state != Peer::State::saving) return false;
@@ -113,9 +113,9 @@ bool Replication::fromStandby(Peer& peer, const StreamHead& head, std::string_vi
 }
 
 void Replication::caughtUp(Peer& peer) {
-  if (!peer.required || peer.told || peer.acked < peer.requiredFrom) return;
-  peer.told = true;
-  tell_(Told::caughtUp, peer.id, {});
+  if (!peer.required || peer.reported || peer.acked < peer.requiredFrom) return;
+  peer.reported = true;
+  emit_(Notice::caughtUp, peer.id, {});
 }
 
 void Replication::lose(Peer& peer, const char* why) {
@@ -125,7 +125,7 @@ void Replication::lose(Peer& peer, const char* why) {
   const u64 id = peer.id;
   // A required peer counts until etcd has removed it from the set.
   if (!peer.required) forget(id);
-  tell_(Told::peerLost, id, why);
+  emit_(Notice::peerLost, id, why);
 }
 
 void Replication::forget(u64 id) {
@@ -157,12 +157,12 @@ void Replication::flush() {
   }
 }
 
-bool Replication::turn(u64 nowMs) {
+bool Replication::tick(u64 nowMs) {
   if (!on_) return false;
-  return leads_ ? leaderTurn(nowMs) : standbyTurn(nowMs);
+  return leads_ ? leaderTick(nowMs) : standbyTick(nowMs);
 }
 
-bool Replication::leaderTurn(u64 nowMs) {
+bool Replication::leaderTick(u64 nowMs) {
   bool more = false;
   const bool beats = nowMs >= beatAtMs_;
   if (beats) beatAtMs_ = nowMs + times_.beatMs;

@@ -33,7 +33,7 @@ void Replication::unfollow() {
 void Replication::leave(const std::string& why) {
   if (state_ == State::none) return;
   unfollow();
-  tell_(Told::followLost, 0, why);
+  emit_(Notice::followLost, 0, why);
 }
 
 bool Replication::fromLeader(const StreamHead& head, std::string_view payload, u64 nowMs) {
@@ -62,7 +62,7 @@ bool Replication::fromLeader(const StreamHead& head, std::string_view payload, u
       heardMs_ = nowMs;
       return true;
     case Message::lead:
-      tell_(Told::handover, head.epoch, {});
+      emit_(Notice::handover, head.epoch, {});
       return true;
     default:
       return false;
@@ -87,7 +87,7 @@ bool Replication::begins(const StreamHead& head, std::string_view payload) {
   store_.journal.clear();
   store_.journal.nextLsn = head.lsn;
   state_ = State::syncing;
-  tell_(Told::followed, 0, std::string(payload));
+  emit_(Notice::followed, 0, std::string(payload));
   return true;
 }
 
@@ -99,7 +99,7 @@ bool Replication::goesOn(const StreamHead& head, std::string_view payload) {
   epoch_ = head.epoch;
   log_.beginReign(static_cast<u32>(head.sentMs));
   state_ = State::resuming;
-  tell_(Told::followed, 1, std::string(payload));
+  emit_(Notice::followed, 1, std::string(payload));
   return true;
 }
 
@@ -151,7 +151,7 @@ void Replication::acknowledge() {
   if (!leader_.flush()) leave("the connection to the leader broke");
 }
 
-bool Replication::standbyTurn(u64 nowMs) {
+bool Replication::standbyTick(u64 nowMs) {
   bool more = store_.tendReplayed();
   log_.flush();
   if (snapshot_.running()) {

@@ -20,7 +20,7 @@
 namespace svc {
 
 namespace {
-constexpr int eventsPerTurn = 512, idleMs = 100, beatingMs = 20, busyMs = 10;
+constexpr int eventsPerIteration = 512, idleMs = 100, beatingMs = 20, busyMs = 10;
 constexpr u32 tendRecords = 2'048;
 constexpr u64 sweepEveryMs = 1'000;
 constexpr std::size_t scratchBytes = 256 << 10;
@@ -36,13 +36,13 @@ u64 randomSeed() {
 u64 Server::unixMs() { return static_cast<u64>(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count()); }
 u64 Server::nowMs() const { return steadyMs() - begunMs_ + 1000; }
 
-Server::Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> tell)
-    : store(settings, randomSeed()), operations(store), limits_(limits), log_(std::move(log), [this] { wake(); }), snapshot_(log_, store), replication_(store, log_, snapshot_), tell_(std::move(tell)) {
+Server::Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> emit)
+    : store(settings, randomSeed()), operations(store), limits_(limits), log_(std::move(log), [this] { wake(); }), snapshot_(log_, store), replication_(store, log_, snapshot_), emit_(std::move(emit)) {
   begunMs_ = steadyMs();
   store.at(nowMs());
   store.journal.epochMs = unixMs() - nowMs();
-  store.onSuspect = [this](u32 segment) { tell_({EventKind::probe, segment, 0, 0, store.cluster.segment(segment)->endpoint}); };
-  store.onClient = [this](u32 client, const char* what) { tell_({EventKind::client, client, 0, 0, what}); };
+  store.onSuspect = [this](u32 segment) { emit_({EventKind::probe, segment, 0, 0, store.cluster.segment(segment)->endpoint}); };
+  store.onClient = [this](u32 client, const char* what) { emit_({EventKind::client, client, 0, 0, what}); };
   scratch_.resize(scratchBytes);
   epoll_.fd = epoll_create1(EPOLL_CLOEXEC);
   wake_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -95,7 +95,7 @@ void Server::recover(bool leads) {
     for (const std::string& name : found.damaged) snapshot_.damaged.push_back(name.substr(0, name.find(' ')));
     intact = found.damaged.empty();
   } catch (const std::exception& error) {
-    if (leads || needed_) return tell_({EventKind::trouble, 1, 0, 0, error.what()});
+    if (leads || needed_) return emit_({EventKind::trouble, 1, 0, 0, error.what()});
     // A standby whose state is not needed takes in its leader's.
     note = noteOf(Recovery(), steadyMs() - begun);
   }
@@ -103,7 +103,7 @@ void Server::recover(bool leads) {
   replication_.recovered(intact);
   if (!leads) {
     standing_.store(true, std::memory_order_release);
-    tell_({EventKind::standing, 0, 0, 0, note});
+    emit_({EventKind::standing, 0, 0, 0, note});
     wake();
     return;
   }
@@ -112,7 +112,7 @@ void Server::recover(bool leads) {
   store.nameLineage();
   store.openFolder();
   serving_.store(true, std::memory_order_release);
-  tell_({EventKind::recovered, 0, 0, 0, note});
+  emit_({EventKind::recovered, 0, 0, 0, note});
   wake();
 }
 
@@ -141,11 +141,11 @@ void Server::wake() {
 
 void Server::run() {
   runSoon();
-  std::vector<epoll_event> events(eventsPerTurn);
+  std::vector<epoll_event> events(eventsPerIteration);
   while (!ending_.load()) {
     const bool busy = more_ || !ready_.empty();
     const int timeout = busy ? 0 : !starved_.empty() ? busyMs : serving() && (log_.stuck() || store.wantsSoon()) ? busyMs : replication_.on() ? beatingMs : idleMs;
-    const int count = epoll_wait(epoll_.fd, events.data(), eventsPerTurn, timeout);
+    const int count = epoll_wait(epoll_.fd, events.data(), eventsPerIteration, timeout);
     const std::lock_guard lock(mutex_);
     more_ = false;
     if (serving()) store.at(nowMs());
@@ -172,7 +172,7 @@ void Server::run() {
     if (serving() && !replication_.retired()) tendStore();
     serveStarved();
     release();
-    if (serving() || standing_.load(std::memory_order_acquire)) more_ = replication_.turn(nowMs()) || more_;
+    if (serving() || standing_.load(std::memory_order_acquire)) more_ = replication_.tick(nowMs()) || more_;
     if (nowMs() >= sweepAtMs_) sweep();
   }
   const std::lock_guard lock(mutex_);
@@ -181,7 +181,7 @@ void Server::run() {
 
 void Server::tendStore() {
   // Background work needs log space too: on a full disk nothing is evicted or given up, and no change is accepted.
-  if (log_.room((u64{1} << 20) + store.journal.pending.size(), store.nowMs())) more_ = store.tend(tendRecords);
+  if (log_.hasSpace((u64{1} << 20) + store.journal.pending.size(), store.nowMs())) more_ = store.tend(tendRecords);
   logFull_.store(log_.full(), std::memory_order_relaxed);
   if (snapshot_.running()) {
     more_ = snapshot_.some() || more_;
@@ -197,7 +197,7 @@ void Server::release() {
   if (serving()) writeLog();
   if (log_.stuck() != wasStuck_) {
     wasStuck_ = log_.stuck();
-    tell_({EventKind::trouble, 0, 0, 0, wasStuck_ ? "the log cannot be written: answers wait" : "the log is written again"});
+    emit_({EventKind::trouble, 0, 0, 0, wasStuck_ ? "the log cannot be written: answers wait" : "the log is written again"});
   }
   const u64 needed = serving() ? store.journal.nextLsn - 1 : 0;
   const u64 durable = committed();
@@ -222,34 +222,34 @@ void Server::release() {
     send(slot);
   }
   for (; !durableWaits_.empty() && durableWaits_.front() <= durable; durableWaits_.pop_front())
-    tell_({EventKind::durable, durableWaits_.front(), 0, 0, {}});
-  if (store.events.on()) tellBatches();
+    emit_({EventKind::durable, durableWaits_.front(), 0, 0, {}});
+  if (store.events.on()) announceBatches();
 }
 
 // Events are added to the log before it is written, together with their causes.
 void Server::writeLog() {
-  store.events.endTurn(store.journal);
+  store.events.endIteration(store.journal);
   log_.write(store.journal);
   if (replication_.leads()) replication_.flush();
 }
 
 void Server::endDump(u64 end) {
-  if (store.events.next() != end || !room()) return;
+  if (store.events.next() != end || !canLog()) return;
   store.events.greet(unixMs());
   // The batch is closed now, and not at the end of the iteration, so that a caller that waits for durability from here on waits for it too.
-  store.events.endTurn(store.journal);
+  store.events.endIteration(store.journal);
 }
 
-void Server::tellBatches() {
-  if (toldBatches_ || !serving()) return;
+void Server::announceBatches() {
+  if (announcedBatches_ || !serving()) return;
   eachBatch(store.events.wanted(), [&](const KvEvents::Batch&) {
-    toldBatches_ = true;
+    announcedBatches_ = true;
     return false;
   });
-  if (toldBatches_) tell_({EventKind::batches, 0, 0, 0, {}});
+  if (announcedBatches_) emit_({EventKind::batches, 0, 0, 0, {}});
 }
 
-void Server::tellDurable() { durableWaits_.push_back(store.journal.nextLsn - 1); }
+void Server::reportDurable() { durableWaits_.push_back(store.journal.nextLsn - 1); }
 
 Server::Connection* Server::connectionOf(u64 id) {
   const u32 slot = static_cast<u32>(id & 0xfffff);
@@ -259,9 +259,9 @@ Server::Connection* Server::connectionOf(u64 id) {
 // A refusal reveals no state, so it need not wait for records that cannot be written now.
 void Server::appended(u32 slot, std::size_t bytes, bool refusal) {
   Connection& connection = conns_[slot];
-  const bool held = connection.sendable < connection.appended;
+  const bool waits = connection.sendable < connection.appended;
   connection.appended += bytes;
-  if (refusal && !held) connection.sendable = connection.appended;
+  if (refusal && !waits) connection.sendable = connection.appended;
   touch(slot);
 }
 

@@ -13,7 +13,7 @@
 namespace svc {
 
 struct Limits {
-  u32 frameBytes = 64 << 20, connections = 20'000, httpConnections = 4'096, framesPerTurn = 64;
+  u32 frameBytes = 64 << 20, connections = 20'000, httpConnections = 4'096, framesPerIteration = 64;
   // Unsent bytes of one connection before reading from it stops, and the limit of all buffers together.
   u64 unsentBytes = 8 << 20, totalBytes = u64{1} << 30;
   u64 halfFrameMs = 30'000;
@@ -32,7 +32,7 @@ struct Event {
 
 class Server {
  public:
-  Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> tell);
+  Server(const Settings& settings, const Limits& limits, Log::Options log, std::function<void(Event)> emit);
   ~Server();
 
   // Returns the bound port; throws std::runtime_error.
@@ -96,7 +96,7 @@ class Server {
     return use();
   }
   // Emits an event once all records so far are as durable as the settings require.
-  void tellDurable();
+  void reportDurable();
   // Visits each durable batch of KV events from a number on, until `take` returns false.
   template <typename Take>
   void eachBatch(u64 from, Take take) {
@@ -109,9 +109,9 @@ class Server {
   // continue from its number.
   void endDump(u64 end);
   // Emits an event again when there are more batches to publish.
-  void tellBatchesAgain() { toldBatches_ = false; }
+  void announceBatchesAgain() { announcedBatches_ = false; }
   // Returns whether the log has space for that many bytes of records in addition to those of any call.
-  bool room(u64 more = 0) { return log_.room((u64{1} << 20) + more, store.nowMs()); }
+  bool canLog(u64 more = 0) { return log_.hasSpace((u64{1} << 20) + more, store.nowMs()); }
   bool logFull() const { return logFull_.load(std::memory_order_relaxed); }
 
   Store store;
@@ -185,7 +185,7 @@ class Server {
   void handOver(u32 slot, const Request& request, const char* body, EventKind kind);
   void refuseFrame(u32 slot, const Request& request);
   void refuseCall(u32 slot, const Request& request, u8 error, const std::string& body);
-  void tellDenied(u32 slot, u32 function);
+  void reportDenied(u32 slot, u32 function);
   Connection* connectionOf(u64 id);
   void touch(u32 slot);
   void appended(u32 slot, std::size_t bytes, bool refusal);
@@ -196,7 +196,7 @@ class Server {
   void drop(u32 slot, bool closes = true);
   void sweep();
   void account(Connection& connection);
-  void makeRoom(Connection& connection);
+  void growBuffer(Connection& connection);
   void trim(Connection& connection);
   void wake();
   void tendStore();
@@ -205,7 +205,7 @@ class Server {
   // Retries starved puts once space was freed or their time is over.
   void serveStarved();
   void writeLog();
-  void tellBatches();
+  void announceBatches();
   u64 idOf(u32 slot) const { return (u64{conns_[slot].generation} << 20) | slot; }
 
   Limits limits_;
@@ -218,7 +218,7 @@ class Server {
   u64 freedSeen_ = 0, starvesAgainMs_ = 0;
   Replication replication_;
   Descriptor peerListener_;
-  std::function<void(Event)> tell_;
+  std::function<void(Event)> emit_;
   std::vector<Connection> conns_;
   std::vector<u32> free_, ready_, touched_;
   std::deque<Waiting> waits_;
@@ -228,7 +228,7 @@ class Server {
   // `fresh_`: a standby that neither read a log nor followed a leader, so it may take in a leader's state.
   bool fresh_ = false, needed_ = true;
   std::atomic<bool> woken_{false};
-  bool more_ = false, wasStuck_ = false, toldBatches_ = false;
+  bool more_ = false, wasStuck_ = false, announcedBatches_ = false;
   u64 denied_ = 0, deniedAtMs_ = 0;  // calls without a key since the last such event, and when the next one is due
   u64 sweepAtMs_ = 0, begunMs_ = 0, snapshotAtMs_ = 0;
   std::thread thread_, recovering_;

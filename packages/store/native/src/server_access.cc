@@ -4,7 +4,7 @@
 namespace svc {
 
 namespace {
-constexpr u64 tellDeniedMs = 1'000;
+constexpr u64 reportDeniedMs = 1'000;
 }  // namespace
 
 std::string Server::authorize(u64 id, Rights rights, std::string tenant) {
@@ -36,12 +36,12 @@ void Server::refuseCall(u32 slot, const Request& request, u8 error, const std::s
 }
 
 // However many calls are denied, JavaScript gets one event per second.
-void Server::tellDenied(u32 slot, u32 function) {
+void Server::reportDenied(u32 slot, u32 function) {
   ++denied_;
   if (nowMs() < deniedAtMs_) return;
-  tell_({EventKind::denied, denied_, 0, function, peerOf(conns_[slot].fd)});
+  emit_({EventKind::denied, denied_, 0, function, peerOf(conns_[slot].fd)});
   denied_ = 0;
-  deniedAtMs_ = nowMs() + tellDeniedMs;
+  deniedAtMs_ = nowMs() + reportDeniedMs;
 }
 
 }  // namespace svc

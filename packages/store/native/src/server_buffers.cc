@@ -26,7 +26,7 @@ void Server::shrink(Connection& connection) {
 
 // A large frame is reserved in full once an eighth of it has arrived, so that an announced size alone takes no memory. Growing by
 // doubling would copy it again and again while all connections wait.
-void Server::makeRoom(Connection& connection) {
+void Server::growBuffer(Connection& connection) {
   std::string& in = connection.in;
   if (connection.http || connection.closing || in.size() - connection.inAt < requestBytes) return;
   const Request request = Request::of(in.data() + connection.inAt);

@@ -103,7 +103,7 @@ void Server::readFrom(u32 slot) {
     const std::size_t taken = frames(slot, scratch_.data(), size);
     if (conns_[slot].fd < 0) return;
     if (taken < size) connection.in.assign(scratch_.data() + taken, size - taken);
-    makeRoom(connection);
+    growBuffer(connection);
   } else {
     connection.in.append(scratch_.data(), size);
     takeBacklog(slot);
@@ -138,7 +138,7 @@ void Server::takeBacklog(u32 slot) {
       connection.inAt = 0;
       trim(connection);
     }
-    makeRoom(connection);
+    growBuffer(connection);
     account(connection);
   }
   if (connection.leaving) {
@@ -171,14 +171,14 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
     }
     const bool isKnown = connection.rights != Rights::none;
     if (!isKnown && u64{request.bodyBytes} + request.attachmentBytes > unknownFrameBytes) {
-      tellDenied(slot, request.function);
+      reportDenied(slot, request.function);
       drop(slot);
       return 0;
     }
     const std::size_t whole = requestBytes + request.bodyBytes + request.attachmentBytes;
     if (size - at < whole) return at;
     if (connection.waiting) return at;
-    if (count >= limits_.framesPerTurn || connection.appended - connection.sent > limits_.unsentBytes) {
+    if (count >= limits_.framesPerIteration || connection.appended - connection.sent > limits_.unsentBytes) {
       if (!connection.ready) {
         connection.ready = true;
         ready_.push_back(slot);
@@ -187,7 +187,7 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
     }
     const char* body = head + requestBytes;
     if (!isKnown && !access.shows(request.function)) {
-      tellDenied(slot, request.function);
+      reportDenied(slot, request.function);
       refuseCall(slot, request, Access::noKeyError, access.noKey);
       at += whole;
       continue;
@@ -201,12 +201,12 @@ std::size_t Server::frames(u32 slot, const char* bytes, std::size_t size) {
 void Server::handOver(u32 slot, const Request& request, const char* body, EventKind kind) {
   // The connection's next frame waits, so that answers keep the order of the requests.
   conns_[slot].waiting = true;
-  tell_({kind, idOf(slot), request.seq, request.function, std::string(body, request.bodyBytes)});
+  emit_({kind, idOf(slot), request.seq, request.function, std::string(body, request.bodyBytes)});
 }
 
 void Server::refuseFrame(u32 slot, const Request& request) {
   malformed.fetch_add(1);
-  tell_({EventKind::malformed, idOf(slot), request.seq, request.function, std::to_string(u64{request.bodyBytes} + request.attachmentBytes)});
+  emit_({EventKind::malformed, idOf(slot), request.seq, request.function, std::to_string(u64{request.bodyBytes} + request.attachmentBytes)});
   drop(slot);
 }
 

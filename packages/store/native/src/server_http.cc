@@ -74,7 +74,7 @@ std::size_t Server::httpRequests(u32 slot, const char* bytes, std::size_t size) 
       return at;
     }
     if (!whole) return at;
-    if (count >= limits_.framesPerTurn || connection.appended - connection.sent > limits_.unsentBytes) {
+    if (count >= limits_.framesPerIteration || connection.appended - connection.sent > limits_.unsentBytes) {
       if (!connection.ready) {
         connection.ready = true;
         ready_.push_back(slot);
@@ -101,7 +101,7 @@ void Server::handOff(u32 slot) {
   Connection& connection = conns_[slot];
   if (connection.sent != connection.appended) return;
   epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, connection.fd, nullptr);
-  tell_({EventKind::http, static_cast<u64>(connection.fd), 0, 0, connection.in.substr(connection.inAt)});
+  emit_({EventKind::http, static_cast<u64>(connection.fd), 0, 0, connection.in.substr(connection.inAt)});
   drop(slot, false);
 }
 

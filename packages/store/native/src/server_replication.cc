@@ -24,9 +24,9 @@ u32 newReign() {
 }  // namespace
 
 void Server::configureReplication(const ReplicationTimes& times, bool sync) {
-  replication_.configure(times, sync, limits_.snapshotBytes, epoll_.fd, [this](Replication::Told what, u64 id, std::string text) {
+  replication_.configure(times, sync, limits_.snapshotBytes, epoll_.fd, [this](Replication::Notice what, u64 id, std::string text) {
     static constexpr EventKind kinds[] = {EventKind::peer, EventKind::caughtUp, EventKind::peerLost, EventKind::followed, EventKind::followLost, EventKind::handover};
-    tell_({kinds[static_cast<u32>(what)], id, 0, 0, std::move(text)});
+    emit_({kinds[static_cast<u32>(what)], id, 0, 0, std::move(text)});
   });
 }
 
@@ -41,7 +41,7 @@ void Server::startStandby(bool recovers, bool needed) {
     return;
   }
   standing_.store(true, std::memory_order_release);
-  tell_({EventKind::standing, 0, 0, 0, "{\"ms\":0,\"records\":0,\"objects\":0,\"forgotten\":0,\"tornBytes\":0,\"damaged\":[]}"});
+  emit_({EventKind::standing, 0, 0, 0, "{\"ms\":0,\"records\":0,\"objects\":0,\"forgotten\":0,\"tornBytes\":0,\"damaged\":[]}"});
 }
 
 void Server::follow(const std::string& host, u16 port, u64 epoch, std::string_view hello) {
@@ -74,7 +74,7 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     const u32 reign = newReign();
     // Without any earlier state, a new log is begun.
     if (fresh_ && !followed && !log_.startAt(1, reign)) {
-      tell_({EventKind::trouble, 1, 0, 0, "the log cannot be written"});
+      emit_({EventKind::trouble, 1, 0, 0, "the log cannot be written"});
       return;
     }
     const u64 next = store.journal.nextLsn;
@@ -92,7 +92,7 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     store.openFolder();
     standing_.store(false);
     serving_.store(true, std::memory_order_release);
-    tell_({EventKind::recovered, 0, 0, 0, noteOf(found, nowMs() - begun)});
+    emit_({EventKind::recovered, 0, 0, 0, noteOf(found, nowMs() - begun)});
     wake();
   });
 }

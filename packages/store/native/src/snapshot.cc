@@ -65,7 +65,7 @@ bool Snapshot::some() {
     return true;
   }
   finishing_.store(true, std::memory_order_release);
-  worker_.add([this, fd = fd_, lsn = lsn_, aside = std::move(damaged)] {
+  worker_.add([this, fd = fd_, lsn = lsn_, damaged = std::move(damaged)] {
     struct Ended {
       std::atomic<bool>& finishing;
       ~Ended() { finishing.store(false, std::memory_order_release); }
@@ -81,7 +81,7 @@ bool Snapshot::some() {
     }
     std::filesystem::rename(part, folder / fileName("snapshot", lsn), wrong);
     if (wrong) return;
-    log_.setAside(aside);
+    log_.quarantine(damaged);
     log_.removeBefore(lsn);
     taken_.fetch_add(1, std::memory_order_relaxed);
   });

@@ -32,7 +32,7 @@ void Store::setAnnounced(Object& object, u8 medium, bool announced) {
 }
 
 void Store::announce(u32 index, bool again) {
-  if (holdersListen_) tellHolders(index);
+  if (holdersListen_) notifyHolders(index);
   announceOn(index, KvEvents::cpu, again);
   announceOn(index, KvEvents::disk, false);
 }

@@ -76,7 +76,7 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
   segment->hostID = spec.hostID;
   const Segment& added = cluster.add(std::move(segment));
   cluster.client(number).known = true;
-  roomOf(added.tier).capacity += added.size;
+  usageOf(added.tier).capacity += added.size;
   cluster.refresh();
   journal.segment(added);
   if (onSuspect) onSuspect(added.number);
@@ -117,14 +117,14 @@ bool Store::holds(std::span<const SegmentSpec> specs, const Uuid& id) const {
   const auto named = [&](const Segment& there) {
     return std::ranges::any_of(specs, [&](const SegmentSpec& spec) { return spec.id == there.id && spec.base == there.base && spec.size == there.size; });
   };
-  std::size_t held = 0;
+  std::size_t mounted = 0;
   for (const u32 each : cluster.client(number).segments) {
     const Segment& there = *cluster.segment(each);
     if (there.gone || there.onDisk()) continue;
     if (!named(there)) return false;
-    ++held;
+    ++mounted;
   }
-  return held == specs.size();
+  return mounted == specs.size();
 }
 
 i32 Store::unmount(const Uuid& id, const Uuid& client, u64 graceMs) {
@@ -166,8 +166,8 @@ void Store::dropSegment(Segment& segment) {
   if (segment.onDisk()) {
     forgetOrders(segment);
   } else {
-    roomOf(segment.tier).used -= segment.allocator.used();
-    roomOf(segment.tier).capacity -= segment.size;
+    usageOf(segment.tier).used -= segment.allocator.used();
+    usageOf(segment.tier).capacity -= segment.size;
   }
   dying_.push_back(segment.number);
   deadDirty_ = true;

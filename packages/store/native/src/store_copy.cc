@@ -35,7 +35,7 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   u32 more = 0;
   const bool summed = object.extra != 0 && table.extras[object.extra].hasChecksum;
   for (const std::string_view target : targets) {
-    // After a power failure, bytes without a checksum could not be told apart from others.
+    // After a power failure, bytes without a checksum could not be distinguished from others.
     if (!summed && !cluster.named(target).empty() && cluster.segment(cluster.named(target).front())->nof()) return code::invalidParams;
     const bool there = replicaIn(target, false) != 0;
     // The replica that would be left after the move cannot be read, at least for now.

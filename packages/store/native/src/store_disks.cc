@@ -25,7 +25,7 @@ i32 Store::mountDisk(const DiskSpec& spec, const Uuid& id) {
     if (there->client == number) {
       there->awaiting = false;
       // The owner may not have received our last answer.
-      there->disk->told.clear();
+      there->disk->sent.clear();
       // Objects that were stored while the disk took none are not queued for it yet.
       if (spec.enabled && !there->disk->enabled) there->disk->cursor = 1;
       there->disk->enabled = spec.enabled;
@@ -177,7 +177,7 @@ i32 Store::dropFile(Segment& disk, u16 tenant, std::string_view key, u64 file, G
 }
 
 // Mooncake's owners name no file, so only a missing key, or one that the owner was ordered to store, certainly is the object on its disk.
-i32 Store::keepFieldFile(Segment& disk, u16 tenant, std::string_view key, u64 size) {
+i32 Store::keepMooncakeFile(Segment& disk, u16 tenant, std::string_view key, u64 size) {
   if (key.empty() || key.size() > KeyArena::longest || size == 0) return code::invalidParams;
   if (tenant == noTenant) return code::tenantUnknown;
   u32 index = find(tenant, key);
@@ -206,7 +206,7 @@ i32 Store::keepFieldFile(Segment& disk, u16 tenant, std::string_view key, u64 si
   return code::ok;
 }
 
-i32 Store::dropFieldFile(const Uuid& client, u16 tenant, std::string_view key) {
+i32 Store::dropMooncakeFile(const Uuid& client, u16 tenant, std::string_view key) {
   const Segment* disk = diskOf(client, client);
   const u32 index = disk == nullptr ? 0 : find(tenant, key);
   if (index == 0) return code::notFound;
@@ -223,26 +223,26 @@ i32 Store::dropFieldFile(const Uuid& client, u16 tenant, std::string_view key) {
 std::vector<u64> Store::takeDropped(Segment& segment, u32 most) {
   Disk& disk = *segment.disk;
   // The owner asks again, so it has removed the files of the last answer.
-  for (const u64 file : disk.told) {
+  for (const u64 file : disk.sent) {
     disk.dropped.erase(file);
     journal.fileSwept(segment.number, file);
   }
-  disk.told.clear();
-  for (auto at = disk.dropped.begin(); at != disk.dropped.end() && disk.told.size() < most; ++at) disk.told.push_back(*at);
-  return disk.told;
+  disk.sent.clear();
+  for (auto at = disk.dropped.begin(); at != disk.dropped.end() && disk.sent.size() < most; ++at) disk.sent.push_back(*at);
+  return disk.sent;
 }
 
-i32 Store::doubt(u16 tenant, std::string_view key, u64 replica) {
+i32 Store::reportWrongBytes(u16 tenant, std::string_view key, u64 replica) {
   const u32 index = find(tenant, key);
   if (index == 0) return code::notFound;
   if (dropDamaged(index, replica)) return code::ok;
   i32 outcome = code::replicaNotFound;
   eachReplica(index, [&](const Replica& each) {
     if (replicaID(each) != replica || !onDisk(each)) return;
-    std::vector<Disk::Doubt>& doubted = cluster.segment(each.segment)->disk->doubted;
+    std::vector<Disk::Report>& reported = cluster.segment(each.segment)->disk->reported;
     const u64 file = nodes[each.node].offset;
-    const bool known = std::any_of(doubted.begin(), doubted.end(), [&](const Disk::Doubt& other) { return other.file == file; });
-    if (doubted.size() < Disk::mostDoubts && !known) doubted.push_back({tenant, std::string(key), file});
+    const bool known = std::any_of(reported.begin(), reported.end(), [&](const Disk::Report& other) { return other.file == file; });
+    if (reported.size() < Disk::mostReports && !known) reported.push_back({tenant, std::string(key), file});
     outcome = code::ok;
   });
   return outcome;

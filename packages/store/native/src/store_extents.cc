@@ -9,33 +9,33 @@ namespace svc {
 //                                 → returned unwritten: free at once
 //                                 → returned after a failed write, or expired: free after `releaseMs`
 
-i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish& wish, std::vector<u64>& out) {
+i32 Store::leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const PutPolicy& policy, std::vector<u64>& out) {
   out.clear();
-  if (const i32 wrong = checkWish(tenant, "-", size, wish); wrong != code::ok) return wrong;
+  if (const i32 wrong = checkPolicy(tenant, "-", size, policy); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
-  if (const i32 wrong = overQuota(tenant, wish.replicas == 0 ? 0 : size); wrong != code::ok) return wrong;
-  const u64 replicas[tiers] = {std::min<u64>(wish.replicas, mostReplicas), std::min<u64>(wish.nofReplicas, mostReplicas)};
+  if (const i32 wrong = overQuota(tenant, policy.replicas == 0 ? 0 : size); wrong != code::ok) return wrong;
+  const u64 replicas[tiers] = {std::min<u64>(policy.replicas, mostReplicas), std::min<u64>(policy.nofReplicas, mostReplicas)};
   const auto ahead = [&](Tier tier) {
-    const Room& room = roomOf(tier);
+    const TierUsage& usage = usageOf(tier);
     const u64 more = size * replicas[static_cast<u32>(tier)];
-    const auto share = [&](double ratio) { return static_cast<u64>(ratio * static_cast<double>(room.capacity)); };
-    return more > 0 && (extentBytes_ + more > share(settings.aheadRatio) || room.used + more > share(watermarkOf(tier)));
+    const auto share = [&](double ratio) { return static_cast<u64>(ratio * static_cast<double>(usage.capacity)); };
+    return more > 0 && (extentBytes_ + more > share(settings.aheadRatio) || usage.used + more > share(watermarkOf(tier)));
   };
   for (u32 i = 0; i < std::min(count, mostExtents); ++i) {
     // One extent is what any put takes. More are leased ahead of need, and must not cause evictions.
     if (i > 0 && (ahead(Tier::memory) || ahead(Tier::nof))) break;
     Extent extent{client, tenant, size, tickOf(nowMs_ + settings.discardMs), std::vector<Placed>(replicas[0] + replicas[1])};
-    const bool noSpace[tiers] = {rooms_[0].noSpace, rooms_[1].noSpace};
-    u32 placed = i > 0 ? place(size, replicas[0], wish, Tier::memory, extent.ranges.data()) : placeEvicting(size, wish, Tier::memory, extent.ranges.data());
-    placed += i > 0 ? place(size, replicas[1], wish, Tier::nof, extent.ranges.data() + placed) : placeEvicting(size, wish, Tier::nof, extent.ranges.data() + placed, placed > 0);
+    const bool noSpace[tiers] = {usage_[0].noSpace, usage_[1].noSpace};
+    u32 placed = i > 0 ? place(size, replicas[0], policy, Tier::memory, extent.ranges.data()) : placeEvicting(size, policy, Tier::memory, extent.ranges.data());
+    placed += i > 0 ? place(size, replicas[1], policy, Tier::nof, extent.ranges.data() + placed) : placeEvicting(size, policy, Tier::nof, extent.ranges.data() + placed, placed > 0);
     extent.ranges.resize(placed);
-    for (u32 tier = 0; i > 0 && tier < tiers; ++tier) rooms_[tier].noSpace = noSpace[tier];
+    for (u32 tier = 0; i > 0 && tier < tiers; ++tier) usage_[tier].noSpace = noSpace[tier];
     if (extent.ranges.empty()) {
       if (i > 0) break;
       return refuseForSpace();
     }
     for (const Placed& range : extent.ranges) {
-      journal.held(range.segment, cluster.segment(range.segment)->allocator.offsetOf(range.node), size);
+      journal.cooling(range.segment, cluster.segment(range.segment)->allocator.offsetOf(range.node), size);
       extentBytes_ += size;
     }
     ++cluster.client(client).objects;
@@ -57,16 +57,16 @@ i32 Store::returnExtent(const Uuid& client, u64 id, bool failed) {
   return code::ok;
 }
 
-void Store::endExtent(u64 id, u64 holdMs) {
+void Store::endExtent(u64 id, u64 coolMs) {
   const Extent extent = forgetExtent(id);
   for (const Placed& range : extent.ranges) {
     const Segment* segment = cluster.segment(range.segment);
     if (segment == nullptr) continue;
-    if (holdMs == 0) {
-      freeHeld(range.segment, range.node);
+    if (coolMs == 0) {
+      freeCooling(range.segment, range.node);
     } else {
-      held_.push_back({tickOf(nowMs_ + holdMs) + 1, range.segment, range.node});
-      std::push_heap(held_.begin(), held_.end());
+      cooling_.push_back({tickOf(nowMs_ + coolMs) + 1, range.segment, range.node});
+      std::push_heap(cooling_.begin(), cooling_.end());
     }
   }
 }
@@ -91,13 +91,13 @@ void Store::endOldExtents(u32 most) {
   }
 }
 
-i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 extentID, const Ended& ended, const Wish& wish, std::string_view group, bool replace) {
+i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 extentID, const Ended& ended, const PutPolicy& policy, std::string_view group, bool replace) {
   const auto found = extents_.find(extentID);
   const u32 client = cluster.findClient(id);
   // The extent was leased before a restart or has expired, so its bytes may be another object's by the time they are read.
   if (found == extents_.end() || client == 0 || found->second.client != client || found->second.until <= tick()) return code::invalidWrite;
   const u64 size = found->second.size;
-  if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
+  if (const i32 wrong = checkPolicy(tenant, key, size, policy); wrong != code::ok) return wrong;
   const auto usable = [&](const Placed& range) {
     const Segment* segment = cluster.segment(range.segment);
     return segment != nullptr && !segment->gone && !segment->awaiting && segment->state == SegmentState::ok;
@@ -115,7 +115,7 @@ i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 exten
     if (busy(old)) return code::hasTask;
     if (!group.empty() && group != groupName(old)) return code::invalidParams;
     kept = groupName(old);
-    pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
+    pinned = extra != nullptr && policy.softPin == 0 ? extra->softPinUntil : 0;
     if (const i32 wrong = overQuota(tenant, size > old.size ? size - old.size : 0, {}, there); wrong != code::ok) return wrong;
     erase(there, (old.flags & flag::unfinished) ? settings.releaseMs : leased(old) || offloading ? settings.leaseMs : 0);
   } else {
@@ -127,17 +127,17 @@ i32 Store::commitPut(const Uuid& id, u16 tenant, std::string_view key, u64 exten
   const Extent extent = forgetExtent(extentID);
   Object& object = table[index];
   object.size = size;
-  object.dataType = wish.dataType;
-  object.flags = wish.hardPin ? flag::hardPin : 0;
+  object.dataType = policy.dataType;
+  object.flags = policy.hardPin ? flag::hardPin : 0;
   object.started = tick();
   object.leaseUntil(nowMs_);
   setOwner(object, client);
   for (const Placed& range : extent.ranges) {
     if (usable(range)) addReplica(index, range, ReplicaStatus::complete);
-    else if (cluster.segment(range.segment) != nullptr) freeHeld(range.segment, range.node);
+    else if (cluster.segment(range.segment) != nullptr) freeCooling(range.segment, range.node);
   }
   if (!kept.empty()) joinGroup(index, tenant, kept);
-  if (wish.softPin == 1) pinned = tickOf(nowMs_ + wish.softPinMs.value_or(settings.softPinMs)) + 1;
+  if (policy.softPin == 1) pinned = tickOf(nowMs_ + policy.softPinMs.value_or(settings.softPinMs)) + 1;
   if (pinned != 0) extraOf(index).softPinUntil = pinned;
   note(index, ended, fingerprint);
   announce(index);

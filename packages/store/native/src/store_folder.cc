@@ -105,7 +105,7 @@ void Store::addShared(u32 index) {
   if (segment == nullptr || segment->gone) return;
   Disk& disk = *segment->disk;
   const u64 size = table[index].size;
-  if (disk.dropped.size() >= Disk::mostOrders || !makeRoomShared(*segment, size, index)) {
+  if (disk.dropped.size() >= Disk::mostOrders || !evictShared(*segment, size, index)) {
     ++counters.filesRefused;
     return;
   }
@@ -119,7 +119,7 @@ void Store::addShared(u32 index) {
   setFiling(table[index], true);
 }
 
-bool Store::makeRoomShared(Segment& segment, u64 size, u32 spared) {
+bool Store::evictShared(Segment& segment, u64 size, u32 spared) {
   constexpr u32 mostLooked = 1'024;
   Disk& disk = *segment.disk;
   if (size > disk.capacity) return false;

@@ -21,7 +21,7 @@ void Store::nameLineage() {
   journal.lineage(lineage_);
 }
 
-void Store::tellHolders(u32 index) {
+void Store::notifyHolders(u32 index) {
   eachReplica(index, [&](const Replica& replica) {
     const Segment* segment = cluster.segment(replica.segment);
     if (segment == nullptr || !segment->inMemory() || replica.status != ReplicaStatus::complete) return;
@@ -42,7 +42,7 @@ i32 Store::takeChanges(const Uuid& id, bool fromStart, u32 most, Changes& out) {
   holdings->begins = false;
   most = std::min(most, mostChanges);
   std::size_t bytes = 0;
-  const auto room = [&] { return out.gone.size() + out.held.size() < most && bytes < mostBytes; };
+  const auto fits = [&] { return out.gone.size() + out.held.size() < most && bytes < mostBytes; };
   const auto look = [&](u32 index) {
     const Object& object = table[index];
     // Bytes without a checksum cannot be verified later, so they are not remembered.
@@ -54,14 +54,14 @@ i32 Store::takeChanges(const Uuid& id, bool fromStart, u32 most, Changes& out) {
       bytes += object.keyBytes + groupName(object).size() + fingerprintOf(object).size();
     });
   };
-  while (!holdings->empty() && room()) {
+  while (!holdings->empty() && fits()) {
     u64 value = 0;
     if (holdings->next(value)) out.gone.push_back(value);
     else if (value < table.end()) look(static_cast<u32>(value));
   }
   if (holdings->empty() && holdings->cursor != 0) {
     u32& cursor = holdings->cursor;
-    for (u32 left = lookedAt; left > 0 && cursor < table.end() && room(); --left, ++cursor) look(cursor);
+    for (u32 left = lookedAt; left > 0 && cursor < table.end() && fits(); --left, ++cursor) look(cursor);
     if (cursor >= table.end()) {
       cursor = 0;
       out.isWhole = true;
@@ -133,7 +133,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
   if (settings.multiTenant && tenants[tenant].charged + said.size > quotaOf(tenant)) return code::tenantQuota;
   const u32 node = segment->allocator.takeAt(offset, said.size);
   if (node == 0) return code::noHandle;
-  roomOf(segment->tier).used += said.size;
+  usageOf(segment->tier).used += said.size;
   if (isNewer) {
     erase(index, leased(table[index]) ? settings.leaseMs : 0);
     index = 0;

@@ -82,8 +82,8 @@ bool Store::anyEnded(u32 index) const {
   return found;
 }
 
-bool Store::dropUnfinished(u32 index, ReplicaType type, u64 holdMs, Gone why) {
-  if (!dropReplicas(index, [&](const Replica& replica) { return replica.status == ReplicaStatus::processing && isOf(replica, type); }, holdMs)) {
+bool Store::dropUnfinished(u32 index, ReplicaType type, u64 coolMs, Gone why) {
+  if (!dropReplicas(index, [&](const Replica& replica) { return replica.status == ReplicaStatus::processing && isOf(replica, type); }, coolMs)) {
     erase(index, 0, true, why);
     return true;
   }

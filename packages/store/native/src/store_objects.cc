@@ -166,9 +166,9 @@ void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   object.first.next = more;
 }
 
-bool Store::dropReplicas(u32 index, const std::function<bool(const Replica&)>& gone, u64 holdMs) {
+bool Store::dropReplicas(u32 index, const std::function<bool(const Replica&)>& gone, u64 coolMs) {
   Object& object = table[index];
-  const auto leave = [&](const Replica& replica) { release(replica, object.tenant, object.size, holdMs); };
+  const auto leave = [&](const Replica& replica) { release(replica, object.tenant, object.size, coolMs); };
   for (u32* link = &object.first.next; *link != 0;) {
     const u32 at = *link;
     if (!gone(table.more[at])) {
@@ -192,7 +192,7 @@ bool Store::dropReplicas(u32 index, const std::function<bool(const Replica&)>& g
   return object.first.status != ReplicaStatus::none;
 }
 
-void Store::release(const Replica& replica, u16 tenant, u64 size, u64 holdMs) {
+void Store::release(const Replica& replica, u16 tenant, u64 size, u64 coolMs) {
   Segment* segment = cluster.segment(replica.segment);
   if (segment != nullptr && segment->onDisk()) {
     Disk& disk = *segment->disk;
@@ -213,13 +213,13 @@ void Store::release(const Replica& replica, u16 tenant, u64 size, u64 holdMs) {
     if (const auto& holdings = cluster.client(segment->client).holdings) holdings->went(segment->base + segment->allocator.offsetOf(replica.node));
   if (segment == nullptr || replaying_) {
     nodes.give(replica.node);
-  } else if (holdMs == 0 || segment->gone) {
+  } else if (coolMs == 0 || segment->gone) {
     free(replica.segment, replica.node);
   } else {
     const bool forReaders = replica.status == ReplicaStatus::complete;
-    held_.push_back({tickOf(nowMs_ + holdMs) + 1, replica.segment, replica.node, forReaders});
-    std::push_heap(held_.begin(), held_.end());
-    journal.held(replica.segment, segment->allocator.offsetOf(replica.node), size, forReaders);
+    cooling_.push_back({tickOf(nowMs_ + coolMs) + 1, replica.segment, replica.node, forReaders});
+    std::push_heap(cooling_.begin(), cooling_.end());
+    journal.cooling(replica.segment, segment->allocator.offsetOf(replica.node), size, forReaders);
   }
 }
 
@@ -228,15 +228,15 @@ void Store::free(u32 number, u32 node) {
   const u64 size = segment->allocator.sizeOf(node);
   segment->allocator.give(node);
   ++counters.freedRanges;
-  if (!segment->gone) roomOf(segment->tier).used -= size;
+  if (!segment->gone) usageOf(segment->tier).used -= size;
 }
 
-void Store::freeHeld(u32 number, u32 node) {
+void Store::freeCooling(u32 number, u32 node) {
   journal.freed(number, cluster.segment(number)->allocator.offsetOf(node));
   free(number, node);
 }
 
-void Store::erase(u32 index, u64 holdMs, bool logged, Gone why) {
+void Store::erase(u32 index, u64 coolMs, bool logged, Gone why) {
   Object& object = table[index];
   // During a replay the logged times count, and an object that a later record replaces is not gone.
   const u64 at = replaying_ ? 0 : unixMs();
@@ -244,7 +244,7 @@ void Store::erase(u32 index, u64 holdMs, bool logged, Gone why) {
   if (logged) journal.erased(object.tenant, table.keyOf(index), why, at);
   if (!restored_.empty()) restored_.erase(index);
   retract(index);
-  dropReplicas(index, [](const Replica&) { return true; }, holdMs);
+  dropReplicas(index, [](const Replica&) { return true; }, coolMs);
   setProcessing(object, false);
   setFiling(object, false);
   setOwner(object, 0);

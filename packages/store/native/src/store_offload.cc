@@ -22,7 +22,7 @@ Segment* Store::diskFor(u32 index, bool evicting) {
     if (!segment.cold()) return settings.offload && settings.offloadOnEvict == evicting;
     // A cold device never evicts, so an object that does not fit is evicted as if the device did not exist.
     const bool asked = evicting ? disk.fills != Disk::Fills::asked : disk.fills == Disk::Fills::stored;
-    return asked && disk.hasRoom(object.size) && (disk.tenant.empty() || tenants[object.tenant].name == disk.tenant);
+    return asked && disk.fits(object.size) && (disk.tenant.empty() || tenants[object.tenant].name == disk.tenant);
   };
   eachReplica(index, [&](const Replica& replica) {
     const Segment* memory = cluster.segment(replica.segment);

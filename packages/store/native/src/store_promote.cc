@@ -42,13 +42,13 @@ i32 Store::promoteStart(const Uuid& client, u16 tenant, std::string_view key, u6
   if (!own) return code::replicaNotFound;
   if (table[index].extra != 0 && table.extras[table[index].extra].task != TaskKind::none) return code::hasTask;
   if (const i32 wrong = overQuota(tenant, size, {}, index); wrong != code::ok) return wrong;
-  Wish wish;
-  wish.preferred.assign(preferred.begin(), preferred.end());
+  PutPolicy policy;
+  policy.preferred.assign(preferred.begin(), preferred.end());
   Placed placed[1];
   // A promotion that finds no space must not cause an eviction.
-  const bool hadSpace = !rooms_[0].noSpace;
-  if (place(size, 1, wish, Tier::memory, placed) == 0) {
-    if (hadSpace) rooms_[0].noSpace = false;
+  const bool hadSpace = !usage_[0].noSpace;
+  if (place(size, 1, policy, Tier::memory, placed) == 0) {
+    if (hadSpace) usage_[0].noSpace = false;
     return code::noHandle;
   }
   addReplica(index, placed[0], ReplicaStatus::processing);

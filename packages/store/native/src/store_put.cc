@@ -10,21 +10,21 @@ namespace {
 constexpr u32 mostUnfiled = 16;
 }  // namespace
 
-i32 Store::checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const {
-  if (key.empty() || key.size() > KeyArena::longest || size == 0 || (wish.replicas == 0 && wish.nofReplicas == 0)) return code::invalidParams;
-  if ((wish.nofReplicas != 0 && !settings.nof) || wish.dfsReplicas > 1) return code::invalidParams;
+i32 Store::checkPolicy(u16 tenant, std::string_view key, u64 size, const PutPolicy& policy) const {
+  if (key.empty() || key.size() > KeyArena::longest || size == 0 || (policy.replicas == 0 && policy.nofReplicas == 0)) return code::invalidParams;
+  if ((policy.nofReplicas != 0 && !settings.nof) || policy.dfsReplicas > 1) return code::invalidParams;
   // A pin's duration without a request to pin is a mistake.
-  if (wish.softPin > 2 || (wish.softPin != 1 && wish.softPinMs) || wish.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
-  if (wish.dfsReplicas == 1) return code::dfsUnavailable;
+  if (policy.softPin > 2 || (policy.softPin != 1 && policy.softPinMs) || policy.softPinMs.value_or(0) > settings.maxSoftPinMs) return code::invalidParams;
+  if (policy.dfsReplicas == 1) return code::dfsUnavailable;
   if (tenant == noTenant) return code::tenantUnknown;
   return code::ok;
 }
 
-i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, bool files, u32& index) {
-  if (const i32 wrong = overQuota(tenant, wish.replicas == 0 ? 0 : size, key); wrong != code::ok) return wrong;
+i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const PutPolicy& policy, std::string_view group, bool files, u32& index) {
+  if (const i32 wrong = overQuota(tenant, policy.replicas == 0 ? 0 : size, key); wrong != code::ok) return wrong;
   Placed placed[2 * mostReplicas];
-  u32 count = withinQuota(tenant, size, placed, placeEvicting(size, wish, Tier::memory, placed));
-  count += placeEvicting(size, wish, Tier::nof, placed + count, count > 0);
+  u32 count = withinQuota(tenant, size, placed, placeEvicting(size, policy, Tier::memory, placed));
+  count += placeEvicting(size, policy, Tier::nof, placed + count, count > 0);
   if (count == 0) return refuseForSpace();
   index = table.insert(tenant, key, table.hashOf(tenant, key));
   if (index == 0) {
@@ -33,8 +33,8 @@ i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const 
   }
   Object& object = table[index];
   object.size = size;
-  object.dataType = wish.dataType;
-  object.flags = wish.hardPin ? flag::hardPin : 0;
+  object.dataType = policy.dataType;
+  object.flags = policy.hardPin ? flag::hardPin : 0;
   object.started = tick();
   object.leaseUntil(nowMs_);
   setOwner(object, client);
@@ -42,7 +42,7 @@ i32 Store::create(u32 client, u16 tenant, std::string_view key, u64 size, const 
   setProcessing(object, true);
   if (files && cluster.client(client).unfiled < mostUnfiled) addShared(index);
   if (!group.empty()) joinGroup(index, tenant, group);
-  if (wish.softPin == 1) extraOf(index).softPinMs = static_cast<u32>(wish.softPinMs.value_or(settings.softPinMs));
+  if (policy.softPin == 1) extraOf(index).softPinMs = static_cast<u32>(policy.softPinMs.value_or(settings.softPinMs));
   log(index);
   return code::ok;
 }
@@ -70,18 +70,18 @@ i32 Store::makeWay(u16 tenant, std::string_view key) {
   return code::ok;
 }
 
-i32 Store::putStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
-  if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
+i32 Store::putStart(u32 client, u16 tenant, std::string_view key, u64 size, const PutPolicy& policy, std::string_view group, u32& index) {
+  if (const i32 wrong = checkPolicy(tenant, key, size, policy); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
   if (const i32 taken = makeWay(tenant, key); taken != code::ok) return taken;
-  return create(client, tenant, key, size, wish, group, true, index);
+  return create(client, tenant, key, size, policy, group, true, index);
 }
 
-i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index) {
-  if (const i32 wrong = checkWish(tenant, key, size, wish); wrong != code::ok) return wrong;
+i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const PutPolicy& policy, std::string_view group, u32& index) {
+  if (const i32 wrong = checkPolicy(tenant, key, size, policy); wrong != code::ok) return wrong;
   if (client == 0) return code::noHandle;
   const u32 there = find(tenant, key);
-  if (there == 0) return create(client, tenant, key, size, wish, group, true, index);
+  if (there == 0) return create(client, tenant, key, size, policy, group, true, index);
   Object& object = table[there];
   cancelOffload(there);
   const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
@@ -97,7 +97,7 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
     reachable = reachable && readable(replica) && inMemory(replica);
   });
   // Its ranges are written again only if no reader or writer can be using them.
-  if (!unfinished && reachable && wish.nofReplicas == 0 && object.size == size && replicas >= std::min<u64>(wish.replicas, mostReplicas) && !leased(object)) {
+  if (!unfinished && reachable && policy.nofReplicas == 0 && object.size == size && replicas >= std::min<u64>(policy.replicas, mostReplicas) && !leased(object)) {
     index = there;
     if (!restored_.empty()) restored_.erase(index);
     for (Replica* at = &object.first;; at = &table.more[at->next]) {
@@ -105,33 +105,33 @@ i32 Store::upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, c
       if (at->next == 0) break;
     }
     object.started = tick();
-    object.dataType = wish.dataType;
+    object.dataType = policy.dataType;
     setOwner(object, client);
     setProcessing(object, true);
-    if (object.extra != 0 || wish.softPin == 1) {
+    if (object.extra != 0 || policy.softPin == 1) {
       Extra& own = extraOf(there);
       own.hasChecksum = false;
       own.fingerprint = 0;
-      own.softPinMs = wish.softPin == 1 ? static_cast<u32>(wish.softPinMs.value_or(settings.softPinMs)) : 0;
-      if (wish.softPin == 2) own.softPinUntil = 0;
+      own.softPinMs = policy.softPin == 1 ? static_cast<u32>(policy.softPinMs.value_or(settings.softPinMs)) : 0;
+      if (policy.softPin == 2) own.softPinUntil = 0;
     }
     log(there);
     return code::ok;
   }
-  if (const i32 wrong = overQuota(tenant, size > object.size && wish.replicas > 0 ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
+  if (const i32 wrong = overQuota(tenant, size > object.size && policy.replicas > 0 ? size - object.size : 0, {}, there); wrong != code::ok) return wrong;
   // The new replicas go elsewhere, and the old object is erased only once there is space: a full store keeps it.
   const std::string kept(groupName(object));
-  const Tick pinned = extra != nullptr && wish.softPin == 0 ? extra->softPinUntil : 0;
+  const Tick pinned = extra != nullptr && policy.softPin == 0 ? extra->softPinUntil : 0;
   const u64 objects = counters.evictedObjects + counters.nofEvictedObjects;
   Placed placed[2 * mostReplicas];
-  u32 count = placeEvicting(size, wish, Tier::memory, placed);
-  count += placeEvicting(size, wish, Tier::nof, placed + count, count > 0);
+  u32 count = placeEvicting(size, policy, Tier::memory, placed);
+  count += placeEvicting(size, policy, Tier::nof, placed + count, count > 0);
   if (count == 0) return refuseForSpace();
   for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
   // The eviction may have erased the old object.
   const bool stands = objects == counters.evictedObjects + counters.nofEvictedObjects || find(tenant, key) == there;
   if (stands) erase(there, std::max(unfinished ? settings.releaseMs : 0, leased(object) ? settings.leaseMs : 0));
-  const i32 made = create(client, tenant, key, size, wish, kept, files, index);
+  const i32 made = create(client, tenant, key, size, policy, kept, files, index);
   if (made == code::ok && pinned != 0) {
     extraOf(index).softPinUntil = pinned;
     log(index);
@@ -195,13 +195,13 @@ i32 Store::remove(u16 tenant, std::string_view key, bool force) {
   const u32 index = find(tenant, key);
   if (index == 0) return code::notFound;
   const Object& object = table[index];
-  const bool held = leased(object);
-  if (held && !force) return code::hasLease;
+  const bool isLeased = leased(object);
+  if (isLeased && !force) return code::hasLease;
   if (anyStatus(index, ReplicaStatus::processing)) return code::notReady;
   if (busy(object)) return code::hasTask;
   // A reader under a lease, and the disk's owner during an offload, must not read another object's bytes.
   const bool offloading = object.extra != 0 && table.extras[object.extra].task == TaskKind::offload;
-  erase(index, held || offloading ? settings.leaseMs : 0, true, Gone::removed);
+  erase(index, isLeased || offloading ? settings.leaseMs : 0, true, Gone::removed);
   return code::ok;
 }
 

@@ -6,7 +6,7 @@
 
 namespace svc {
 
-void Store::recovered(bool heldNow) {
+void Store::recovered(bool takenOver) {
   std::vector<std::vector<std::pair<u32, u64>>> ranges(cluster.segmentEnd());
   replaying_ = true;
   replayedSwept_.clear();
@@ -31,17 +31,17 @@ void Store::recovered(bool heldNow) {
     // Readers may have a lease that was granted just before the restart.
     object.leaseUntil(nowMs_ + settings.leaseMs);
   }
-  std::vector<std::vector<std::pair<u32, u64>>> held(cluster.segmentEnd());
+  std::vector<std::vector<std::pair<u32, u64>>> cooling(cluster.segmentEnd());
   std::unordered_set<u32> forReaders;
-  for (const auto& [at, range] : replayedHeld_) {
+  for (const auto& [at, range] : replayedCooling_) {
     const Segment* segment = cluster.segment(at.first);
     if (segment == nullptr || segment->gone) continue;
     const u32 node = nodes.take();
     nodes[node].offset = at.second;
-    held[at.first].push_back({node, segment->rangeBytes(range.size)});
+    cooling[at.first].push_back({node, segment->rangeBytes(range.size)});
     if (range.forReaders) forReaders.insert(node);
   }
-  replayedHeld_.clear();
+  replayedCooling_.clear();
   std::vector<std::pair<u32, u32>> crossed;
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);
@@ -56,7 +56,7 @@ void Store::recovered(bool heldNow) {
     const std::size_t known = live.size();
     std::unordered_set<u32> holding;
     std::vector<std::pair<u32, u64>> kept;
-    for (const auto& [node, size] : held[number]) {
+    for (const auto& [node, size] : cooling[number]) {
       // A range where an object lies now does not cool down any more.
       const u64 from = nodes[node].offset;
       const auto end = live.begin() + static_cast<std::ptrdiff_t>(known);
@@ -77,10 +77,10 @@ void Store::recovered(bool heldNow) {
     }
     for (const u32 node : holding) {
       const bool readers = forReaders.contains(node);
-      held_.push_back({tickOf(nowMs_ + (readers ? settings.leaseMs : settings.releaseMs)) + 1, number, node, readers});
+      cooling_.push_back({tickOf(nowMs_ + (readers ? settings.leaseMs : settings.releaseMs)) + 1, number, node, readers});
     }
   }
-  std::make_heap(held_.begin(), held_.end());
+  std::make_heap(cooling_.begin(), cooling_.end());
   // Two objects overlap, so one of them must be wrong, and it is unknown which.
   for (u32 index = 1; !crossed.empty() && index < table.end(); ++index) {
     if (!table.live(index)) continue;
@@ -88,21 +88,21 @@ void Store::recovered(bool heldNow) {
     if (!dropReplicas(index, lost, 0)) erase(index, 0, false);
   }
   replaying_ = false;
-  for (Room& room : rooms_) room.used = room.capacity = 0;
+  for (TierUsage& usage : usage_) usage.used = usage.capacity = 0;
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);
     if (segment == nullptr) continue;
-    if (heldNow) segment->awaiting = false;
+    if (takenOver) segment->awaiting = false;
     if (segment->onDisk()) continue;
-    roomOf(segment->tier).used += segment->allocator.used();
-    roomOf(segment->tier).capacity += segment->size;
+    usageOf(segment->tier).used += segment->allocator.used();
+    usageOf(segment->tier).capacity += segment->size;
   }
   for (u32 number = 1; number < cluster.clientEnd(); ++number) {
     Client& client = cluster.client(number);
     if (!client.used) continue;
     // After a takeover holders are where they were; Mooncake's clients look for the next leader for as long as a client_ttl.
-    client.seenMs = heldNow ? nowMs_ + settings.clientTtlMs : nowMs_;
-    client.known = heldNow && !client.segments.empty();
+    client.seenMs = takenOver ? nowMs_ + settings.clientTtlMs : nowMs_;
+    client.known = takenOver && !client.segments.empty();
   }
   for (u32 index = 1; index < table.end(); ++index)
     if (table.live(index) && table[index].extra != 0) table.extras[table[index].extra].taskStarted = tick();
@@ -133,11 +133,11 @@ void Store::snapshotHead(Journal& to) const {
   }
   const auto hold = [&](u32 number, u32 node, bool forReaders = false) {
     const Segment* segment = cluster.segment(number);
-    if (segment != nullptr && !segment->gone) to.held(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node), forReaders);
+    if (segment != nullptr && !segment->gone) to.cooling(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node), forReaders);
   };
-  for (const Held& each : held_) hold(each.segment, each.node, each.forReaders);
+  for (const Cooling& each : cooling_) hold(each.segment, each.node, each.forReaders);
   // A standby's ranges are not in its allocators yet.
-  for (const auto& [at, range] : replayedHeld_) to.held(at.first, at.second, range.size, range.forReaders);
+  for (const auto& [at, range] : replayedCooling_) to.cooling(at.first, at.second, range.size, range.forReaders);
   for (const auto& [id, extent] : extents_)
     for (const Placed& range : extent.ranges) hold(range.segment, range.node);
 }

@@ -127,18 +127,18 @@ bool Store::replay(RecordReader& from) {
     case Record::lineage:
       lineage_ = from.get<u64>();
       return !from.failed;
-    case Record::held: {
+    case Record::cooling: {
       const u32 segment = from.get<u32>();
       const u64 offset = from.get<u64>(), size = from.get<u64>();
       if (from.failed) return false;
       const std::pair<u32, u64> range{segment, offset};
-      replayedHeld_[range] = {size, readers == range};
+      replayedCooling_[range] = {size, readers == range};
       if (size == 0) replayedReaders_ = range;
       return true;
     }
     case Record::freed: {
       const u32 segment = from.get<u32>();
-      replayedHeld_.erase({segment, from.get<u64>()});
+      replayedCooling_.erase({segment, from.get<u64>()});
       return !from.failed;
     }
     case Record::tenant: {
@@ -251,7 +251,7 @@ void Store::replayObject(RecordReader& from) {
     const u64 offset = from.get<u64>();
     const u8 status = from.get<u8>();
     if (from.failed || index == 0) continue;
-    if (!replayedHeld_.empty()) replayedHeld_.erase({segment, offset});
+    if (!replayedCooling_.empty()) replayedCooling_.erase({segment, offset});
     const u32 node = nodes.take();
     nodes[node].offset = offset;
     addReplica(index, {segment, node}, static_cast<ReplicaStatus>(status & 0x7f));
@@ -277,10 +277,10 @@ void Store::forgetObjects() {
   forgot_ = true;
   for (u32 index = 1; index < table.end(); ++index)
     if (table.live(index)) erase(index, 0, false);
-  replayedHeld_.clear();
+  replayedCooling_.clear();
   // The rest of the log is incomplete, and holders may remember more objects: the next lineage is a new one, so that they restore them.
   lineage_ = 0;
-  recent_.doubt();
+  recent_.markIncomplete();
 }
 
 }  // namespace svc

@@ -11,7 +11,7 @@ constexpr u32 mostErasedPerSlice = 512, samples = 1024;
 // Limits of one eviction for a put: records scanned, objects evicted, bytes of log records; and how many evictions a put may cause.
 constexpr u32 mostLookedAt = 4'096, mostEvictedAtOnce = 64, mostEvictions = 8;
 constexpr std::size_t mostLogged = 4 << 10;
-constexpr u64 discardEveryMs = 2'000, evictAgainMs = 10, evictInVainMs = 200;
+constexpr u64 discardEveryMs = 2'000, evictAgainMs = 10, evictPauseMs = 200;
 }  // namespace
 
 bool Store::mayEvict(const Object& object, bool pinned) const {
@@ -43,18 +43,18 @@ bool Store::groupMayGo(const Object& object, bool pinned, u32 spared) const {
 }
 
 bool Store::mustEvict(Tier tier) {
-  Room& room = roomOf(tier);
-  if (room.capacity == 0) room.noSpace = false;
-  if (room.capacity == 0 || nowMs_ < room.evictAtMs) return false;
-  return room.noSpace || static_cast<double>(room.used) > watermarkOf(tier) * static_cast<double>(room.capacity);
+  TierUsage& usage = usageOf(tier);
+  if (usage.capacity == 0) usage.noSpace = false;
+  if (usage.capacity == 0 || nowMs_ < usage.evictAtMs) return false;
+  return usage.noSpace || static_cast<double>(usage.used) > watermarkOf(tier) * static_cast<double>(usage.capacity);
 }
 
 void Store::beginEviction(Tier tier) {
   evicting_ = tier;
-  Room& room = roomOf(tier);
-  const auto capacity = static_cast<double>(room.capacity);
+  TierUsage& usage = usageOf(tier);
+  const auto capacity = static_cast<double>(usage.capacity);
   const double each = tier == Tier::nof ? settings.nofEvictionRatio : settings.evictionRatio;
-  const double over = std::max(0.0, static_cast<double>(room.used) / capacity - watermarkOf(tier));
+  const double over = std::max(0.0, static_cast<double>(usage.used) / capacity - watermarkOf(tier));
   const double target = std::max(each, over == 0 ? 0 : over + each);
   evictTarget_ = static_cast<u64>(std::ceil(target * capacity));
   evictLeast_ = static_cast<u64>(std::max(target / 2, over) * capacity);
@@ -86,7 +86,7 @@ void Store::beginEviction(Tier tier) {
       break;
     }
   }
-  room.noSpace = false;
+  usage.noSpace = false;
   beginPass(Pass::evict);
   cursor_ = evictCursor_ < end ? evictCursor_ : 1;
 }
@@ -170,14 +170,14 @@ void Store::endPass() {
     return;
   }
   // Mooncake's master evicts as often; if nothing could be evicted, retrying at once would only burn CPU time.
-  roomOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? evictInVainMs : evictAgainMs);
-  if (evicted_ == 0) roomOf(evicting_).inVainUntilMs = nowMs_ + evictInVainMs;
+  usageOf(evicting_).evictAtMs = nowMs_ + (evicted_ == 0 ? evictPauseMs : evictAgainMs);
+  if (evicted_ == 0) usageOf(evicting_).pausedUntilMs = nowMs_ + evictPauseMs;
 }
 
 bool Store::evictNow(u64 size, Tier tier) {
-  Room& room = roomOf(tier);
+  TierUsage& usage = usageOf(tier);
   const bool evicts = pass_ == Pass::evict || pass_ == Pass::evictPinned;
-  if (room.capacity == 0 || nowMs_ < room.inVainUntilMs || (evicts && evicting_ != tier)) return false;
+  if (usage.capacity == 0 || nowMs_ < usage.pausedUntilMs || (evicts && evicting_ != tier)) return false;
   const std::vector<u32>& open = cluster.open(tier);
   const u32 looked = std::min(static_cast<u32>(open.size()), mostLookedAt);
   // A size that no segment can hold must not cost an object.
@@ -186,7 +186,7 @@ bool Store::evictNow(u64 size, Tier tier) {
   const u32 cursor = cursor_, left = left_;
   if (!evicts) beginEviction(tier);
   evictTarget_ = std::max(evictTarget_, evicted_ + size);
-  const u64 before = room.used;
+  const u64 before = usage.used;
   const std::size_t logged = journal.pending.size();
   u32 erased = 0;
   for (u32 budget = mostLookedAt; budget > 0 && left_ > 0 && erased < mostEvictedAtOnce && journal.pending.size() < logged + mostLogged; --budget, --left_) {
@@ -201,25 +201,25 @@ bool Store::evictNow(u64 size, Tier tier) {
     cursor_ = cursor;
     left_ = left;
   }
-  return room.used < before;
+  return usage.used < before;
 }
 
-u32 Store::placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, bool optional) {
-  const u64 wanted = tier == Tier::nof ? wish.nofReplicas : wish.replicas;
-  u32 placed = place(size, wanted, wish, tier, out);
+u32 Store::placeEvicting(u64 size, const PutPolicy& policy, Tier tier, Placed* out, bool optional) {
+  const u64 wanted = tier == Tier::nof ? policy.nofReplicas : policy.replicas;
+  u32 placed = place(size, wanted, policy, tier, out);
   if (placed > 0 || wanted == 0 || optional) return placed;
-  for (u32 i = 0; placed == 0 && mayFit_ && i < mostEvictions && evictNow(size, tier); ++i) placed = place(size, wanted, wish, tier, out);
-  if (placed > 0) roomOf(tier).noSpace = false;
+  for (u32 i = 0; placed == 0 && mayFit_ && i < mostEvictions && evictNow(size, tier); ++i) placed = place(size, wanted, policy, tier, out);
+  if (placed > 0) usageOf(tier).noSpace = false;
   return placed;
 }
 
 bool Store::tend(u32 budget) {
   watchClients();
-  for (u32 i = 0; i < mostErasedPerSlice && !held_.empty() && held_.front().until <= tick(); ++i) {
-    std::pop_heap(held_.begin(), held_.end());
-    const Held held = held_.back();
-    held_.pop_back();
-    if (cluster.segment(held.segment) != nullptr) freeHeld(held.segment, held.node);
+  for (u32 i = 0; i < mostErasedPerSlice && !cooling_.empty() && cooling_.front().until <= tick(); ++i) {
+    std::pop_heap(cooling_.begin(), cooling_.end());
+    const Cooling range = cooling_.back();
+    cooling_.pop_back();
+    if (cluster.segment(range.segment) != nullptr) freeCooling(range.segment, range.node);
   }
   endOldExtents(mostErasedPerSlice);
   if (offloads()) fillOffloads(mostErasedPerSlice);

@@ -112,7 +112,7 @@ export class DrainJobs {
     const rows = segmentRows(this.#native);
     if (!segments.every((name) => rows.some((row) => row.name === name))) return codes.SEGMENT_NOT_FOUND;
     if (this.#isBusy(segments)) return codes.UNAVAILABLE_IN_CURRENT_STATUS;
-    if (!this.#native.room()) return codes.PERSISTENT_FAIL;
+    if (!this.#native.canLog()) return codes.PERSISTENT_FAIL;
     const isEmptied = ({ state }: SegmentRow) => state === segmentState.draining || state === segmentState.drained;
     for (const row of rows) if (segments.includes(row.name) && isEmptied(row)) this.#native.setState(row.number, segmentState.mounted);
     return codes.OK;

@@ -39,7 +39,7 @@ export class Watch {
   whenDurable(native: NativeMaster): Promise<void> {
     return new Promise((resolve) => {
       this.#durable.push(resolve);
-      native.tellDurable();
+      native.reportDurable();
     });
   }
 

@@ -17,17 +17,17 @@ export interface NativeDisks {
   dropFiles(clientID: string, diskID: string, files: readonly FileOf[], damaged: boolean): number;
   failOffloads(clientID: string, diskID: string, failed: readonly FailedOrder[]): number;
   /** The following methods serve Mooncake's clients, whose single disk has the client's id. */
-  fieldOrders(clientID: string, enabled: boolean, most: number): Order[] | number;
-  fieldPromotions(clientID: string): Order[] | number;
-  keepFieldFiles(clientID: string, files: readonly { tenant: string; key: string; sizeBytes: bigint }[], endpoint: string): number;
-  dropFieldFile(clientID: string, tenant: string, key: string): number;
+  mooncakeOrders(clientID: string, enabled: boolean, most: number): Order[] | number;
+  mooncakePromotions(clientID: string): Order[] | number;
+  keepMooncakeFiles(clientID: string, files: readonly { tenant: string; key: string; sizeBytes: bigint }[], endpoint: string): number;
+  dropMooncakeFile(clientID: string, tenant: string, key: string): number;
   setCapacity(clientID: string, bytes: bigint): number;
   /** Returns 1 once after everything was removed, else 0, or an error code. */
   takeWipe(clientID: string): number;
   /** Returns [code, JSON of the range to write]. */
   promoteStart(clientID: string, tenant: string, key: string, sizeBytes: bigint, preferred: readonly string[]): [number, string];
   promoteEnd(clientID: string, tenant: string, key: string, isWhole: boolean): number;
-  doubt(tenant: string, key: string, replicaID: bigint): number;
+  reportWrongBytes(tenant: string, key: string, replicaID: bigint): number;
   /** Returns a list as JSON. */
   disks(): string;
   /** Returns the shared folder as JSON; "" if there is none. */
@@ -41,7 +41,7 @@ export interface NativeDisks {
   /** Returns [name, number, ...] of files that are to be removed. */
   sweepable(most: number): (string | bigint)[];
   swept(files: readonly bigint[]): void;
-  doubtedFiles(most: number): ReportedFile[];
+  reportedFiles(most: number): ReportedFile[];
   /** Drops a file that is damaged or missing. */
   dropFile(tenant: string, key: string, file: bigint, isDamaged: boolean): number;
   /** With `empty`, unmounts only a disk without objects. */

@@ -59,7 +59,7 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   /** Sends an answer. A refusal does not wait for earlier changes to become durable. */
   answer(connection: number, seq: number, error: number, body: Buffer, isRefusal: boolean): void;
   /** Requests a "durable" event once all changes so far are durable. */
-  tellDurable(): void;
+  reportDurable(): void;
   mount(segment: Segment, clientID: string): number;
   remount(segments: readonly Segment[], clientID: string): number;
   unmount(segmentID: string, clientID: string, graceMs: number): number;
@@ -99,10 +99,10 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   segments(): string;
   clients(): string;
   tenants(): string;
-  figures(): number[];
-  opFigures(): number[];
+  metrics(): number[];
+  operationMetrics(): number[];
   /** Returns true if the log can accept more changes. */
-  room(): boolean;
+  canLog(): boolean;
 }
 
 export type SegmentRow = {
@@ -173,7 +173,7 @@ export const coreMetricNames = [
   "discarded",
   "clientsLost",
   "replicasLost",
-  "refusedForRoom",
+  "refusedLogFull",
   "lsn",
   "durableLsn",
   "logBytes",
@@ -211,7 +211,7 @@ export const coreMetricNames = [
 export type CoreMetrics = Record<(typeof coreMetricNames)[number], number>;
 
 export function coreMetrics(native: NativeMaster): CoreMetrics {
-  const values = native.figures();
+  const values = native.metrics();
   return Object.fromEntries(coreMetricNames.map((name, at) => [name, values[at] ?? 0])) as CoreMetrics;
 }
 
@@ -269,7 +269,7 @@ const ROW = 4 + BUCKETS;
 export type OperationMetrics = { name: string; requests: number; items: number; failedItems: number; seconds: number; buckets: number[] };
 
 export function operationMetrics(native: NativeMaster): OperationMetrics[] {
-  const values = native.opFigures();
+  const values = native.operationMetrics();
   if (values.length === 0) return [];
   return nativeOperations.slice(1).map((name, index) => {
     const at = (index + 1) * ROW;

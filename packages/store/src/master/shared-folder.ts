@@ -43,7 +43,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
     logged = trouble;
     if (trouble !== undefined) return;
     await sweep();
-    for (const reported of native.doubtedFiles(MAX_VERIFIED)) await verify(reported);
+    for (const reported of native.reportedFiles(MAX_VERIFIED)) await verify(reported);
   }
 
   async function look(): Promise<FileTrouble | undefined> {

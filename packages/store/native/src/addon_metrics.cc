@@ -5,7 +5,7 @@
 
 namespace svc {
 
-napi_value figures(Addon& addon, const Call& call) {
+napi_value metrics(Addon& addon, const Call& call) {
   std::vector<double> out;
   if (!addon.server) return call.numbers(out);
   Server& server = *addon.server;
@@ -19,7 +19,7 @@ napi_value figures(Addon& addon, const Call& call) {
     add(store.capacityBytes());
     add(store.unfinished());
     for (const u64 each : {counters.evictedObjects, counters.evictedBytes, counters.evictions, counters.allocationFailures, counters.discarded, counters.clientsLost,
-                           counters.replicasLost, server.operations.refusedForRoom})
+                           counters.replicasLost, server.operations.refusedLogFull})
       add(each);
     add(store.journal.nextLsn - 1);
     add(server.log().durableLsn());
@@ -56,14 +56,14 @@ napi_value figures(Addon& addon, const Call& call) {
 }
 
 // Per native operation: requests, items, failed items, nanoseconds, then the counts of each bucket.
-napi_value opFigures(Addon& addon, const Call& call) {
+napi_value operationMetrics(Addon& addon, const Call& call) {
   std::vector<double> out;
   if (!addon.server || !addon.server->serving()) return call.numbers(out);
   Server& server = *addon.server;
   server.with([&] {
-    for (const OpFigures& figure : server.operations.figures) {
-      for (const u64 each : {figure.requests, figure.items, figure.failedItems, figure.nanoseconds}) out.push_back(static_cast<double>(each));
-      for (const u64 each : figure.within) out.push_back(static_cast<double>(each));
+    for (const OperationMetrics& row : server.operations.metrics) {
+      for (const u64 each : {row.requests, row.items, row.failedItems, row.nanoseconds}) out.push_back(static_cast<double>(each));
+      for (const u64 each : row.within) out.push_back(static_cast<double>(each));
     }
   });
   return call.numbers(out);

@@ -13,27 +13,27 @@ const needsWheel = needs("python-clients", "python3");
 
 void test("our client and Mooncake's read each other's objects, in the memory of either", needsWheel, async () => {
   await using master = await startMaster();
-  await using field = await startHolder({ master: master.rpcPort });
+  await using mooncake = await startHolder({ master: master.rpcPort });
   await using own = await startClient(master, { segmentBytes: 64 * MIB });
   await using client = await openClient(master);
-  const fieldName = await field.name();
-  for (const holder of [fieldName, own.name]) {
+  const mooncakeName = await mooncake.name();
+  for (const holder of [mooncakeName, own.name]) {
     assert.equal(await client.put(`ours in ${holder}`, Buffer.from("from ours"), { preferredSegments: [holder] }), true);
-    assert.equal(await field.get(`ours in ${holder}`), "from ours");
-    assert.equal(await field.put(`theirs in ${holder}`, "from theirs", { preferred_segment: holder }), 0);
+    assert.equal(await mooncake.get(`ours in ${holder}`), "from ours");
+    assert.equal(await mooncake.put(`theirs in ${holder}`, "from theirs", { preferred_segment: holder }), 0);
     assert.equal((await client.get(`theirs in ${holder}`))?.toString(), "from theirs");
-    assert.equal((await client.stat(`theirs in ${holder}`))?.checksum, undefined, "the field's writer gives no checksum");
+    assert.equal((await client.stat(`theirs in ${holder}`))?.checksum, undefined, "Mooncake's writer gives no checksum");
     assert.equal(client.getSync(`theirs in ${holder}`)?.toString(), "from theirs");
-    assert.equal(await field.call("remove", `ours in ${holder}`, true), 0);
-    assert.equal(await field.get(`ours in ${holder}`), "");
+    assert.equal(await mooncake.call("remove", `ours in ${holder}`, true), 0);
+    assert.equal(await mooncake.get(`ours in ${holder}`), "");
   }
   const large = randomBytes(3 * MIB);
-  await client.put("large", large, { preferredSegments: [fieldName] });
-  assert.equal(await field.get("large"), large.toString("latin1"));
+  await client.put("large", large, { preferredSegments: [mooncakeName] });
+  assert.equal(await mooncake.get("large"), large.toString("latin1"));
   // The client with the source executes the task: here Mooncake's, then ours.
   for (const [source, target] of [
-    [fieldName, own.name],
-    [own.name, fieldName],
+    [mooncakeName, own.name],
+    [own.name, mooncakeName],
   ] as const) {
     const id = await client.createMoveTask("large", source, target);
     const { status, message } = await until("the move has ended", async () => {

@@ -6,7 +6,7 @@ import { REQUEST_BYTES, RESPONSE_BYTES } from "../src/rpc/frame.ts";
 import { functionID, type Operation, type OperationName, operations } from "../src/rpc/operations.ts";
 import type { Schema } from "../src/rpc/schema.ts";
 
-export type Captured = { readonly name: OperationName | undefined; readonly kind: "request" | "response"; readonly body: Buffer };
+export type Recorded = { readonly name: OperationName | undefined; readonly kind: "request" | "response"; readonly body: Buffer };
 
 /** Calls `each` with every whole frame of a stream of bytes. */
 function frames(headBytes: number, sizeAt: number, each: (head: Buffer, body: Buffer) => void): (bytes: Buffer) => void {
@@ -24,12 +24,12 @@ function frames(headBytes: number, sizeAt: number, each: (head: Buffer, body: Bu
 }
 
 /** With `loses`, the connection ends in place of the answer, after the master has sent it. */
-export async function startCapture(
+export async function startRecorder(
   target: number,
   brand: string,
   loses: (name: OperationName | undefined) => boolean = () => false,
-): Promise<{ readonly port: number; readonly captured: Captured[] } & AsyncDisposable> {
-  const captured: Captured[] = [];
+): Promise<{ readonly port: number; readonly recorded: Recorded[] } & AsyncDisposable> {
+  const recorded: Recorded[] = [];
   const names = new Map((Object.keys(operations) as OperationName[]).map((name) => [functionID(`${brand}::WrappedMasterService`, name), name]));
   const sockets = new Set<Socket>();
   const server = createServer((client) => {
@@ -38,12 +38,12 @@ export async function startCapture(
     const requests = frames(REQUEST_BYTES, 12, (head, body) => {
       const name = names.get(head.readUInt32LE(8));
       called.set(head.readUInt32LE(4), name);
-      captured.push({ name, kind: "request", body });
+      recorded.push({ name, kind: "request", body });
     });
     let isLost = false;
     const responses = frames(RESPONSE_BYTES, 8, (head, body) => {
       const name = called.get(head.readUInt32LE(4));
-      captured.push({ name, kind: "response", body });
+      recorded.push({ name, kind: "response", body });
       isLost ||= loses(name);
     });
     client.on("data", (bytes: Buffer) => {
@@ -67,7 +67,7 @@ export async function startCapture(
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     port: (server.address() as { port: number }).port,
-    captured,
+    recorded,
     async [Symbol.asyncDispose]() {
       for (const socket of sockets) socket.destroy();
       await new Promise((resolve) => server.close(resolve));
@@ -76,9 +76,9 @@ export async function startCapture(
 }
 
 /** Decodes and encodes every body to the same bytes; returns "NAME request" and "NAME response" for each message that occurred. */
-export function requireSame(captured: readonly Captured[]): Set<string> {
+export function requireSame(recorded: readonly Recorded[]): Set<string> {
   const seen = new Set<string>();
-  for (const { name, kind, body } of captured) {
+  for (const { name, kind, body } of recorded) {
     assert.ok(name !== undefined, `an operation that is not declared was called: ${body.toString("hex").slice(0, 80)}`);
     const operation = operations[name] as unknown as Operation;
     const schema = (kind === "request" ? operation.args : operation.result) as Schema<unknown> | undefined;

@@ -4,7 +4,7 @@
 namespace svc {
 
 // (client id, whether it takes objects, most) → objects to store, or an error code; a Mooncake owner's disk has the client's id.
-napi_value fieldOrders(Addon& addon, const Call& call) {
+napi_value mooncakeOrders(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid client = idAt(call, call.at(0));
   const bool enabled = call.flag(1);
@@ -22,7 +22,7 @@ napi_value fieldOrders(Addon& addon, const Call& call) {
   return found ? listOf(call, offload) : call.of(double{code::segmentNotFound});
 }
 
-napi_value fieldPromotions(Addon& addon, const Call& call) {
+napi_value mooncakePromotions(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid client = idAt(call, call.at(0));
   std::vector<Ordered> promote;
@@ -37,7 +37,7 @@ napi_value fieldPromotions(Addon& addon, const Call& call) {
 }
 
 // (client id, [{tenant, key, sizeBytes}...], endpoint) → code
-napi_value keepFieldFiles(Addon& addon, const Call& call) {
+napi_value keepMooncakeFiles(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   struct Kept {
     std::string tenant, key;
@@ -55,16 +55,16 @@ napi_value keepFieldFiles(Addon& addon, const Call& call) {
       disk->endpoint = endpoint;
       store.journal.disk(*disk);
     }
-    for (const Kept& each : kept) store.keepFieldFile(*disk, store.tenantOf(each.tenant), each.key, each.size);
+    for (const Kept& each : kept) store.keepMooncakeFile(*disk, store.tenantOf(each.tenant), each.key, each.size);
     return i32{code::ok};
   });
 }
 
 // (client id, tenant, key) → code
-napi_value dropFieldFile(Addon& addon, const Call& call) {
+napi_value dropMooncakeFile(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);
-  return changing(addon, call, [&](Store& store) { return store.dropFieldFile(client, store.tenantOf(tenant), key); });
+  return changing(addon, call, [&](Store& store) { return store.dropMooncakeFile(client, store.tenantOf(tenant), key); });
 }
 
 // (client id, bytes) → code

@@ -10,7 +10,7 @@
 namespace svc {
 
 // A writer's put policy; its strings are views into the request.
-struct Wish {
+struct PutPolicy {
   u64 replicas = 1, nofReplicas = 0, dfsReplicas = 0;
   u8 softPin = 0;  // 0 keep, 1 enable, 2 disable
   std::optional<u64> softPinMs;
