@@ -3,12 +3,12 @@
 #include <deque>
 #include <functional>
 
-#include "holdings.h"
-#include "ranges.h"
-#include "recent.h"
-#include "settings.h"
-#include "sketch.h"
-#include "put_policy.h"
+#include "holders/holdings.h"
+#include "objects/ranges.h"
+#include "objects/recent.h"
+#include "base/settings.h"
+#include "base/sketch.h"
+#include "objects/put_policy.h"
 
 namespace svc {
 

@@ -1,7 +1,7 @@
 // The core answers, refuses or hands over every frame, whatever it contains, and does nothing else.
 #include <cstdlib>
 
-#include "../src/operations.h"
+#include "rpc/operations.h"
 #include "check.h"
 
 namespace svc {

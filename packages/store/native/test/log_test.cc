@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "../src/snapshot.h"
+#include "log/snapshot.h"
 #include "check.h"
 
 namespace svc {

@@ -3,7 +3,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "../src/store.h"
+#include "store.h"
 #include "check.h"
 
 namespace svc {

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "../src/server.h"
+#include "server/server.h"
 #include "check.h"
 
 namespace svc {

@@ -2,8 +2,8 @@
 #include <map>
 #include <unordered_map>
 
-#include "../src/report.h"
-#include "../src/store.h"
+#include "report/report.h"
+#include "store.h"
 #include "check.h"
 #include "remembered.h"
 

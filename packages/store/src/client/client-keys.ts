@@ -20,7 +20,7 @@ export type ObjectInfo = {
   readonly nofReplicas: readonly Replica[];
 };
 
-/** The order matches `Gone` in native/src/recent.h. */
+/** The order matches `Gone` in native/src/objects/recent.h. */
 export const missReasons = [
   "unknown",
   "never_stored",

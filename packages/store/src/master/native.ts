@@ -8,10 +8,10 @@ import type { NativeDisks } from "./native-disks.ts";
 import type { NativeEvents } from "./native-events.ts";
 import type { NativeOptions } from "./native-options.ts";
 
-/** The order matches `Strategy` in native/src/settings.h. */
+/** The order matches `Strategy` in native/src/base/settings.h. */
 export const strategies = ["random", "free_ratio_first", "local_first"] as const;
 
-/** The order matches `EventKind` in native/src/server.h. */
+/** The order matches `EventKind` in native/src/server/server.h. */
 export const eventKinds = [
   "request",
   "unknown",
@@ -32,7 +32,7 @@ export const eventKinds = [
   "followLost",
   "handover",
 ] as const;
-/** The order matches `Rights` in native/src/access.h. */
+/** The order matches `Rights` in native/src/server/access.h. */
 export const rights = { none: 0, tenant: 1, all: 2 } as const;
 export type OnEvent = (kind: number, id: number, seq: number, functionID: number, body: Buffer) => void;
 
@@ -154,7 +154,7 @@ export const noteKinds = { task: 1, job: 2 } as const;
 
 export const segmentRows = (native: NativeMaster): SegmentRow[] => JSON.parse(native.segments()) as SegmentRow[];
 
-/** The order matches `figures` in native/src/addon_figures.cc; the values after "logFull" are available once the log is read. */
+/** The order matches `metrics` in native/src/addon/metrics.cc; the values after "logFull" are available once the log is read. */
 export const coreMetricNames = [
   "connections",
   "accepted",
@@ -215,7 +215,7 @@ export function coreMetrics(native: NativeMaster): CoreMetrics {
   return Object.fromEntries(coreMetricNames.map((name, at) => [name, values[at] ?? 0])) as CoreMetrics;
 }
 
-/** The order matches `Op` in native/src/operations.h. */
+/** The order matches `Op` in native/src/rpc/operations.h. */
 export const nativeOperations = [
   "script",
   "constant",
