@@ -56,7 +56,7 @@ void testLog(Chance& chance, u32 rounds) {
       SegmentSpec spec;
       spec.id = {3, 4};
       spec.name = spec.endpoint = "host:1";
-      spec.size = 1 << 30;
+      spec.sizeBytes = 1 << 30;
       REQUIRE(store.mount(spec, id) == 0);
       for (u32 step = 0; step < 300; ++step) {
         const std::string key = "key-" + std::to_string(below(chance, 60));

@@ -18,7 +18,7 @@ struct Full {
     SegmentSpec spec;
     spec.id = {1, 1};
     spec.name = spec.endpoint = "host:1";
-    spec.size = size * count;
+    spec.sizeBytes = size * count;
     REQUIRE(store.mount(spec, id) == 0);
   }
   i32 put(const std::string& key, u64 bytes = size) {

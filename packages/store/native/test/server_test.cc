@@ -122,7 +122,7 @@ void testServer(Chance& chance, u32 rounds) {
         SegmentSpec spec;
         spec.id = {1, 1};
         spec.name = spec.endpoint = "host:1";
-        spec.size = 1 << 30;
+        spec.sizeBytes = 1 << 30;
         REQUIRE(server.store.mount(spec, {1, 1}) == 0);
       });
       std::vector<std::thread> clients;

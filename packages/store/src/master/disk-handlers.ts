@@ -37,7 +37,7 @@ export function diskHandlers(native: NativeMaster): Handlers {
       return done(native.keepMooncakeFiles(clientID, tasks, files[0]?.endpoint ?? ""));
     },
     PromotionAllocStart(clientID, key, tenant, sizeBytes, preferred) {
-      const [code, text] = native.promoteStart(clientID, tenant, key, sizeBytes, preferred);
+      const { code, target: text } = native.promoteStart(clientID, tenant, key, sizeBytes, preferred);
       const [target] = code === codes.OK ? descriptorsFrom(text) : [];
       return target === undefined ? wrong(code === codes.OK ? codes.INTERNAL_ERROR : code) : { ok: true, value: { target } };
     },

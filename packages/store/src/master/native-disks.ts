@@ -1,5 +1,5 @@
 // The native interface for clients' disks.
-import type { Disk, EndedFile, FailedOrder, FileOf, Order, StartedFile, WantedFile } from "../rpc/shapes.ts";
+import type { ColdFile, Disk, EndedFile, FailedOrder, FileOf, Order, StartedFile, WantedFile } from "../rpc/shapes.ts";
 
 /** A file whose bytes a reader found wrong or missing. */
 export type ReportedFile = {
@@ -24,8 +24,8 @@ export interface NativeDisks {
   setCapacity(clientID: string, bytes: bigint): number;
   /** Returns 1 once after everything was removed, else 0, or an error code. */
   takeWipe(clientID: string): number;
-  /** Returns [code, JSON of the range to write]. */
-  promoteStart(clientID: string, tenant: string, key: string, sizeBytes: bigint, preferred: readonly string[]): [number, string];
+  /** Returns the range to write as JSON. */
+  promoteStart(clientID: string, tenant: string, key: string, sizeBytes: bigint, preferred: readonly string[]): { code: number; target: string };
   promoteEnd(clientID: string, tenant: string, key: string, isWhole: boolean): number;
   reportWrongBytes(tenant: string, key: string, replicaID: bigint): number;
   /** Returns a list as JSON. */
@@ -38,20 +38,20 @@ export interface NativeDisks {
   evictFiles(tenant: string, keys: readonly string[]): number[];
   /** Sets the total capacity of the shared folder. */
   setFolderQuota(bytes: bigint): void;
-  /** Returns [name, number, ...] of files that are to be removed. */
-  sweepable(most: number): (string | bigint)[];
+  /** Returns files that are to be removed. */
+  sweepable(most: number): { name: string; file: bigint }[];
   swept(files: readonly bigint[]): void;
   reportedFiles(most: number): ReportedFile[];
   /** Drops a file that is damaged or missing. */
   dropFile(tenant: string, key: string, file: bigint, isDamaged: boolean): number;
   /** With `empty`, unmounts only a disk without objects. */
   unmountDisk(clientID: string, diskID: string, empty: boolean): number;
-  /** Returns [code, objects that wait for the device now, whether the whole table was examined]; tenant "" means all tenants. */
-  queueCold(clientID: string, diskID: string, tenant: string, most: number, records: number): [number, number, boolean];
+  /** Returns how many objects wait for the device now, and whether the whole table was examined; tenant "" means all tenants. */
+  queueCold(clientID: string, diskID: string, tenant: string, most: number, records: number): { code: number; queued: number; hasEnded: boolean };
   /** Sets the objects that are offloaded to the device automatically: 0 none, 1 those about to be evicted, 2 all stored ones; tenant "" means all tenants. */
   fillCold(clientID: string, diskID: string, fills: number, tenant: string): number;
   /** Drops the file of an object that also has a readable replica in memory. */
   releaseCold(diskID: string, tenant: string, key: string, file: bigint): number;
-  /** Returns [next cursor, or 0; (tenant, key, bytes, file, whether memory has it too) of each object on the disk...]. */
-  filesOn(diskID: string, cursor: number, records: number): [number, ...(string | bigint | boolean)[]];
+  /** Returns objects on the disk, and the next cursor, or 0. */
+  filesOn(diskID: string, cursor: number, records: number): { next: number; files: ColdFile[] };
 }

@@ -26,13 +26,10 @@ napi_value authorize(Addon& addon, const Call& call) {
   return call.of(std::string_view(addon.server->authorize(static_cast<u64>(call.number(0)), static_cast<Rights>(call.number(1)), call.bytes(2))));
 }
 
-// (connection) → [rights, tenant]
+// (connection) → {rights, tenant}
 napi_value callerOf(Addon& addon, const Call& call) {
   const auto [rights, tenant] = addon.server ? addon.server->callerOf(static_cast<u64>(call.number(0))) : std::pair{Rights::none, std::string()};
-  const napi_value out = call.array(2);
-  call.set(out, 0, call.of(static_cast<double>(rights)));
-  call.set(out, 1, call.latin1(tenant));
-  return out;
+  return call.record({{"rights", call.of(static_cast<double>(rights))}, {"tenant", call.latin1(tenant)}});
 }
 
 }  // namespace svc

@@ -82,11 +82,13 @@ napi_value call(napi_env env, napi_callback_info info) {
   });
 }
 
+constexpr const char* eventArguments[] = {"kind", "id", "seq", "functionID", "body"};
+
 // Runs on the JavaScript thread and delivers one event of the server thread.
 void deliverEvents(napi_env env, napi_value callback, void*, void* data) {
   const std::unique_ptr<Event> event(static_cast<Event*>(data));
   if (env == nullptr) return;
-  napi_value undefined = nullptr, values[5] = {};
+  napi_value undefined = nullptr, values[std::size(eventArguments)] = {};
   napi_get_undefined(env, &undefined);
   napi_create_uint32(env, static_cast<u32>(event->kind), &values[0]);
   napi_create_double(env, static_cast<double>(event->id), &values[1]);
@@ -158,6 +160,22 @@ napi_value answer(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
+// src/native/names.ts has the same names, and refuses to load others: the numbers that cross to TypeScript are indices into these lists.
+napi_value namesOf(const Call& call) {
+  const auto list = [&](const auto& names) { return call.listOf(names, [&](const auto& name) { return call.of(std::string_view(name)); }); };
+  const napi_value operations =
+      call.listOf(countedOperations, [&](const CountedOperation& each) { return call.of(std::string_view(std::string(each.name) + "/" + std::to_string(each.argsHash))); });
+  return call.record({{"metrics", list(metricNames())},
+                      {"operations", operations},
+                      {"operationMetrics", list(operationMetricNames())},
+                      {"events", list(eventNames)},
+                      {"event", list(eventArguments)},
+                      {"strategies", list(strategyNames)},
+                      {"rights", list(rightNames)},
+                      {"missReasons", list(goneNames)},
+                      {"range", list(rangeNames)}});
+}
+
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
@@ -181,6 +199,7 @@ napi_value init(napi_env env, napi_value exports) {
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeMaster", NAPI_AUTO_LENGTH, constructMaster, nullptr, std::size(methods), methods, &type), "class");
     check(napi_set_named_property(env, exports, "NativeMaster", type), "export");
+    check(napi_set_named_property(env, exports, "names", namesOf(Call(env))), "export");
     addClient(env, exports);
     addFiles(env, exports);
     addShared(env, exports);

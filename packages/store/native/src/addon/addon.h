@@ -34,6 +34,10 @@ napi_value changing(Addon& addon, const Call& call, Change change) {
   return call.of(static_cast<double>(outcome));
 }
 
+// Names of the metrics, and of the columns of an operation's metrics, in the order of their values.
+std::vector<std::string> metricNames();
+std::vector<std::string> operationMetricNames();
+
 using Method = napi_value (*)(Addon&, const Call&);
 
 napi_value reportDurable(Addon& addon, const Call& call);

@@ -13,9 +13,9 @@ namespace svc {
 
 namespace {
 
-constexpr std::size_t wordsPerRange = 3;
+constexpr std::size_t wordsPerRange = std::size(rangeNames);
 
-// (triples of local address, remote address and length; first; count) → XXH3 of the concatenation of those ranges
+// (the words of ranges; first; count) → XXH3 of the concatenation of those ranges
 napi_value checksum(napi_env env, napi_callback_info info) {
   return guarded(env, [&] {
     const Call call(env, info);
@@ -26,9 +26,7 @@ napi_value checksum(napi_env env, napi_callback_info info) {
     const auto first = static_cast<std::size_t>(call.number(1)), count = static_cast<std::size_t>(call.number(2));
     if (type != napi_biguint64_array || (first + count) * wordsPerRange > words) throw std::invalid_argument("expected three words for each range");
     const u64 sum = checksumOf(static_cast<const u64*>(data) + first * wordsPerRange, count);
-    napi_value value = nullptr;
-    check(napi_create_bigint_uint64(env, sum, &value), "bigint");
-    return value;
+    return call.big(sum);
   });
 }
 

@@ -12,7 +12,7 @@ napi_value unmountDisk(Addon& addon, const Call& call) {
   return changing(addon, call, [&](Store& store) { return store.unmountDisk(client, id, empty); });
 }
 
-// (client id, disk id, tenant or "" for all, most, records to scan) → [code, queued, whether the whole table was scanned]
+// (client id, disk id, tenant or "" for all, most, records to scan) → {code, queued, hasEnded: whether the whole table was scanned}
 napi_value queueCold(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid client = idAt(call, call.at(0)), id = idAt(call, call.at(1));
@@ -29,11 +29,7 @@ napi_value queueCold(Addon& addon, const Call& call) {
     else if (!tenant.empty() && wanted == Store::noTenant) ended = true;
     else queued = store.queueCold(*disk, wanted, most, records, ended);
   });
-  const napi_value out = call.array(3);
-  call.set(out, 0, call.of(static_cast<double>(outcome)));
-  call.set(out, 1, call.of(static_cast<double>(queued)));
-  call.set(out, 2, call.of(ended));
-  return out;
+  return call.record({{"code", call.of(static_cast<double>(outcome))}, {"queued", call.of(static_cast<double>(queued))}, {"hasEnded", call.of(ended)}});
 }
 
 // (client id, disk id, which objects: 0 requested, 1 about to be evicted, 2 stored; tenant, "" for all) → code
@@ -49,11 +45,11 @@ napi_value fillCold(Addon& addon, const Call& call) {
 napi_value releaseCold(Addon& addon, const Call& call) {
   const Uuid id = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);
-  const u64 file = call.big(call.at(3));
+  const u64 file = call.bigOf(call.at(3));
   return changing(addon, call, [&](Store& store) { return store.releaseCold(id, store.tenantOf(tenant), key, file); });
 }
 
-// (disk id, cursor, records to scan) → [next cursor or 0, (tenant, key, bytes, file, whether it is in memory too) of each object there...]
+// (disk id, cursor, records to scan) → {next: the next cursor or 0, files: [{tenant, key, sizeBytes, file, isHot: whether it is in memory too}...]}
 napi_value filesOn(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid id = idAt(call, call.at(0));
@@ -80,16 +76,10 @@ napi_value filesOn(Addon& addon, const Call& call) {
     }
     return cursor < store.table.end() ? cursor : 0;
   });
-  const napi_value out = call.array(1 + 5 * found.size());
-  call.set(out, 0, call.of(static_cast<double>(next)));
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    call.set(out, 1 + 5 * i, call.latin1(found[i].tenant));
-    call.set(out, 2 + 5 * i, call.latin1(found[i].key));
-    call.set(out, 3 + 5 * i, big(call, found[i].size));
-    call.set(out, 4 + 5 * i, big(call, found[i].file));
-    call.set(out, 5 + 5 * i, call.of(found[i].hot));
-  }
-  return out;
+  const napi_value files = call.listOf(found, [&](const Found& each) {
+    return call.record({{"tenant", call.latin1(each.tenant)}, {"key", call.latin1(each.key)}, {"sizeBytes", call.big(each.size)}, {"file", call.big(each.file)}, {"isHot", call.of(each.hot)}});
+  });
+  return call.record({{"next", call.of(static_cast<double>(next))}, {"files", files}});
 }
 
 }  // namespace svc

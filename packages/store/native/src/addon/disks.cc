@@ -13,7 +13,7 @@ napi_value mountDisk(Addon& addon, const Call& call) {
   spec.label = static_cast<u32>(call.number(call.member(1, "label")));
   spec.ours = call.flag(call.member(1, "isOurs"));
   spec.enabled = call.flag(call.member(1, "isEnabled"));
-  spec.capacity = call.big(call.member(1, "capacityBytes"));
+  spec.capacity = call.bigOf(call.member(1, "capacityBytes"));
   const std::string endpoint = call.bytes(call.member(1, "endpoint"));
   spec.endpoint = endpoint;
   return changing(addon, call, [&](Store& store) { return store.mountDisk(spec, client); });
@@ -33,7 +33,7 @@ napi_value dropFiles(Addon& addon, const Call& call) {
   };
   std::vector<Dropped> files;
   eachOf(call, 2, [&](napi_value each) {
-    files.push_back({call.bytes(get(call, each, "tenant")), call.bytes(get(call, each, "key")), call.big(get(call, each, "file"))});
+    files.push_back({call.bytes(get(call, each, "tenant")), call.bytes(get(call, each, "key")), call.bigOf(get(call, each, "file"))});
   });
   const Gone why = call.flag(3) ? Gone::checksum : Gone::evicted;
   return changing(addon, call, [&](Store& store) {
@@ -63,12 +63,12 @@ napi_value failOffloads(Addon& addon, const Call& call) {
   });
 }
 
-// (client id, tenant, key, bytes, preferred names) → [code, JSON of the range to write]
+// (client id, tenant, key, bytes, preferred names) → {code, target: JSON of the range to write}
 napi_value promoteStart(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Uuid client = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);
-  const u64 size = call.big(call.at(3));
+  const u64 size = call.bigOf(call.at(3));
   const std::vector<std::string> names = call.list(4);
   const std::vector<std::string_view> preferred(names.begin(), names.end());
   std::string json;
@@ -80,10 +80,7 @@ napi_value promoteStart(Addon& addon, const Call& call) {
     if (started == code::ok) json = targetJson(store, index);
     return started;
   });
-  const napi_value out = call.array(2);
-  call.set(out, 0, call.of(static_cast<double>(outcome)));
-  call.set(out, 1, call.latin1(json));
-  return out;
+  return call.record({{"code", call.of(static_cast<double>(outcome))}, {"target", call.latin1(json)}});
 }
 
 // (client id, tenant, key, whether it is complete) → code
@@ -98,7 +95,7 @@ napi_value promoteEnd(Addon& addon, const Call& call) {
 napi_value reportWrongBytes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string tenant = call.bytes(0), key = call.bytes(1);
-  const u64 replica = call.big(call.at(2));
+  const u64 replica = call.bigOf(call.at(2));
   return call.of(static_cast<double>(server.change([&] { return server.store.reportWrongBytes(server.store.tenantOf(tenant), key, replica); })));
 }
 

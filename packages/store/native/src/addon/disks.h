@@ -22,23 +22,6 @@ void eachOf(const Call& call, int i, Each each) {
   }
 }
 
-inline napi_value object(const Call& call) {
-  napi_value out = nullptr;
-  check(napi_create_object(call.env, &out), "object");
-  return out;
-}
-inline void put(const Call& call, napi_value to, const char* name, napi_value value) { check(napi_set_named_property(call.env, to, name, value), name); }
-inline napi_value big(const Call& call, u64 number) {
-  napi_value value = nullptr;
-  check(napi_create_bigint_uint64(call.env, number, &value), "bigint");
-  return value;
-}
-inline napi_value bigs(const Call& call, const std::vector<u64>& numbers) {
-  const napi_value out = call.array(numbers.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) call.set(out, i, big(call, numbers[i]));
-  return out;
-}
-
 // An object as an order names it. It is copied under the store's lock, and converted to JavaScript values afterwards.
 struct Ordered {
   std::string tenant, key, fingerprint, group;
@@ -65,25 +48,21 @@ inline Ordered ordered(const Store& store, u32 index) {
 }
 
 inline napi_value shown(const Call& call, const Ordered& from) {
-  const napi_value out = object(call);
-  put(call, out, "tenant", call.latin1(from.tenant));
-  put(call, out, "key", call.latin1(from.key));
-  put(call, out, "fingerprint", call.latin1(from.fingerprint));
-  put(call, out, "group", call.latin1(from.group));
-  put(call, out, "sizeBytes", big(call, from.size));
-  put(call, out, "address", big(call, from.address));
-  put(call, out, "file", big(call, from.file));
-  put(call, out, "task", call.of(static_cast<double>(from.task)));
-  put(call, out, "checksum", from.hasChecksum ? big(call, from.checksum) : call.undefined());
-  put(call, out, "dataType", call.of(static_cast<double>(from.dataType)));
-  put(call, out, "hardPin", call.of(from.hardPin));
-  return out;
+  return call.record({{"tenant", call.latin1(from.tenant)},
+                      {"key", call.latin1(from.key)},
+                      {"fingerprint", call.latin1(from.fingerprint)},
+                      {"group", call.latin1(from.group)},
+                      {"sizeBytes", call.big(from.size)},
+                      {"address", call.big(from.address)},
+                      {"file", call.big(from.file)},
+                      {"task", call.of(static_cast<double>(from.task))},
+                      {"checksum", from.hasChecksum ? call.big(from.checksum) : call.undefined()},
+                      {"dataType", call.of(static_cast<double>(from.dataType))},
+                      {"hardPin", call.of(from.hardPin)}});
 }
 
 inline napi_value listOf(const Call& call, const std::vector<Ordered>& from) {
-  const napi_value out = call.array(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) call.set(out, i, shown(call, from[i]));
-  return out;
+  return call.listOf(from, [&](const Ordered& each) { return shown(call, each); });
 }
 
 }  // namespace svc

@@ -21,17 +21,12 @@ Batches durable(Server& server, u64 from) {
 }
 
 napi_value listOf(const Call& call, const Batches& batches) {
-  const napi_value out = call.array(2 * batches.size());
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    call.set(out, 2 * i, call.of(static_cast<double>(batches[i].first)));
-    call.set(out, 2 * i + 1, call.copied(batches[i].second));
-  }
-  return out;
+  return call.listOf(batches, [&](const auto& batch) { return call.record({{"number", call.of(static_cast<double>(batch.first))}, {"payload", call.copied(batch.second)}}); });
 }
 
 }  // namespace
 
-// () → [number, payload, ...] of unpublished batches; empty without any, and a "batches" event follows when there are more.
+// () → [{number, payload}...]: unpublished batches; empty without any, and a "batches" event follows when there are more.
 napi_value takeBatches(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const Batches found = server.with([&] {
@@ -43,18 +38,18 @@ napi_value takeBatches(Addon& addon, const Call& call) {
   return listOf(call, found);
 }
 
-// (number) → [number, payload, ...] from there on, as many as fit
+// (number) → [{number, payload}...] from there on, as many as fit
 napi_value batchesFrom(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const u64 from = static_cast<u64>(call.number(0));
   return listOf(call, server.with([&] { return durable(server, from); }));
 }
 
-// () → [its first batch's number, how many there are]
+// () → {first: its first batch's number, batches: how many there are}
 napi_value beginDump(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   server.with([&] { addon.dump = server.store.beginDump(); });
-  return call.numbers({static_cast<double>(addon.dump.first), static_cast<double>(addon.dump.batches)});
+  return call.record({{"first", call.of(static_cast<double>(addon.dump.first))}, {"batches", call.of(static_cast<double>(addon.dump.batches))}});
 }
 
 // (batches) → payloads; none once all were made.
@@ -69,9 +64,7 @@ napi_value dumpSome(Addon& addon, const Call& call) {
       made.push_back(std::move(payload));
     }
   });
-  const napi_value out = call.array(made.size());
-  for (std::size_t i = 0; i < made.size(); ++i) call.set(out, i, call.copied(made[i]));
-  return out;
+  return call.listOf(made, [&](const std::string& each) { return call.copied(each); });
 }
 
 // (the number behind a dump's last batch): see Server::endDump.
@@ -81,13 +74,11 @@ napi_value endDump(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// () → [the oldest batch that a replay can deliver, the next one's number]
+// () → {oldest: the number of the oldest batch that a replay can deliver, next: the next one's}
 napi_value batchRange(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  return call.numbers(server.with([&] {
-    const KvEvents& events = server.store.events;
-    return std::vector<double>{static_cast<double>(events.oldest()), static_cast<double>(events.next())};
-  }));
+  const auto [oldest, next] = server.with([&] { return std::pair{server.store.events.oldest(), server.store.events.next()}; });
+  return call.record({{"oldest", call.of(static_cast<double>(oldest))}, {"next", call.of(static_cast<double>(next))}});
 }
 
 }  // namespace svc

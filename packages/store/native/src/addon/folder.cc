@@ -6,9 +6,7 @@ namespace svc {
 namespace {
 
 napi_value codesOfFiles(const Call& call, const std::vector<i32>& codes) {
-  const napi_value out = call.array(codes.size());
-  for (std::size_t i = 0; i < codes.size(); ++i) call.set(out, i, call.of(static_cast<double>(codes[i])));
-  return out;
+  return call.listOf(codes, [&](i32 code) { return call.of(static_cast<double>(code)); });
 }
 
 }  // namespace
@@ -29,7 +27,7 @@ napi_value startFiles(Addon& addon, const Call& call) {
     u64 size, checksum;
   };
   std::vector<Wanted> wanted;
-  eachOf(call, 2, [&](napi_value each) { wanted.push_back({call.bytes(get(call, each, "key")), call.big(get(call, each, "sizeBytes")), call.big(get(call, each, "checksum"))}); });
+  eachOf(call, 2, [&](napi_value each) { wanted.push_back({call.bytes(get(call, each, "key")), call.bigOf(get(call, each, "sizeBytes")), call.bigOf(get(call, each, "checksum"))}); });
   struct Started {
     i32 code = code::persistFail;
     u64 file = 0;
@@ -44,18 +42,9 @@ napi_value startFiles(Addon& addon, const Call& call) {
       if (each.code == code::ok) each.path = store.pathOf(*store.folder(), each.file);
     }
   });
-  const napi_value out = call.array(started.size());
-  for (std::size_t i = 0; i < started.size(); ++i) {
-    if (started[i].code != code::ok) {
-      call.set(out, i, call.of(static_cast<double>(started[i].code)));
-      continue;
-    }
-    const napi_value each = object(call);
-    put(call, each, "path", call.latin1(started[i].path));
-    put(call, each, "file", big(call, started[i].file));
-    call.set(out, i, each);
-  }
-  return out;
+  return call.listOf(started, [&](const Started& each) {
+    return each.code == code::ok ? call.record({{"path", call.latin1(each.path)}, {"file", call.big(each.file)}}) : call.of(static_cast<double>(each.code));
+  });
 }
 
 // (client id, tenant, [{key, file, isWhole}...]) → a code for each
@@ -69,7 +58,7 @@ napi_value endFiles(Addon& addon, const Call& call) {
     bool whole;
   };
   std::vector<Ended> files;
-  eachOf(call, 2, [&](napi_value each) { files.push_back({call.bytes(get(call, each, "key")), call.big(get(call, each, "file")), call.flag(get(call, each, "isWhole"))}); });
+  eachOf(call, 2, [&](napi_value each) { files.push_back({call.bytes(get(call, each, "key")), call.bigOf(get(call, each, "file")), call.flag(get(call, each, "isWhole"))}); });
   std::vector<i32> codes;
   server.change([&] {
     for (const Ended& each : files) codes.push_back(server.canLog() ? server.store.endFile(client, server.store.tenantOf(tenant), each.key, each.file, each.whole) : i32{code::persistFail});
@@ -93,12 +82,12 @@ napi_value evictFiles(Addon& addon, const Call& call) {
 napi_value setFolderQuota(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   server.change([&] {
-    if (Segment* folder = server.store.folder(); folder != nullptr) folder->disk->capacity = call.big(call.at(0));
+    if (Segment* folder = server.store.folder(); folder != nullptr) folder->disk->capacity = call.bigOf(call.at(0));
   });
   return call.undefined();
 }
 
-// (most) → [path, number, ...] of files to remove
+// (most) → [{name, file}...]: files to remove
 napi_value sweepable(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   std::vector<std::pair<std::string, u64>> found;
@@ -106,19 +95,14 @@ napi_value sweepable(Addon& addon, const Call& call) {
     const Store& store = server.store;
     for (const u64 file : store.sweepable(static_cast<u32>(call.number(0)))) found.emplace_back(store.nameOf(*store.folder(), file), file);
   });
-  const napi_value out = call.array(2 * found.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    call.set(out, 2 * i, call.latin1(found[i].first));
-    call.set(out, 2 * i + 1, big(call, found[i].second));
-  }
-  return out;
+  return call.listOf(found, [&](const auto& each) { return call.record({{"name", call.latin1(each.first)}, {"file", call.big(each.second)}}); });
 }
 
 // (numbers of files that were removed)
 napi_value swept(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   std::vector<u64> files;
-  eachOf(call, 0, [&](napi_value each) { files.push_back(call.big(each)); });
+  eachOf(call, 0, [&](napi_value each) { files.push_back(call.bigOf(each)); });
   server.change([&] {
     if (server.canLog()) server.store.swept(files);
   });
@@ -147,25 +131,21 @@ napi_value reportedFiles(Addon& addon, const Call& call) {
       if (at != folder->disk->folder->objects.end() && !(store.table[at->second].flags & flag::filing)) found.push_back({each, ordered(store, at->second), store.nameOf(*folder, each.file)});
     }
   });
-  const napi_value out = call.array(found.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const napi_value each = object(call);
-    const Ordered& from = found[i].object;
-    put(call, each, "tenant", call.latin1(from.tenant));
-    put(call, each, "key", call.latin1(from.key));
-    put(call, each, "name", call.latin1(found[i].name));
-    put(call, each, "file", big(call, found[i].report.file));
-    put(call, each, "sizeBytes", call.of(static_cast<double>(from.size)));
-    put(call, each, "checksum", from.hasChecksum ? big(call, from.checksum) : call.undefined());
-    call.set(out, i, each);
-  }
-  return out;
+  return call.listOf(found, [&](const Reported& each) {
+    const Ordered& from = each.object;
+    return call.record({{"tenant", call.latin1(from.tenant)},
+                        {"key", call.latin1(from.key)},
+                        {"name", call.latin1(each.name)},
+                        {"file", call.big(each.report.file)},
+                        {"sizeBytes", call.of(static_cast<double>(from.size))},
+                        {"checksum", from.hasChecksum ? call.big(from.checksum) : call.undefined()}});
+  });
 }
 
 // (tenant, key, number, whether it is damaged and not missing) → code
 napi_value dropFile(Addon& addon, const Call& call) {
   const std::string tenant = call.bytes(0), key = call.bytes(1);
-  const u64 file = call.big(call.at(2));
+  const u64 file = call.bigOf(call.at(2));
   const Gone why = call.flag(3) ? Gone::checksum : Gone::holderLost;
   return changing(addon, call, [&](Store& store) { return store.folder() == nullptr ? i32{code::segmentNotFound} : store.dropFile(*store.folder(), store.tenantOf(tenant), key, file, why); });
 }

@@ -40,7 +40,7 @@ napi_value route(Addon& addon, const Call& call) {
   return call.latin1(server.with([&] { return routeJson(server.store, server.store.tenantOf(tenant), key); }));
 }
 
-// (segment, cursor, records to scan) → [next cursor or 0, (tenant, key, bytes, whether it may be moved now) of each object there...]
+// (segment, cursor, records to scan) → {next: the next cursor or 0, objects: [{tenant, key, sizeBytes, movable: whether it may be moved now}...]}
 napi_value objectsOn(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const u32 segment = static_cast<u32>(call.number(0));
@@ -65,15 +65,10 @@ napi_value objectsOn(Addon& addon, const Call& call) {
     }
     return cursor < store.table.end() ? cursor : 0;
   });
-  const napi_value out = call.array(1 + 4 * found.size());
-  call.set(out, 0, call.of(static_cast<double>(next)));
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    call.set(out, 1 + 4 * i, call.latin1(found[i].tenant));
-    call.set(out, 2 + 4 * i, call.latin1(found[i].key));
-    call.set(out, 3 + 4 * i, call.of(static_cast<double>(found[i].size)));
-    call.set(out, 4 + 4 * i, call.of(found[i].movable));
-  }
-  return out;
+  const napi_value objects = call.listOf(found, [&](const Found& each) {
+    return call.record({{"tenant", call.latin1(each.tenant)}, {"key", call.latin1(each.key)}, {"sizeBytes", call.of(static_cast<double>(each.size))}, {"movable", call.of(each.movable)}});
+  });
+  return call.record({{"next", call.of(static_cast<double>(next))}, {"objects", objects}});
 }
 
 Uuid noteID(const std::string& text) {
@@ -119,9 +114,7 @@ napi_value notes(Addon& addon, const Call& call) {
     for (const auto& [id, note] : server.store.notes())
       if (note.kind == static_cast<u8>(call.number(0))) found.push_back(note.text);
   });
-  const napi_value out = call.array(found.size());
-  for (std::size_t i = 0; i < found.size(); ++i) call.set(out, i, call.latin1(found[i]));
-  return out;
+  return call.listOf(found, [&](const std::string& text) { return call.latin1(text); });
 }
 
 }  // namespace svc

@@ -45,7 +45,7 @@ napi_value keepMooncakeFiles(Addon& addon, const Call& call) {
   };
   std::vector<Kept> kept;
   eachOf(call, 1, [&](napi_value each) {
-    kept.push_back({call.bytes(get(call, each, "tenant")), call.bytes(get(call, each, "key")), call.big(get(call, each, "sizeBytes"))});
+    kept.push_back({call.bytes(get(call, each, "tenant")), call.bytes(get(call, each, "key")), call.bigOf(get(call, each, "sizeBytes"))});
   });
   const std::string endpoint = call.bytes(2);
   return changing(addon, call, [&](Store& store) {
@@ -70,7 +70,7 @@ napi_value dropMooncakeFile(Addon& addon, const Call& call) {
 // (client id, bytes) → code
 napi_value setCapacity(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
-  const u64 bytes = call.big(call.at(1));
+  const u64 bytes = call.bigOf(call.at(1));
   return changing(addon, call, [&](Store& store) {
     Segment* disk = store.diskOf(client, client);
     if (disk == nullptr) return i32{code::segmentNotFound};

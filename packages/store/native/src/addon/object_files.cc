@@ -59,12 +59,8 @@ napi_value write(const Call& call) {
   auto checksum = std::make_shared<u64>(0);
   napi_valuetype kind = napi_undefined;
   check(napi_typeof(call.env, call.at(3), &kind), "checksum");
-  const std::optional<u64> expected = kind == napi_undefined ? std::nullopt : std::optional<u64>(call.big(call.at(3)));
-  const auto sum = [checksum](const Call& maker) {
-    napi_value value = nullptr;
-    check(napi_create_bigint_uint64(maker.env, *checksum, &value), "bigint");
-    return value;
-  };
+  const std::optional<u64> expected = kind == napi_undefined ? std::nullopt : std::optional<u64>(call.bigOf(call.at(3)));
+  const auto sum = [checksum](const Call& maker) { return maker.big(*checksum); };
   return promised(call, [&](ObjectFiles& files, ObjectFiles::Done done) {
     files.write(fileAt(call, 0), std::vector<u64>(from, from + words), std::string(about), expected, checksum, std::move(done));
   }, sum);
@@ -86,11 +82,9 @@ napi_value verify(const Call& call) {
 napi_value about(const Call& call) {
   auto found = std::make_shared<FoundFile>();
   const auto value = [found](const Call& maker) {
-    napi_value checksum = nullptr;
-    check(napi_create_bigint_uint64(maker.env, found->checksum, &checksum), "bigint");
     const napi_value out = maker.array(3);
     maker.set(out, 0, maker.of(static_cast<double>(found->size)));
-    maker.set(out, 1, checksum);
+    maker.set(out, 1, maker.big(found->checksum));
     maker.set(out, 2, maker.copied(found->about));
     return out;
   };

@@ -139,11 +139,7 @@ napi_value removeFile(const Call& call) {
 napi_value verify(const Call& call) {
   NativeShared& self = selfOf(call);
   auto checksum = std::make_shared<u64>(0);
-  const auto value = [checksum](const Call& maker) {
-    napi_value out = nullptr;
-    check(napi_create_bigint_uint64(maker.env, *checksum, &out), "bigint");
-    return out;
-  };
+  const auto value = [checksum](const Call& maker) { return maker.big(*checksum); };
   return promised(call, self.settle, [&](SharedFiles::Done done) { self.files->verify(call.bytes(0), static_cast<u64>(call.number(1)), checksum, std::move(done)); }, value);
 }
 

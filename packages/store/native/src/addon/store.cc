@@ -23,8 +23,8 @@ struct OwnedSpec {
     protocol = call.bytes(member("protocol"));
     hostID = call.bytes(member("hostID"));
     spec.id = idAt(call, member("id"));
-    spec.base = call.big(member("base"));
-    spec.size = call.big(member("sizeBytes"));
+    spec.base = call.bigOf(member("base"));
+    spec.sizeBytes = call.bigOf(member("sizeBytes"));
   }
   SegmentSpec view() const {
     SegmentSpec out = spec;
@@ -178,21 +178,17 @@ napi_value removeKeys(Addon& addon, const Call& call) {
   });
 }
 
-// (cursor, records to scan, tenant, force) → [next cursor or 0, removed]; [-1, error code] if nothing may be removed now
+// (cursor, records to scan, tenant, force) → {code, next: the next cursor or 0, removed}
 napi_value removeSome(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   u32 cursor = std::max(1u, static_cast<u32>(call.number(0)));
   u32 records = static_cast<u32>(call.number(1));
   const std::string name = call.bytes(2);
   const bool force = call.flag(3);
-  double next = 0, removed = 0;
-  server.change([&] {
+  u32 next = 0, removed = 0;
+  const i32 outcome = server.change([&] {
     Store& store = server.store;
-    if (!server.canLog()) {
-      next = -1;
-      removed = code::persistFail;
-      return;
-    }
+    if (!server.canLog()) return i32{code::persistFail};
     const u16 tenant = store.tenantOf(name);
     // Mooncake's owners get no orders to remove single files; they ask whether everything was removed.
     if (cursor == 1) store.wipeDisks();
@@ -202,11 +198,9 @@ napi_value removeSome(Addon& addon, const Call& call) {
       removed += store.remove(tenant, key, force) == code::ok;
     }
     next = cursor < store.table.end() ? cursor : 0;
+    return i32{code::ok};
   });
-  const napi_value out = call.array(2);
-  call.set(out, 0, call.of(next));
-  call.set(out, 1, call.of(removed));
-  return out;
+  return call.record({{"code", call.of(static_cast<double>(outcome))}, {"next", call.of(static_cast<double>(next))}, {"removed", call.of(static_cast<double>(removed))}});
 }
 
 // (keys, client id, segment name) → the keys that were cleared.
@@ -221,12 +215,10 @@ napi_value clearKeys(Addon& addon, const Call& call) {
     for (const std::string& key : names)
       if (server.store.clear(client, server.store.tenantOf(""), key, segment) == code::ok) cleared.push_back(key);
   });
-  const napi_value out = call.array(cleared.size());
-  for (std::size_t i = 0; i < cleared.size(); ++i) call.set(out, i, call.latin1(cleared[i]));
-  return out;
+  return call.listOf(cleared, [&](const std::string& key) { return call.latin1(key); });
 }
 
-// (key, tenant) → [error code, (segment number, client id) of each readable replica...]
+// (key, tenant) → {code, holders: [{segment, clientID} of each readable replica...]}
 napi_value holdersOf(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string key = call.bytes(0), tenant = call.bytes(1);
@@ -241,13 +233,10 @@ napi_value holdersOf(Addon& addon, const Call& call) {
     });
     return found;
   });
-  const napi_value out = call.array(1 + 2 * holders.size());
-  call.set(out, 0, call.of(static_cast<double>(outcome)));
-  for (std::size_t i = 0; i < holders.size(); ++i) {
-    call.set(out, 1 + 2 * i, call.of(static_cast<double>(holders[i].first)));
-    call.set(out, 2 + 2 * i, call.of(std::string_view(holders[i].second)));
-  }
-  return out;
+  const napi_value found = call.listOf(holders, [&](const auto& each) {
+    return call.record({{"segment", call.of(static_cast<double>(each.first))}, {"clientID", call.of(std::string_view(each.second))}});
+  });
+  return call.record({{"code", call.of(static_cast<double>(outcome))}, {"holders", found}});
 }
 
 napi_value segments(Addon& addon, const Call& call) {

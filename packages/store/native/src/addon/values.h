@@ -2,7 +2,9 @@
 #pragma once
 #include <node_api.h>
 
+#include <initializer_list>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "base/base.h"
@@ -12,6 +14,9 @@ namespace svc {
 inline void check(napi_status status, const char* what) {
   if (status != napi_ok) throw std::invalid_argument(what);
 }
+
+// The words of a range in a BigUint64Array.
+inline constexpr const char* rangeNames[] = {"localAddress", "remoteAddress", "length"};
 
 class Call {
  public:
@@ -44,7 +49,7 @@ class Call {
     return value;
   }
   bool flag(int i) const { return flag(at(i)); }
-  u64 big(napi_value from) const {
+  u64 bigOf(napi_value from) const {
     u64 value = 0;
     bool lossless = false;
     check(napi_get_value_bigint_uint64(env, from, &value, &lossless), "expected a bigint");
@@ -112,10 +117,27 @@ class Call {
     check(napi_create_array_with_length(env, size, &value), "array");
     return value;
   }
-  napi_value numbers(const std::vector<double>& values) const {
-    const napi_value out = array(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) set(out, i, of(values[i]));
+  napi_value big(u64 number) const {
+    napi_value value = nullptr;
+    check(napi_create_bigint_uint64(env, number, &value), "bigint");
+    return value;
+  }
+  // Creates an object of these members.
+  napi_value record(std::initializer_list<std::pair<const char*, napi_value>> members) const {
+    napi_value out = nullptr;
+    check(napi_create_object(env, &out), "object");
+    for (const auto& [name, value] : members) check(napi_set_named_property(env, out, name, value), name);
     return out;
+  }
+  // Creates a list of what `make` returns for each item.
+  template <typename Items, typename Make>
+  napi_value listOf(const Items& items, Make make) const {
+    const napi_value out = array(std::size(items));
+    for (std::size_t i = 0; i < std::size(items); ++i) set(out, i, make(items[i]));
+    return out;
+  }
+  napi_value numbers(const std::vector<double>& values) const {
+    return listOf(values, [&](double value) { return of(value); });
   }
   void set(napi_value array, std::size_t i, napi_value value) const { check(napi_set_element(env, array, static_cast<u32>(i), value), "element"); }
 

@@ -41,4 +41,8 @@ inline constexpr i32 ok = 0, internal = -1, segmentNotFound = -101, segmentExist
                      tenantQuota = -1700, tenantUnknown = -1701;
 }
 
+// An enumeration whose values cross to TypeScript is one list of each(value, "name"), so that values and names cannot differ.
+#define SVC_VALUE(value, name) value,
+#define SVC_NAME(value, name) name,
+
 }  // namespace svc

@@ -6,7 +6,9 @@
 
 namespace svc {
 
-enum class Strategy : u8 { random = 0, freeRatioFirst = 1, localFirst = 2 };
+#define SVC_STRATEGIES(each) each(random, "random") each(freeRatioFirst, "free_ratio_first") each(localFirst, "local_first")
+enum class Strategy : u8 { SVC_STRATEGIES(SVC_VALUE) };
+inline constexpr const char* strategyNames[] = {SVC_STRATEGIES(SVC_NAME)};
 
 struct Settings {
   u64 leaseMs = 10'000, softPinMs = 1'800'000, maxSoftPinMs = 86'400'000;

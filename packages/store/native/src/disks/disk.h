@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/base.h"
+#include "rpc/arguments.h"
 
 namespace svc {
 
@@ -82,14 +82,7 @@ struct DiskSpec {
 
 // A file that an owner has: written on our order (`task`), or found on its disk (0). `unknownTask` marks one that a former master ordered;
 // its bytes match the checksum that master gave.
-struct StoredFile {
-  static constexpr u32 unknownTask = ~u32{0};
-  std::string_view key, fingerprint, group;
-  u64 size = 0, file = 0, storedMs = 0;
-  u32 task = 0;
-  u64 checksum = 0;
-  u8 dataType = 0;
-  bool hardPin = false;
-};
+using StoredFile = wire::StoredFile;
+inline constexpr u32 unknownTask = ~u32{0};
 
 }  // namespace svc

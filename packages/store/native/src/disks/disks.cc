@@ -106,11 +106,11 @@ void Store::addFile(Segment& disk, u32 index, u64 file) {
 bool Store::isIn(u32 index, const StoredFile& file) const {
   const Object& object = table[index];
   const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
-  return !(object.flags & flag::unfinished) && object.size == file.size && extra != nullptr && extra->hasChecksum && extra->checksum == file.checksum && fingerprintOf(object) == file.fingerprint;
+  return !(object.flags & flag::unfinished) && object.size == file.sizeBytes && extra != nullptr && extra->hasChecksum && extra->checksum == file.checksum && fingerprintOf(object) == file.fingerprint;
 }
 
 i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
-  if (file.key.empty() || file.key.size() > KeyArena::longest || file.group.size() > KeyArena::longest || file.size == 0 || file.file > Disk::mostFile) return code::invalidParams;
+  if (file.key.empty() || file.key.size() > KeyArena::longest || file.group.size() > KeyArena::longest || file.sizeBytes == 0 || file.file > Disk::mostFile) return code::invalidParams;
   if (tenant == noTenant) return code::tenantUnknown;
   // The object was removed before its owner reported the file.
   if (disk.disk->dropped.contains(file.file)) return code::notFound;
@@ -119,7 +119,7 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
   if (const Replica* known = index == 0 ? nullptr : fileOn(index, disk); known != nullptr && nodes[known->node].offset == file.file) return code::ok;
   if (index != 0 && file.task != 0 && endOffload(disk, index, file.task)) {
     Extra& extra = extraOf(index);
-    if (table[index].size != file.size || (extra.hasChecksum && extra.checksum != file.checksum)) {
+    if (table[index].size != file.sizeBytes || (extra.hasChecksum && extra.checksum != file.checksum)) {
       ++counters.offloadsFailed;
       return code::checksumMismatch;
     }
@@ -127,7 +127,7 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
     extra.checksum = file.checksum;
     if (fileOn(index, disk) != nullptr) return code::replicaExists;
     ++counters.offloadedObjects;
-    counters.offloadedBytes += file.size;
+    counters.offloadedBytes += file.sizeBytes;
     addFile(disk, index, file.file);
     const Object& object = table[index];
     if ((object.flags & flag::leaving) && !leased(object)) dropReplicas(index, [&](const Replica& replica) { return inMemory(replica); }, 0);
@@ -136,7 +136,7 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
     addFile(disk, index, file.file);
   } else {
     // Unless its owner compared a checksum, the bytes that it read may be another object's.
-    if (file.task != 0 && file.task != StoredFile::unknownTask) return code::invalidWrite;
+    if (file.task != 0 && file.task != unknownTask) return code::invalidWrite;
     u64 at = 0;
     const u64 hash = Recent::hashOf(tenant, file.key);
     const Gone why = recent_.find(hash, at);
@@ -145,7 +145,7 @@ i32 Store::keepFile(Segment& disk, u16 tenant, const StoredFile& file) {
     index = table.insert(tenant, file.key, table.hashOf(tenant, file.key));
     if (index == 0) return code::noHandle;
     Object& object = table[index];
-    object.size = file.size;
+    object.size = file.sizeBytes;
     object.dataType = file.dataType;
     object.flags = file.hardPin ? flag::hardPin : 0;
     object.started = tick();

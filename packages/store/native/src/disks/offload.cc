@@ -91,7 +91,7 @@ std::vector<Disk::Offload> Store::takeOffloads(Segment& disk, u32 most) {
     Extra& extra = extraOf(index);
     extra.task = TaskKind::offload;
     extra.taskClient = disk.client;
-    lastOffload_ = lastOffload_ >= StoredFile::unknownTask - 1 ? 1 : lastOffload_ + 1;
+    lastOffload_ = lastOffload_ >= unknownTask - 1 ? 1 : lastOffload_ + 1;
     extra.taskSource = lastOffload_;
     extra.taskStarted = tick();
     ++cluster.client(disk.client).objects;

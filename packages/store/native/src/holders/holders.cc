@@ -41,7 +41,7 @@ i32 Store::ping(const Uuid& id, i32& status) {
 }
 
 i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
-  if (spec.size == 0 || spec.name.empty() || spec.base > ~u64{0} - spec.size) return code::invalidParams;
+  if (spec.sizeBytes == 0 || spec.name.empty() || spec.base > ~u64{0} - spec.sizeBytes) return code::invalidParams;
   const u32 number = clientOf(id);
   if (number == 0) return code::noHandle;
   Client& client = cluster.client(number);
@@ -49,7 +49,7 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
   if (const i32 wrong = checkMount(spec, number); wrong != code::ok) return wrong;
   if (Segment* there = cluster.findSegment(spec.id); there != nullptr) {
     if (there->client != number && takeOver(*there, spec, number)) return code::ok;
-    if (there->client != number || there->base != spec.base || there->size != spec.size) return code::segmentExists;
+    if (there->client != number || there->base != spec.base || there->size != spec.sizeBytes) return code::segmentExists;
     client.known = true;
     if (there->awaiting) {
       // The process that had it before our restart still has it, so what we know of its bytes is true.
@@ -64,7 +64,7 @@ i32 Store::mount(const SegmentSpec& spec, const Uuid& id) {
     if (other == nullptr || other->gone || other->client == number || other->endpoint != spec.endpoint || spec.endpoint.empty()) continue;
     if (other->awaiting || other->silent || other->unreachable) dropSegment(*other);
   }
-  auto segment = std::make_unique<Segment>(nodes, spec.size);
+  auto segment = std::make_unique<Segment>(nodes, spec.sizeBytes);
   segment->number = cluster.nextSegment();
   segment->client = number;
   segment->id = spec.id;
@@ -115,7 +115,7 @@ bool Store::holds(std::span<const SegmentSpec> specs, const Uuid& id) const {
   const u32 number = cluster.findClient(id);
   if (number == 0) return false;
   const auto named = [&](const Segment& there) {
-    return std::ranges::any_of(specs, [&](const SegmentSpec& spec) { return spec.id == there.id && spec.base == there.base && spec.size == there.size; });
+    return std::ranges::any_of(specs, [&](const SegmentSpec& spec) { return spec.id == there.id && spec.base == there.base && spec.sizeBytes == there.size; });
   };
   std::size_t mounted = 0;
   for (const u32 each : cluster.client(number).segments) {

@@ -1,11 +1,10 @@
 // Changes in one client's memory, for that client: it keeps a copy, and reports it to a master that lost its state.
 #pragma once
 #include <deque>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/base.h"
+#include "rpc/arguments.h"
 
 namespace svc {
 
@@ -51,11 +50,6 @@ struct Changes {
 };
 
 // An object as its holder reports it to a master that lost its state.
-struct Restored {
-  u64 address = 0, size = 0, asOf = 0, checksum = 0, softPinUntilMs = 0;
-  std::string_view tenant, key, fingerprint, group;
-  u8 dataType = 0;
-  bool hardPin = false;
-};
+using Restored = wire::Holding;
 
 }  // namespace svc

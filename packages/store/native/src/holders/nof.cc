@@ -50,13 +50,13 @@ i32 Store::checkMount(const SegmentSpec& spec, u32 number) const {
   for (const u32 each : cluster.client(number).segments) {
     const Segment& other = *cluster.segment(each);
     if (other.onDisk() || other.id == spec.id || other.tier != tier || (tier == Tier::nof && other.endpoint != spec.endpoint)) continue;
-    if (spec.base < other.base + other.size && other.base < spec.base + spec.size) return code::segmentExists;
+    if (spec.base < other.base + other.size && other.base < spec.base + spec.sizeBytes) return code::segmentExists;
   }
   return code::ok;
 }
 
 bool Store::takeOver(Segment& segment, const SegmentSpec& spec, u32 number) {
-  if (!segment.nof() || tierOf(spec.protocol) != Tier::nof || segment.base != spec.base || segment.size != spec.size) return false;
+  if (!segment.nof() || tierOf(spec.protocol) != Tier::nof || segment.base != spec.base || segment.size != spec.sizeBytes) return false;
   // A holder that is heard keeps its segment.
   if (!segment.awaiting && !segment.silent && !segment.unreachable) return false;
   cluster.handOver(segment, number, spec.name, spec.endpoint);

@@ -103,7 +103,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
   cluster.client(number).seenMs = nowMs_;
   const u16 tenant = tenantOf(said.tenant);
   if (tenant == noTenant || (settings.multiTenant && !tenants[tenant].registered)) return code::tenantUnknown;
-  if (said.key.empty() || said.size == 0 || said.group.size() > KeyArena::longest) return code::invalidParams;
+  if (said.key.empty() || said.sizeBytes == 0 || said.group.size() > KeyArena::longest) return code::invalidParams;
   Segment* segment = nullptr;
   for (const u32 each : cluster.client(number).segments) {
     Segment* other = cluster.segment(each);
@@ -119,7 +119,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
   if (index != 0) {
     const Object& object = table[index];
     const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
-    const bool same = extra != nullptr && extra->hasChecksum && extra->checksum == said.checksum && object.size == said.size && extra->fingerprint == fingerprint;
+    const bool same = extra != nullptr && extra->hasChecksum && extra->checksum == said.checksum && object.size == said.sizeBytes && extra->fingerprint == fingerprint;
     const auto before = restored_.find(index);
     isNewer = !same && before != restored_.end() && before->second < said.asOf;
     // An object that was stored here since, or that another holder saw later, is newer.
@@ -130,10 +130,10 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
   } else if (recent_.mayBeGone(Recent::hashOf(tenant, said.key))) {
     return code::notFound;
   }
-  if (settings.multiTenant && tenants[tenant].charged + said.size > quotaOf(tenant)) return code::tenantQuota;
-  const u32 node = segment->allocator.takeAt(offset, said.size);
+  if (settings.multiTenant && tenants[tenant].charged + said.sizeBytes > quotaOf(tenant)) return code::tenantQuota;
+  const u32 node = segment->allocator.takeAt(offset, said.sizeBytes);
   if (node == 0) return code::noHandle;
-  usageOf(segment->tier).used += said.size;
+  usageOf(segment->tier).used += said.sizeBytes;
   if (isNewer) {
     erase(index, leased(table[index]) ? settings.leaseMs : 0);
     index = 0;
@@ -145,7 +145,7 @@ i32 Store::restore(const Uuid& id, const Restored& said) {
       return code::noHandle;
     }
     Object& object = table[index];
-    object.size = said.size;
+    object.size = said.sizeBytes;
     object.dataType = said.dataType;
     object.flags = said.hardPin ? flag::hardPin : 0;
     object.started = tick();

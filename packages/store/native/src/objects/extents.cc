@@ -175,8 +175,13 @@ Gone Store::whyMissing(u16 tenant, std::string_view key, std::string_view finger
   if (tenant == noTenant) return Gone::tenant;
   const u32 index = find(tenant, key);
   if (index != 0 && !fingerprint.empty() && fingerprintOf(table[index]) != fingerprint) return Gone::fingerprint;
-  // The object is known but unreadable: its holder is silent, or has not come back since a restart, and still may.
-  if (index != 0) return (table[index].flags & flag::unfinished) ? Gone::unfinished : Gone::holderAway;
+  if (index != 0) {
+    bool reachable = false;
+    eachReplica(index, [&](const Replica& replica) { reachable = reachable || readable(replica); });
+    if (reachable) return Gone::stored;
+    // A known object that is complete and unreadable: its holder is silent, or has not come back since a restart, and still may.
+    return anyStatus(index, ReplicaStatus::complete) ? Gone::holderAway : Gone::unfinished;
+  }
   return recent_.find(Recent::hashOf(tenant, key), unixMs);
 }
 

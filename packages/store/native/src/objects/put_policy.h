@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "events/kv_events.h"
+#include "rpc/arguments.h"
 
 namespace svc {
 
@@ -27,11 +28,7 @@ struct Ended {
   std::string_view fingerprint;
 };
 
-struct SegmentSpec {
-  Uuid id;
-  std::string_view name, endpoint, protocol, hostID;
-  u64 base = 0, size = 0;
-};
+using SegmentSpec = wire::Segment;
 
 struct Tenant {
   std::string name;

@@ -6,8 +6,13 @@
 
 namespace svc {
 
-// Why a key is missing. The numbers are on the wire and in the log, so they never change; `holderAway` is for a known key, and never logged.
-enum class Gone : u8 { unknown = 0, neverStored = 1, removed = 2, evicted = 3, expired = 4, holderLost = 5, tenant = 6, quota = 7, fingerprint = 8, unfinished = 9, checksum = 10, holderAway = 11 };
+// Why a key is missing. The numbers are on the wire and in the log, so they never change; the last two are for a known key, and never logged.
+#define SVC_GONE(each)                                                                                                             \
+  each(unknown, "unknown") each(neverStored, "never_stored") each(removed, "removed") each(evicted, "evicted")                      \
+  each(expired, "expired") each(holderLost, "holder_lost") each(tenant, "tenant") each(quota, "quota")                              \
+  each(fingerprint, "fingerprint") each(unfinished, "unfinished") each(checksum, "checksum") each(holderAway, "holder_away") each(stored, "stored")
+enum class Gone : u8 { SVC_GONE(SVC_VALUE) };
+inline constexpr const char* goneNames[] = {SVC_GONE(SVC_NAME)};
 
 class Recent {
  public:

@@ -24,69 +24,56 @@ void Operations::copyBegun(WireWriter& to, u32 index, bool optional) const {
   });
 }
 
-void Operations::copy(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const Op op = declared.op;
-  const bool move = op == Op::moveStart || op == Op::moveEnd || op == Op::moveRevoke;
-  const TaskKind kind = move ? TaskKind::move : TaskKind::copy;
-  const Uuid id = in.get<Uuid>();
-  const std::string_view key = in.text();
-  const u16 tenant = tenantOf(in, barred);
-  if (op != Op::copyStart && op != Op::moveStart) {
-    if (in.failed) return;
-    results_.assign(1, barred);
-    if (barred == code::ok) results_[0] = store_.copyEnd(id, tenant, key, kind, op == Op::copyRevoke || op == Op::moveRevoke);
-    outcomes(declared, request, false, out);
-    return;
-  }
-  const std::string_view source = in.text();
-  keys_.clear();
-  for (std::size_t left = move ? 1 : in.length(1); left > 0 && !in.failed; --left) keys_.push_back(in.text());
-  if (in.failed) return;
+void Operations::copyStart(Invocation& call) {
+  Uuid id;
+  std::string_view key, source;
+  std::span<const std::string_view> targets;
+  const bool move = call.op() == Op::moveStart;
+  const auto take = [&](const auto& args) {
+    id = args.client;
+    key = args.key;
+    source = args.source;
+    if constexpr (requires { args.targets; }) targets = args.targets;
+    else targets = {&args.target, 1};
+  };
+  if (move) take(arguments<wire::MoveStart>(call));
+  else take(arguments<wire::CopyStart>(call));
+  if (call.in.failed) return;
   u32 index = 0;
-  if (barred == code::ok) barred = store_.copyStart(id, tenant, key, source, keys_, kind, index);
-  count(op, barred);
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, barred == code::ok ? std::max(keys_.size(), widest(index)) : 0, declared.literal);
-  to.done(barred);
-  if (barred == code::ok) copyBegun(to, index, move);
+  if (call.allowed()) call.barred = store_.copyStart(id, call.tenant, key, source, targets, move ? TaskKind::move : TaskKind::copy, index);
+  count(call.op(), call.barred);
+  WireWriter to = begin(call, call.allowed() ? std::max(targets.size(), widest(index)) : 0);
+  to.done(call.barred);
+  if (call.allowed()) copyBegun(to, index, move);
   to.end();
 }
 
-void Operations::beginCopies(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const Uuid id = in.get<Uuid>();
-  const TaskKind kind = in.flag() ? TaskKind::move : TaskKind::copy;
-  const std::size_t count = in.length(3);
-  keys_.clear();
-  sources_.clear();
-  targets_.clear();
-  sizes_.clear();
-  for (std::size_t i = 0; i < count && !in.failed; ++i) {
-    keys_.push_back(in.text());
-    sources_.push_back(in.text());
-    const std::size_t targets = in.length(1);
-    for (std::size_t left = targets; left > 0 && !in.failed; --left) targets_.push_back(in.text());
-    sizes_.push_back(targets);
-  }
-  const u16 tenant = tenantOf(in, barred);
-  if (in.failed) return;
-  if (barred == code::ok && count > mostCopies) barred = code::invalidParams;
-  if (barred == code::ok) prefetch(tenant);
-  found_.assign(count, 0);
-  results_.assign(count, barred);
-  std::size_t largest = std::max<std::size_t>(count, Store::mostReplicas), at = 0;
-  for (std::size_t i = 0; i < count && barred == code::ok; at += sizes_[i++]) {
-    const std::span<const std::string_view> targets(targets_.data() + at, sizes_[i]);
-    const bool fits = kind == TaskKind::copy || targets.size() == 1;
-    results_[i] = fits ? store_.copyStart(id, tenant, keys_[i], sources_[i], targets, kind, found_[i]) : code::invalidParams;
-    if (results_[i] == code::ok) largest = std::max(largest, widest(found_[i]));
-  }
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, largest, declared.literal);
-  to.length(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    this->count(declared.op, results_[i]);
+void Operations::copyEnd(Invocation& call) {
+  const auto& args = arguments<wire::CopyEnd>(call);
+  if (call.in.failed) return;
+  const TaskKind kind = call.op() == Op::moveEnd || call.op() == Op::moveRevoke ? TaskKind::move : TaskKind::copy;
+  const bool revoke = call.op() == Op::copyRevoke || call.op() == Op::moveRevoke;
+  runEach(call, std::span(&args.key, 1), [&](std::string_view key, std::size_t) { return store_.copyEnd(args.client, call.tenant, key, kind, revoke); });
+  outcomes(call, false);
+}
+
+void Operations::beginCopies(Invocation& call) {
+  const auto& args = arguments<wire::BeginCopies>(call);
+  if (call.in.failed) return;
+  const std::size_t copies = args.requests.size();
+  if (call.allowed() && copies > mostCopies) call.barred = code::invalidParams;
+  found_.assign(copies, 0);
+  std::size_t largest = std::max<std::size_t>(copies, Store::mostReplicas);
+  runEach(call, args.requests, [&](const wire::CopyRequest& request, std::size_t i) {
+    if (args.isMove && request.targets.size() != 1) return i32{code::invalidParams};
+    const i32 outcome = store_.copyStart(args.client, call.tenant, request.key, request.source, request.targets, args.isMove ? TaskKind::move : TaskKind::copy, found_[i]);
+    if (outcome == code::ok) largest = std::max(largest, widest(found_[i]));
+    return outcome;
+  });
+  WireWriter to = begin(call, largest);
+  to.length(copies);
+  for (std::size_t i = 0; i < copies; ++i) {
+    count(call.op(), results_[i]);
     to.done(results_[i]);
     if (results_[i] != code::ok) continue;
     copyBegun(to, found_[i], false);
@@ -97,19 +84,13 @@ void Operations::beginCopies(const Declared& declared, const Request& request, W
   to.end();
 }
 
-void Operations::endCopies(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const Uuid id = in.get<Uuid>();
-  const TaskKind kind = in.flag() ? TaskKind::move : TaskKind::copy;
-  keys_.clear();
-  for (std::size_t left = in.length(1); left > 0 && !in.failed; --left) keys_.push_back(in.text());
-  const bool failed = in.flag();
-  const u16 tenant = tenantOf(in, barred);
-  if (in.failed) return;
-  if (barred == code::ok && keys_.size() > mostCopies) barred = code::invalidParams;
-  if (barred == code::ok) prefetch(tenant);
-  results_.assign(keys_.size(), barred);
-  for (std::size_t i = 0; i < keys_.size() && barred == code::ok; ++i) results_[i] = store_.copyEnd(id, tenant, keys_[i], kind, failed);
-  outcomes(declared, request, true, out);
+void Operations::endCopies(Invocation& call) {
+  const auto& args = arguments<wire::EndCopies>(call);
+  if (call.in.failed) return;
+  if (call.allowed() && args.keys.size() > mostCopies) call.barred = code::invalidParams;
+  const TaskKind kind = args.isMove ? TaskKind::move : TaskKind::copy;
+  runEach(call, args.keys, [&](std::string_view key, std::size_t) { return store_.copyEnd(args.client, call.tenant, key, kind, args.failed); });
+  outcomes(call, true);
 }
 
 }  // namespace svc

@@ -53,29 +53,26 @@ void put(WireWriter& to, const Store& store, const std::vector<Order>& orders) {
 
 }  // namespace
 
-void Operations::takeDiskOrders(const Declared& declared, const Request& request, WireReader& in, i32 barred, Log* log, std::string& out) {
-  const Uuid client = in.get<Uuid>(), id = in.get<Uuid>();
-  const u32 offloads = in.get<u32>(), others = in.get<u32>();
-  if (in.failed) return;
-  Segment* disk = barred == code::ok ? store_.diskOf(client, id) : nullptr;
-  const i32 outcome = barred != code::ok ? barred : disk == nullptr ? i32{code::segmentNotFound} : i32{code::ok};
-  count(declared.op, outcome);
+void Operations::takeDiskOrders(Invocation& call) {
+  const auto& args = arguments<wire::TakeDiskOrders>(call);
+  if (call.in.failed) return;
+  Segment* disk = call.allowed() ? store_.diskOf(args.client, args.disk) : nullptr;
+  const i32 outcome = !call.allowed() ? call.barred : disk == nullptr ? i32{code::segmentNotFound} : i32{code::ok};
+  count(call.op(), outcome);
   std::vector<Order> offload, promote;
   std::vector<u64> drop;
   std::vector<Disk::Report> reported;
   if (outcome == code::ok) {
-    for (const Disk::Offload& each : store_.takeOffloads(*disk, offloads)) offload.push_back({each.index, each.task, each.address, 0});
-    for (const u32 index : store_.takePromotions(*disk, std::min(others, store_.settings.promoteAtOnce)))
+    for (const Disk::Offload& each : store_.takeOffloads(*disk, args.offloads)) offload.push_back({each.index, each.task, each.address, 0});
+    for (const u32 index : store_.takePromotions(*disk, std::min(args.others, store_.settings.promoteAtOnce)))
       promote.push_back({index, 0, 0, store_.nodes[store_.fileOn(index, *disk)->node].offset});
     // The removal of files is logged, so it needs space in the log.
-    if (log->hasSpace(u64{1} << 20, store_.nowMs())) drop = store_.takeDropped(*disk, others);
-    reported = taken(disk->disk->reported, others);
+    if (call.log->hasSpace(u64{1} << 20, store_.nowMs())) drop = store_.takeDropped(*disk, args.others);
+    reported = taken(disk->disk->reported, args.others);
   }
   std::size_t largest = std::max({widestOf(store_, offload), widestOf(store_, promote), drop.size(), reported.size()});
   for (const Disk::Report& each : reported) largest = std::max({largest, each.key.size(), store_.tenants[each.tenant].name.size()});
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, largest, declared.literal);
+  WireWriter to = begin(call, largest);
   to.done(outcome);
   if (outcome == code::ok) {
     put(to, store_, offload);
@@ -92,31 +89,16 @@ void Operations::takeDiskOrders(const Declared& declared, const Request& request
   to.end();
 }
 
-void Operations::keepFiles(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  constexpr std::size_t leastFile = 3 * sizeof(u64) + sizeof(u32) + 6;
-  const Uuid client = in.get<Uuid>(), id = in.get<Uuid>();
-  std::vector<std::pair<std::string_view, StoredFile>> files;
-  for (std::size_t left = in.length(leastFile); left > 0 && !in.failed; --left) {
-    auto& [tenant, file] = files.emplace_back();
-    tenant = in.text();
-    file.key = in.text();
-    file.fingerprint = in.text();
-    file.group = in.text();
-    file.size = in.get<u64>();
-    file.file = in.get<u64>();
-    file.task = in.get<u32>();
-    file.checksum = in.get<u64>();
-    file.dataType = in.get<u8>();
-    file.hardPin = in.flag();
-  }
-  if (in.failed) return;
-  results_.assign(files.size(), barred);
-  for (std::size_t i = 0; i < files.size() && barred == code::ok; ++i) {
+void Operations::keepFiles(Invocation& call) {
+  const auto& args = arguments<wire::KeepFiles>(call);
+  if (call.in.failed) return;
+  results_.assign(args.files.size(), call.barred);
+  for (std::size_t i = 0; i < args.files.size() && call.allowed(); ++i) {
     // The disk may be unmounted by now; each result still keeps its position in the list.
-    Segment* disk = store_.diskOf(client, id);
-    results_[i] = disk == nullptr ? i32{code::segmentNotFound} : store_.keepFile(*disk, store_.tenantOf(files[i].first), files[i].second);
+    Segment* disk = store_.diskOf(args.client, args.disk);
+    results_[i] = disk == nullptr ? i32{code::segmentNotFound} : store_.keepFile(*disk, store_.tenantOf(args.files[i].tenant), args.files[i]);
   }
-  outcomes(declared, request, true, out);
+  outcomes(call, true);
 }
 
 }  // namespace svc

@@ -5,22 +5,18 @@
 
 namespace svc {
 
-void Operations::takeChanges(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  const Uuid id = in.get<Uuid>();
-  const bool fromStart = in.flag();
-  const u32 most = in.get<u32>();
-  if (in.failed) return;
+void Operations::takeChanges(Invocation& call) {
+  const auto& args = arguments<wire::TakeChanges>(call);
+  if (call.in.failed) return;
   Changes changes;
-  const i32 outcome = barred != code::ok ? barred : store_.takeChanges(id, fromStart, most, changes);
-  count(declared.op, outcome);
+  const i32 outcome = call.allowed() ? store_.takeChanges(args.client, args.fromStart, args.most, changes) : call.barred;
+  count(call.op(), outcome);
   std::size_t largest = std::max(changes.gone.size(), changes.held.size());
   for (const auto& [index, address] : changes.held) {
     const Object& object = store_.table[index];
     largest = std::max({largest, std::size_t{object.keyBytes}, store_.groupName(object).size(), store_.fingerprintOf(object).size(), store_.tenants[object.tenant].name.size()});
   }
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, largest, declared.literal);
+  WireWriter to = begin(call, largest);
   to.done(outcome);
   if (outcome == code::ok) {
     to.put(store_.lineage());
@@ -49,31 +45,15 @@ void Operations::takeChanges(const Declared& declared, const Request& request, W
   to.end();
 }
 
-void Operations::beginRestore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  constexpr std::size_t leastSegment = sizeof(Uuid) + 2 * sizeof(u64) + 4;
-  const Uuid id = in.get<Uuid>();
-  const u64 lineage = in.get<u64>();
-  std::vector<SegmentSpec> specs;
-  for (std::size_t left = in.length(leastSegment); left > 0 && !in.failed; --left) {
-    SegmentSpec spec;
-    spec.id = in.get<Uuid>();
-    spec.name = in.text();
-    spec.base = in.get<u64>();
-    spec.size = in.get<u64>();
-    spec.endpoint = in.text();
-    spec.protocol = in.text();
-    spec.hostID = in.text();
-    specs.push_back(spec);
-  }
-  if (in.failed) return;
+void Operations::beginRestore(Invocation& call) {
+  const auto& args = arguments<wire::BeginRestore>(call);
+  if (call.in.failed) return;
   bool wanted = false;
   // A full disk refuses only a restore that is needed: a log of the same lineage already has the objects.
-  const bool isNeeded = barred != code::persistFail || store_.wantsRestore(lineage);
-  const i32 outcome = barred != code::ok && isNeeded ? barred : store_.beginRestore(id, lineage, specs, wanted);
-  count(declared.op, outcome);
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, 0, declared.literal);
+  const bool isNeeded = call.barred != code::persistFail || store_.wantsRestore(args.lineage);
+  const i32 outcome = !call.allowed() && isNeeded ? call.barred : store_.beginRestore(args.client, args.lineage, args.segments, wanted);
+  count(call.op(), outcome);
+  WireWriter to = begin(call, 0);
   to.done(outcome);
   if (outcome == code::ok) {
     to.put(store_.lineage());
@@ -82,31 +62,13 @@ void Operations::beginRestore(const Declared& declared, const Request& request, 
   to.end();
 }
 
-void Operations::restore(const Declared& declared, const Request& request, WireReader& in, i32 barred, std::string& out) {
-  constexpr std::size_t leastObject = 5 * sizeof(u64) + 6;
-  const Uuid id = in.get<Uuid>();
-  std::vector<Restored> objects;
-  for (std::size_t left = in.length(leastObject); left > 0 && !in.failed; --left) {
-    Restored each;
-    each.address = in.get<u64>();
-    each.size = in.get<u64>();
-    each.asOf = in.get<u64>();
-    each.checksum = in.get<u64>();
-    each.softPinUntilMs = in.get<u64>();
-    each.tenant = in.text();
-    each.key = in.text();
-    each.fingerprint = in.text();
-    each.group = in.text();
-    each.dataType = in.get<u8>();
-    each.hardPin = in.flag();
-    objects.push_back(each);
-  }
-  const bool isLast = in.flag();
-  if (in.failed) return;
-  results_.assign(objects.size(), barred);
-  for (std::size_t i = 0; i < objects.size() && barred == code::ok; ++i) results_[i] = store_.restore(id, objects[i]);
-  if (isLast && barred == code::ok) store_.endRestore(id);
-  outcomes(declared, request, true, out);
+void Operations::restore(Invocation& call) {
+  const auto& args = arguments<wire::RestoreObjects>(call);
+  if (call.in.failed) return;
+  results_.assign(args.holdings.size(), call.barred);
+  for (std::size_t i = 0; i < args.holdings.size() && call.allowed(); ++i) results_[i] = store_.restore(args.client, args.holdings[i]);
+  if (args.isLast && call.allowed()) store_.endRestore(args.client);
+  outcomes(call, true);
 }
 
 }  // namespace svc

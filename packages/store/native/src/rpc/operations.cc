@@ -7,65 +7,19 @@
 namespace svc {
 
 Op opOf(std::string_view name) {
-  static const std::unordered_map<std::string_view, Op> ops = {
-      {"constant", Op::constant},
-      {"Ping", Op::ping},
-      {"FetchTasks", Op::fetchTasks},
-      {"ExistKey", Op::existKey},
-      {"BatchExistKey", Op::batchExistKey},
-      {"ProbeKey", Op::probeKey},
-      {"BatchProbeKey", Op::batchProbeKey},
-      {"GetReplicaListForAdmin", Op::replicaListForAdmin},
-      {"BatchGetReplicaListForAdmin", Op::batchReplicaListForAdmin},
-      {"GetReplicaList", Op::getReplicaList},
-      {"BatchGetReplicaList", Op::batchGetReplicaList},
-      {"ReadObjects", Op::readObjects},
-      {"WhyMissing", Op::whyMissing},
-      {"TakeChanges", Op::takeChanges},
-      {"TakeDiskOrders", Op::takeDiskOrders},
-      {"PutStart", Op::putStart},
-      {"UpsertStart", Op::upsertStart},
-      {"BatchPutStart", Op::batchPutStart},
-      {"BatchUpsertStart", Op::batchUpsertStart},
-      {"PutEnd", Op::putEnd},
-      {"UpsertEnd", Op::upsertEnd},
-      {"BatchPutEnd", Op::batchPutEnd},
-      {"BatchUpsertEnd", Op::batchUpsertEnd},
-      {"PutRevoke", Op::putRevoke},
-      {"UpsertRevoke", Op::upsertRevoke},
-      {"BatchPutRevoke", Op::batchPutRevoke},
-      {"BatchUpsertRevoke", Op::batchUpsertRevoke},
-      {"Remove", Op::remove},
-      {"BatchRemove", Op::batchRemove},
-      {"CopyStart", Op::copyStart},
-      {"MoveStart", Op::moveStart},
-      {"CopyEnd", Op::copyEnd},
-      {"CopyRevoke", Op::copyRevoke},
-      {"MoveEnd", Op::moveEnd},
-      {"MoveRevoke", Op::moveRevoke},
-      {"LeaseExtents", Op::leaseExtents},
-      {"ReturnExtents", Op::returnExtents},
-      {"CommitPuts", Op::commitPuts},
-      {"BeginCopies", Op::beginCopies},
-      {"EndCopies", Op::endCopies},
-      {"BeginRestore", Op::beginRestore},
-      {"RestoreObjects", Op::restoreObjects},
-      {"KeepFiles", Op::keepFiles},
-  };
-  const auto found = ops.find(name);
-  return found == ops.end() ? Op::script : found->second;
+  const auto* found = std::find_if(std::begin(countedOperations), std::end(countedOperations), [&](const CountedOperation& each) { return each.name == name; });
+  return found == std::end(countedOperations) ? Op::script : static_cast<Op>(found - countedOperations);
 }
 
 void Operations::declare(u32 function, Declared declared) { declared_[function].push_back(std::move(declared)); }
 
-u16 Operations::tenantOf(WireReader& in, i32 barred) {
-  std::string_view name = in.text();
+u16 Operations::tenantOf(Invocation& call, std::string_view name) {
   if (tenant_ != nullptr) {
     if (name.empty()) name = *tenant_;
-    else if (name != *tenant_) refused_ = in.failed = true;
+    else if (name != *tenant_) refused_ = call.in.failed = true;
   }
   // During recovery the store belongs to another thread.
-  return barred == code::unavailable ? u16{0} : store_.tenantOf(name);
+  return call.barred == code::unavailable ? u16{0} : store_.tenantOf(name);
 }
 
 Operations::Outcome Operations::run(const Request& request, const char* body, Log* log, std::string& out, const std::string* tenant) {
@@ -80,7 +34,8 @@ Operations::Outcome Operations::run(const Request& request, const char* body, Lo
     if (tenant != nullptr && !declared.tenants) return Outcome::refused;
     const auto begun = std::chrono::steady_clock::now();
     const std::size_t before = out.size();
-    const Outcome outcome = answer(declared, request, in, log, out);
+    Invocation call{declared, request, in, log, out, log == nullptr ? i32{code::unavailable} : barred};
+    const Outcome outcome = answer(call);
     if (outcome == Outcome::answered && in.failed) {
       // The body does not match its declared type, so JavaScript reports the error.
       out.resize(before);
@@ -102,122 +57,129 @@ void Operations::timed(Op op, u64 nanoseconds) {
   ++row.within[std::min(bucket, OperationMetrics::buckets - 1)];
 }
 
-Operations::Outcome Operations::answer(const Declared& declared, const Request& request, WireReader& in, Log* log, std::string& out) {
-  const Op op = declared.op;
-  if (op == Op::script) return Outcome::script;
-  i32 barred = log == nullptr ? code::unavailable : this->barred;
-  const bool changes = op >= Op::putStart;
+Operations::Outcome Operations::answer(Invocation& call) {
   // This is an upper bound of a request's records: a change that could not be logged is not made.
-  if (changes && barred == code::ok && !log->hasSpace(u64{request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10), store_.nowMs())) {
-    barred = code::persistFail;
+  const u64 records = u64{call.request.bodyBytes} * 8 + store_.journal.pending.size() + (u64{64} << 10);
+  if (call.op() >= firstChange && call.op() != Op::httpQueryKey && call.allowed() && !call.log->hasSpace(records, store_.nowMs())) {
+    call.barred = code::persistFail;
     ++refusedLogFull;
   }
-  switch (op) {
+  const auto typeOf = [](i32 type) { return static_cast<ReplicaType>(type); };
+  switch (call.op()) {
+    case Op::script:
+    case Op::httpQueryKey:
+      return Outcome::script;
     case Op::constant: {
-      if (barred != code::ok) return Outcome::script;
-      WireWriter to(out);
-      to.frame(request.seq, 0);
-      out.append(declared.constant);
+      if (!call.allowed()) return Outcome::script;
+      WireWriter to(call.out);
+      to.frame(call.request.seq, 0);
+      call.out.append(call.declared.constant);
       to.end();
-      return Outcome::answered;
+      break;
     }
-    case Op::ping: {
-      const Uuid id = in.get<Uuid>();
-      i32 status = 0;
-      if (barred == code::ok && !in.failed) barred = store_.ping(id, status);
-      count(op, barred);
-      WireWriter to(out);
-      to.frame(request.seq, 0);
-      to.body(declared.resultHash, 0, declared.literal);
-      to.done(barred);
-      if (barred == code::ok) {
-        to.put(view);
-        to.put(status);
-      }
-      to.end();
-      return Outcome::answered;
-    }
-    case Op::fetchTasks: {
-      const Uuid id = in.get<Uuid>();
-      in.get<u64>();
-      if (in.failed || barred != code::ok) return Outcome::script;
-      const u32 client = store_.cluster.findClient(id);
-      if ((client != 0 && store_.cluster.client(client).tasks > 0)) return Outcome::script;
-      WireWriter to(out);
-      to.frame(request.seq, 0);
-      to.body(declared.resultHash, 0, declared.literal);
-      to.done(code::ok);
-      to.length(0);
-      to.end();
-      return Outcome::answered;
-    }
+    case Op::ping: ping(call); break;
+    case Op::fetchTasks: return fetchTasks(call);
     case Op::existKey:
     case Op::batchExistKey:
     case Op::probeKey:
-    case Op::batchProbeKey:
-      exist(declared, request, in, barred, out);
-      return Outcome::answered;
+    case Op::batchProbeKey: exist(call); break;
     case Op::getReplicaList:
     case Op::batchGetReplicaList:
-    case Op::replicaListForAdmin:
-    case Op::batchReplicaListForAdmin:
-    case Op::readObjects:
-      read(declared, request, in, barred, out);
-      return Outcome::answered;
+    case Op::getReplicaListForAdmin:
+    case Op::batchGetReplicaListForAdmin:
+    case Op::readObjects: read(call); break;
+    case Op::whyMissing: whyMissing(call); break;
+    case Op::takeChanges: takeChanges(call); break;
+    case Op::takeDiskOrders: takeDiskOrders(call); break;
     case Op::putStart:
     case Op::upsertStart:
-      return start(declared, request, in, barred, out, op == Op::upsertStart, false);
     case Op::batchPutStart:
-    case Op::batchUpsertStart:
-      return start(declared, request, in, barred, out, op == Op::batchUpsertStart, true);
-    case Op::remove:
-    case Op::batchRemove:
-      remove(declared, request, in, barred, out);
-      return Outcome::answered;
+    case Op::batchUpsertStart: return start(call);
+    case Op::putEnd:
+    case Op::upsertEnd: {
+      const auto& args = arguments<wire::PutEnd>(call);
+      end(call, args.client, {&args.meta, 1}, typeOf(args.replicaType));
+      break;
+    }
+    case Op::batchPutEnd: {
+      const auto& args = arguments<wire::BatchPutEnd>(call);
+      end(call, args.client, args.metas, typeOf(args.replicaType));
+      break;
+    }
+    // Batches without a type concern all replicas but the file, which is written meanwhile.
+    case Op::batchUpsertEnd: {
+      const auto& args = arguments<wire::BatchUpsertEnd>(call);
+      end(call, args.client, args.metas, ReplicaType::all);
+      break;
+    }
+    case Op::putRevoke:
+    case Op::upsertRevoke: {
+      const auto& args = arguments<wire::PutRevoke>(call);
+      revoke(call, args.client, {&args.key, 1}, typeOf(args.replicaType));
+      break;
+    }
+    case Op::batchPutRevoke: {
+      const auto& args = arguments<wire::BatchPutRevoke>(call);
+      revoke(call, args.client, args.keys, typeOf(args.replicaType));
+      break;
+    }
+    case Op::batchUpsertRevoke: {
+      const auto& args = arguments<wire::BatchUpsertRevoke>(call);
+      revoke(call, args.client, args.keys, ReplicaType::all);
+      break;
+    }
+    case Op::remove: {
+      const auto& args = arguments<wire::Remove>(call);
+      remove(call, {&args.key, 1}, args.force);
+      break;
+    }
+    case Op::batchRemove: {
+      const auto& args = arguments<wire::BatchRemove>(call);
+      remove(call, args.keys, args.force);
+      break;
+    }
     case Op::copyStart:
-    case Op::moveStart:
+    case Op::moveStart: copyStart(call); break;
     case Op::copyEnd:
     case Op::copyRevoke:
     case Op::moveEnd:
-    case Op::moveRevoke:
-      copy(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::beginCopies:
-      beginCopies(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::endCopies:
-      endCopies(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::whyMissing:
-      whyMissing(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::takeChanges:
-      takeChanges(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::takeDiskOrders:
-      takeDiskOrders(declared, request, in, barred, log, out);
-      return Outcome::answered;
-    case Op::keepFiles:
-      keepFiles(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::beginRestore:
-      beginRestore(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::restoreObjects:
-      restore(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::leaseExtents:
-      return lease(declared, request, in, barred, out);
-    case Op::returnExtents:
-      giveBack(declared, request, in, barred, out);
-      return Outcome::answered;
-    case Op::commitPuts:
-      commit(declared, request, in, barred, out);
-      return Outcome::answered;
-    default:
-      finish(declared, request, in, barred, out);
-      return Outcome::answered;
+    case Op::moveRevoke: copyEnd(call); break;
+    case Op::leaseExtents: return leaseExtents(call);
+    case Op::returnExtents: returnExtents(call); break;
+    case Op::commitPuts: commitPuts(call); break;
+    case Op::beginCopies: beginCopies(call); break;
+    case Op::endCopies: endCopies(call); break;
+    case Op::beginRestore: beginRestore(call); break;
+    case Op::restoreObjects: restore(call); break;
+    case Op::keepFiles: keepFiles(call); break;
   }
+  return Outcome::answered;
+}
+
+void Operations::ping(Invocation& call) {
+  const auto& args = arguments<wire::Ping>(call);
+  i32 status = 0;
+  if (call.allowed() && !call.in.failed) call.barred = store_.ping(args.client, status);
+  count(call.op(), call.barred);
+  WireWriter to = begin(call, 0);
+  to.done(call.barred);
+  if (call.allowed()) {
+    to.put(view);
+    to.put(status);
+  }
+  to.end();
+}
+
+Operations::Outcome Operations::fetchTasks(Invocation& call) {
+  const auto& args = arguments<wire::FetchTasks>(call);
+  if (call.in.failed || !call.allowed()) return Outcome::script;
+  const u32 client = store_.cluster.findClient(args.client);
+  if (client != 0 && store_.cluster.client(client).tasks > 0) return Outcome::script;
+  WireWriter to = begin(call, 0);
+  to.done(code::ok);
+  to.length(0);
+  to.end();
+  return Outcome::answered;
 }
 
 void Operations::count(Op op, i32 outcome) {
@@ -226,23 +188,18 @@ void Operations::count(Op op, i32 outcome) {
   if (outcome != code::ok) ++row.failedItems;
 }
 
-void Operations::prefetch(u16 tenant) {
-  if (keys_.size() < 4 || tenant == Store::noTenant) return;
-  hashes_.clear();
-  for (const std::string_view key : keys_) {
-    hashes_.push_back(store_.table.hashOf(tenant, key));
-    store_.table.prefetchSlot(hashes_.back());
-  }
-  for (const u64 hash : hashes_) store_.table.prefetchRecord(hash);
+WireWriter Operations::begin(const Invocation& call, std::size_t largest) const {
+  WireWriter to(call.out);
+  to.frame(call.request.seq, 0);
+  to.body(call.declared.resultHash, largest, call.declared.literal);
+  return to;
 }
 
-void Operations::outcomes(const Declared& declared, const Request& request, bool batch, std::string& out) {
-  WireWriter to(out);
-  to.frame(request.seq, 0);
-  to.body(declared.resultHash, batch ? results_.size() : 0, declared.literal);
-  if (batch) to.length(results_.size());
+void Operations::outcomes(const Invocation& call, bool asList) {
+  WireWriter to = begin(call, asList ? results_.size() : 0);
+  if (asList) to.length(results_.size());
   for (const i32 outcome : results_) {
-    count(declared.op, outcome);
+    count(call.op(), outcome);
     to.done(outcome);
   }
   to.end();

@@ -1,5 +1,8 @@
 // The RPC wire format: frames, and the values within a body.
 #pragma once
+#include <optional>
+#include <vector>
+
 #include "base/base.h"
 
 namespace svc {
@@ -55,7 +58,6 @@ class WireReader {
     at_ += sizeof value;
     return value;
   }
-  bool flag() { return get<u8>() != 0; }
   // Reads a count of items of at least `itemBytes` each; a count that exceeds the rest of the body fails.
   std::size_t length(std::size_t itemBytes) {
     const u64 value = width_ == 0 ? get<u8>() : width_ == 1 ? get<u16>() : width_ == 2 ? get<u32>() : get<u64>();
@@ -65,13 +67,43 @@ class WireReader {
     }
     return static_cast<std::size_t>(value);
   }
-  std::string_view text() {
-    const std::size_t size = length(1);
-    at_ += size;
-    return {at_ - size, size};
+  // Reads values in their order, as the generated readers of arguments.h do.
+  template <typename... Each>
+  void readAll(Each&... each) {
+    (read(each), ...);
   }
 
  private:
+  template <typename T>
+  void read(T& to) {
+    if constexpr (requires { to.read(*this); }) to.read(*this);
+    else to = get<T>();
+  }
+  void read(bool& to) { to = get<u8>() != 0; }
+  void read(std::string_view& to) {
+    const std::size_t size = length(1);
+    at_ += size;
+    to = {at_ - size, size};
+  }
+  template <typename T>
+  void read(std::optional<T>& to) {
+    if (get<u8>() == 0) to.reset();
+    else read(to ? *to : to.emplace());
+  }
+  // The vector keeps its memory from one call to the next.
+  template <typename T>
+  void read(std::vector<T>& to) {
+    to.resize(length(leastBytes<T>()));
+    for (T& each : to) {
+      if (failed) return;
+      read(each);
+    }
+  }
+  template <typename T>
+  static constexpr std::size_t leastBytes() {
+    if constexpr (requires { T::leastBytes; }) return T::leastBytes;
+    else return std::is_same_v<T, std::string_view> ? 1 : sizeof(T);
+  }
   void fail() {
     failed = true;
     at_ = end_;

@@ -10,7 +10,9 @@ struct sockaddr_storage;
 
 namespace svc {
 
-enum class Rights : u8 { none = 0, tenant = 1, all = 2 };
+#define SVC_RIGHTS(each) each(none, "none") each(tenant, "tenant") each(all, "all")
+enum class Rights : u8 { SVC_RIGHTS(SVC_VALUE) };
+inline constexpr const char* rightNames[] = {SVC_RIGHTS(SVC_NAME)};
 
 class Access {
  public:

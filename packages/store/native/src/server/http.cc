@@ -90,7 +90,7 @@ std::size_t Server::httpRequests(u32 slot, const char* bytes, std::size_t size) 
     connection.appended += connection.out.size() - before;
     touch(slot);
     operations.timed(Op::httpQueryKey, static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begun).count()));
-    operations.counted(Op::httpQueryKey, status == 200 ? code::ok : code::notFound);
+    operations.count(Op::httpQueryKey, status == 200 ? code::ok : code::notFound);
     at += end + headEnd.size();
   }
   return at;

@@ -20,8 +20,13 @@ struct Limits {
   u64 snapshotBytes = 256 << 20;
 };
 
-enum class EventKind : u8 { request = 0, unknown = 1, malformed = 2, probe = 3, client = 4, recovered = 5, durable = 6, trouble = 7, batches = 8, http = 9, denied = 10,
-                              standing = 11, peer = 12, caughtUp = 13, peerLost = 14, followed = 15, followLost = 16, handover = 17 };
+#define SVC_EVENTS(each) \
+  each(request, "request") each(unknown, "unknown") each(malformed, "malformed") each(probe, "probe") each(client, "client") \
+  each(recovered, "recovered") each(durable, "durable") each(trouble, "trouble") each(batches, "batches") each(http, "http") \
+  each(denied, "denied") each(standing, "standing") each(peer, "peer") each(caughtUp, "caughtUp") each(peerLost, "peerLost") \
+  each(followed, "followed") each(followLost, "followLost") each(handover, "handover")
+enum class EventKind : u8 { SVC_EVENTS(SVC_VALUE) };
+inline constexpr const char* eventNames[] = {SVC_EVENTS(SVC_NAME)};
 
 struct Event {
   EventKind kind;
