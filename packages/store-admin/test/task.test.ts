@@ -22,9 +22,15 @@ function next(progress: Progress, roll: number, says: Verdict): MigrationEvent |
   if (state === "pending") return roll % 3 === 0 ? failedAttempt("dispatch") : { type: "dispatched", executionID: `run-${progress.attempts}` };
   if (state === "retry_wait") return { type: "retry_due" };
   if (state === "dispatching" || state === "running")
-    return ([{ type: "reported", isRunning: roll % 2 === 0 }, failedAttempt("execution"), failedAttempt("status"), { type: "completed" }, failedAttempt("status")] as const)[
-      roll % 5
-    ];
+    return (
+      [
+        { type: "reported", isRunning: roll % 2 === 0 },
+        failedAttempt("execution"),
+        failedAttempt("status"),
+        { type: "completed" },
+        failedAttempt("status"),
+      ] as const
+    )[roll % 5];
   return undefined;
 }
 

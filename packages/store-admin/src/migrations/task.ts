@@ -42,7 +42,13 @@ export type MigrationEvent =
   | { readonly type: "reported"; readonly isRunning: boolean }
   | { readonly type: "completed" }
   /** No executor took the task, the executor failed or lost its lease, or the status could not be queried. */
-  | { readonly type: "attempt_failed"; readonly with: "dispatch" | "execution" | "status"; readonly why: string; readonly verdict: Verdict; readonly nowMs: number }
+  | {
+      readonly type: "attempt_failed";
+      readonly with: "dispatch" | "execution" | "status";
+      readonly why: string;
+      readonly verdict: Verdict;
+      readonly nowMs: number;
+    }
   | { readonly type: "retry_due" };
 
 export const begun: Progress = { phase: { state: "pending" }, attempts: 0, statusFailures: 0, lastError: "" };
