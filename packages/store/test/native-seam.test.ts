@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
-import { loadAddon } from "../src/native/addon.ts";
-import { differenceOf, names } from "../src/native/names.ts";
+import { loadAddon } from "../src/rpc/native-addon.ts";
 import { ARGUMENTS_FILE, argumentsText } from "../src/rpc/native-arguments.ts";
+import { differenceOf, names } from "../src/rpc/native-names.ts";
 import { startMaster } from "./master.ts";
 
 const ADDON = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../native/build/svc_store.node", import.meta.url));

@@ -1,7 +1,7 @@
 // Keys, replicas and tasks: the part of the client that calls the master and moves no bytes.
 import type { Failure } from "@svc/contract/failures.ts";
-import { names } from "../native/names.ts";
 import { codes } from "../rpc/codes.ts";
+import { names } from "../rpc/native-names.ts";
 import type { Expected } from "../rpc/schema.ts";
 import type { ReplicaList } from "../rpc/shapes.ts";
 import { fromWire, toWire } from "../rpc/text.ts";

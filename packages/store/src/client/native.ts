@@ -1,5 +1,5 @@
 // The client's native functions: checksums of registered memory, and calls to the master that block the thread.
-import { loadAddon } from "../native/addon.ts";
+import { loadAddon } from "../rpc/native-addon.ts";
 
 /** One connection to a master. Once the connection broke or a call timed out, every method throws and the connection is unusable. */
 export interface NativeCaller {

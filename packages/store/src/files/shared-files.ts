@@ -1,6 +1,6 @@
 // Files of the folder that clients and masters share: each complete or absent, with names that never lead out of the folder; every wait is bounded.
 import { isAbsolute } from "node:path";
-import { loadAddon } from "../native/addon.ts";
+import { loadAddon } from "../rpc/native-addon.ts";
 import { toWire } from "../rpc/text.ts";
 
 interface NativeShared {

@@ -2,7 +2,7 @@
 import type { Log } from "@svc/kit/log.ts";
 import type { Denials } from "../access/denials.ts";
 import type { Ha } from "../ha/ha.ts";
-import { names } from "../native/names.ts";
+import { names } from "../rpc/native-names.ts";
 import type { State } from "./http.ts";
 import type { HttpConnections } from "./http-connections.ts";
 import type { Members } from "./members.ts";

@@ -1,8 +1,8 @@
 // The native interface of the master's addon.
 import { fail } from "@svc/contract/failures.ts";
 import type { ReplicationCore } from "../ha/parts.ts";
-import { loadAddon } from "../native/addon.ts";
-import { names } from "../native/names.ts";
+import { loadAddon } from "../rpc/native-addon.ts";
+import { names } from "../rpc/native-names.ts";
 import { countedOperations } from "../rpc/native-operations.ts";
 import type { Segment } from "../rpc/shapes.ts";
 import type { NativeDisks } from "./native-disks.ts";

@@ -1,6 +1,6 @@
 // Generates native/src/rpc/arguments.h: the arguments of each operation that the core answers, and their readers.
 //
-// The header is checked in: whoever reads the core sees what it decodes, and the core, its fuzzer and its sanitizers build without Node.
+// The header is checked in: a reader of the core sees what it decodes, and the core, its fuzzer and its sanitizers build without Node.
 // A test fails while it is not current; `node packages/store/src/rpc/native-arguments.ts` writes it.
 import { writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

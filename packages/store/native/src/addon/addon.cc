@@ -160,7 +160,7 @@ napi_value answer(Addon& addon, const Call& call) {
   return call.undefined();
 }
 
-// src/native/names.ts has the same names, and refuses to load others: the numbers that cross to TypeScript are indices into these lists.
+// src/rpc/native-names.ts has the same names, and refuses to load others: the numbers that cross to TypeScript are indices into these lists.
 napi_value namesOf(const Call& call) {
   const auto list = [&](const auto& names) { return call.listOf(names, [&](const auto& name) { return call.of(std::string_view(name)); }); };
   const napi_value operations =

@@ -5,7 +5,7 @@ namespace svc {
 
 namespace {
 
-// What the metrics are read from, once for all of them.
+// The state that the metrics are read from, once for all of them.
 struct Reading {
   const Server& server;
   const Store& store;

@@ -1,6 +1,6 @@
 // Objects as files of a folder, each complete or absent, with a description and a checksum: the only code that knows their format.
 import { Failure, fail } from "@svc/contract/failures.ts";
-import { loadAddon } from "../../native/addon.ts";
+import { loadAddon } from "../../rpc/native-addon.ts";
 import { toWire } from "../../rpc/text.ts";
 import type { About, FileStore, Found } from "./file-store.ts";
 

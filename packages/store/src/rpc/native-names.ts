@@ -1,6 +1,6 @@
 // The names that the native part has as well, in the same order: a number that crosses the seam is an index into one of these lists.
-import { countedOperations } from "../rpc/native-operations.ts";
-import { operations } from "../rpc/operations.ts";
+import { countedOperations } from "./native-operations.ts";
+import { operations } from "./operations.ts";
 
 const bucketNames = Array.from({ length: 11 }, (_, at) => `below${2 << at}us`);
 

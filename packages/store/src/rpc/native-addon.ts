@@ -2,7 +2,7 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
-import { differenceOf } from "./names.ts";
+import { differenceOf } from "./native-names.ts";
 
 let loaded: unknown;
 
