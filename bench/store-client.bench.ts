@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { StoreClient } from "../packages/store/src/client/store-client.ts";
 import { type ClientProcess, openClient, startClient } from "../packages/store/test/client.ts";
 import { type Holder, MIB, startHolder } from "../packages/store/test/holder.ts";
-import { startFieldMaster, startMaster } from "../packages/store/test/master.ts";
+import { startMaster, startMooncakeMaster } from "../packages/store/test/master.ts";
 import { median, type Row, report } from "./report.ts";
 
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
@@ -75,7 +75,7 @@ class Ours {
 
 async function theirs(field: Holder, kind: Kind, prefix: string, step: Step): Promise<Measured> {
   const { wrong, ...measured } = await field.ask<Measured & { wrong: number }>({ ...step, op: "measured", what: kind, buffer: "area", prefix });
-  if (wrong > 0) throw new Error(`the field's client: ${wrong} of ${step.count} calls failed`);
+  if (wrong > 0) throw new Error(`Mooncake's client: ${wrong} of ${step.count} calls failed`);
   return measured;
 }
 
@@ -83,7 +83,7 @@ const samples = new Map<string, Measured[]>();
 const keep = (what: string, measured: Measured) => void samples.set(what, [...(samples.get(what) ?? []), measured]);
 
 async function throughput(): Promise<void> {
-  await using fieldMaster = await startFieldMaster();
+  await using fieldMaster = await startMooncakeMaster();
   await using _fieldHolder = await startHolder({ master: fieldMaster.rpcPort, segmentBytes: SEGMENT_BYTES });
   await using field = await startHolder({ master: fieldMaster.rpcPort, segmentBytes: 0, bufferBytes: 64 * MIB });
   await field.ask({ op: "allocate", buffer: "area", length: AREA_BYTES });
@@ -164,7 +164,7 @@ async function stalls(rows: Row[]): Promise<void> {
     rows.push({ what: "one of two holders killed: longest put", value: own.longestMs, unit: "ms", goal: { atMost: 300 }, note: `${own.count} puts` });
     rows.push({ what: "one of two holders killed: puts that failed", value: own.failed, unit: "", goal: { atMost: 0 } });
   }
-  await using fieldMaster = await startFieldMaster();
+  await using fieldMaster = await startMooncakeMaster();
   const holders: [Holder, Holder] = [await startHolder({ master: fieldMaster.rpcPort }), await startHolder({ master: fieldMaster.rpcPort })];
   await using field = await startHolder({ master: fieldMaster.rpcPort, segmentBytes: 0 });
   const found = await killedHolder(holders, field.ask<Paced>({ op: "paced", prefix: "paced", length: 4096, seconds: PACED_SECONDS, everyMs: PACE_MS }));

@@ -1,6 +1,6 @@
 // Mooncake's unmodified client on our master and on its own, interleaved: one thread and sixteen, and the masters' processor time.
 import { type Holder, MIB, startHolder } from "../packages/store/test/holder.ts";
-import { startFieldMaster, startMaster } from "../packages/store/test/master.ts";
+import { startMaster, startMooncakeMaster } from "../packages/store/test/master.ts";
 import { cpuSeconds } from "./process-usage.ts";
 import { median, type Row, report } from "./report.ts";
 
@@ -24,7 +24,7 @@ async function measure({ name, pid, holder }: Side, what: What, threads: number,
 const samples = new Map<string, { ours: Sample[]; theirs: Sample[] }>();
 {
   await using own = await startMaster();
-  await using field = await startFieldMaster();
+  await using field = await startMooncakeMaster();
   const sides: Side[] = [];
   await using _ownHolder = await startHolder({ master: own.rpcPort, segmentBytes: SEGMENT_BYTES });
   await using _fieldHolder = await startHolder({ master: field.rpcPort, segmentBytes: SEGMENT_BYTES });

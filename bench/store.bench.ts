@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { clientID, plain } from "../packages/store/test/calls.ts";
-import { startFieldMaster, startMaster } from "../packages/store/test/master.ts";
+import { startMaster, startMooncakeMaster } from "../packages/store/test/master.ts";
 import { median, type Row, report } from "./report.ts";
 import { buildRaw, Driven, frameOf, type Load, type Process, writeFrames } from "./store-masters.ts";
 
@@ -220,7 +220,7 @@ async function http(pair: readonly [Driven, Driven]): Promise<void> {
 
 try {
   await using own = await startMaster({ flags: ["--store.snapshot_log_bytes=1000000000"] });
-  await using field = await startFieldMaster();
+  await using field = await startMooncakeMaster();
   const ours: Process = { rpcPort: own.rpcPort, httpPort: Number(new URL(own.url).port), pid: own.pid };
   const pair = [await Driven.mount("ours", ours, program, SEGMENT_BYTES), await Driven.mount("theirs", field, program, SEGMENT_BYTES)] as const;
   await rawRpc(pair);

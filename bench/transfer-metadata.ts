@@ -2,7 +2,7 @@
 // through kill -9.
 import { spawn } from "node:child_process";
 import { freePorts } from "@svc/harness/ports.ts";
-import { startFieldMaster } from "../packages/store/test/master.ts";
+import { startMooncakeMaster } from "../packages/store/test/master.ts";
 import { eventually } from "../packages/transfer/test/parts.ts";
 import { startHttp } from "../packages/transfer/test/services.ts";
 import { metadataLoad } from "./transfer-peers.ts";
@@ -20,7 +20,9 @@ export async function measureMetadata(rounds: number, seconds: number, withWheel
       stdio: "ignore",
     });
     ended.defer(() => void python.kill("SIGKILL"));
-    ended.use(await startFieldMaster(["--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", `--http_metadata_server_port=${within}`]));
+    ended.use(
+      await startMooncakeMaster(["--enable_http_metadata_server=true", "--http_metadata_server_host=127.0.0.1", `--http_metadata_server_port=${within}`]),
+    );
     servers.set("wheel metadata, Python", `http://127.0.0.1:${port}/metadata`).set("wheel metadata, in its master", `http://127.0.0.1:${within}/metadata`);
   }
   servers.set("metadata", ended.use(await startHttp(["--durability=process"])).metadata);

@@ -12,19 +12,25 @@ const verdict = fc.constantFrom<Verdict>({ is: "open" }, { is: "done" }, { is: "
 /** Chooses an event that can happen to a task in this state. */
 function next(progress: Progress, roll: number, says: Verdict): MigrationEvent | undefined {
   const { state } = progress.phase;
-  const trouble = (what: "dispatch" | "execution" | "status"): MigrationEvent => ({
-    type: "trouble",
+  const failedAttempt = (what: "dispatch" | "execution" | "status"): MigrationEvent => ({
+    type: "attempt_failed",
     with: what,
     why: "it went wrong",
     verdict: says,
     nowMs: 1000,
   });
-  if (state === "pending") return roll % 3 === 0 ? trouble("dispatch") : { type: "dispatched", executionID: `run-${progress.attempts}` };
-  if (state === "retry_wait") return { type: "woken" };
+  if (state === "pending") return roll % 3 === 0 ? failedAttempt("dispatch") : { type: "dispatched", executionID: `run-${progress.attempts}` };
+  if (state === "retry_wait") return { type: "retry_due" };
   if (state === "dispatching" || state === "running")
-    return ([{ type: "reported", isRunning: roll % 2 === 0 }, trouble("execution"), trouble("status"), { type: "completed" }, trouble("status")] as const)[
-      roll % 5
-    ];
+    return (
+      [
+        { type: "reported", isRunning: roll % 2 === 0 },
+        failedAttempt("execution"),
+        failedAttempt("status"),
+        { type: "completed" },
+        failedAttempt("status"),
+      ] as const
+    )[roll % 5];
   return undefined;
 }
 
@@ -38,7 +44,7 @@ void test("a migration is tried no more often than its budget, and ends succeede
         const before = progress;
         progress = advance(progress, event, policy);
         assert.ok(progress.attempts <= policy.maxRetries + 1);
-        if (event.type === "trouble") {
+        if (event.type === "attempt_failed") {
           if (says.is === "done") assert.equal(progress.phase.state, "succeeded");
           if (says.is === "conflict") assert.equal(progress.phase.state, "failed");
           assert.ok(isEnded(progress) || progress.phase.state === "retry_wait");
@@ -47,7 +53,7 @@ void test("a migration is tried no more often than its budget, and ends succeede
         }
         if (progress.phase.state === "failed") assert.notEqual(progress.lastError, "");
       }
-      if (isEnded(progress)) assert.throws(() => advance(progress, { type: "woken" }, policy));
+      if (isEnded(progress)) assert.throws(() => advance(progress, { type: "retry_due" }, policy));
     }),
   );
 });

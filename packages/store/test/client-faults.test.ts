@@ -7,9 +7,9 @@ import type { TransferEngine } from "@svc/transfer/engine.ts";
 import { alloc } from "@svc/transfer/memory.ts";
 import { openEngine } from "../src/client/session/transfer-engine.ts";
 import type { StoreClient } from "../src/client/store-client.ts";
-import { startCapture } from "./capture.ts";
 import { openClient, startClient } from "./client.ts";
 import { startMaster, type TestMaster } from "./master.ts";
+import { startRecorder } from "./recorder.ts";
 
 const MIB = 1 << 20;
 /** Bytes from which the key can be recognized. */
@@ -172,7 +172,7 @@ void test("a put whose commit had no answer reports success only if its own valu
   await using master = await startMaster();
   await using _holder = await startClient(master, { segmentBytes: 16 * MIB });
   let losses = 0;
-  await using relay = await startCapture(master.rpcPort, "svc", (name) => name === "CommitPuts" && losses-- > 0);
+  await using relay = await startRecorder(master.rpcPort, "svc", (name) => name === "CommitPuts" && losses-- > 0);
   await using client = await startClient({ rpcPort: relay.port });
   await using other = await openClient(master, { knownPlaces: 0 });
   const base64 = (key: string) => bytesOf(key).toString("base64");

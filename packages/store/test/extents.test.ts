@@ -9,7 +9,19 @@ import { clientID, plain, segmentOf } from "./calls.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 
 const MIB = 1n << 20n;
-const reasons = { unknown: 0, neverStored: 1, removed: 2, evicted: 3, expired: 4, holderLost: 5, tenant: 6, quota: 7, fingerprint: 8 };
+const reasons = {
+  unknown: 0,
+  neverStored: 1,
+  removed: 2,
+  evicted: 3,
+  expired: 4,
+  holderLost: 5,
+  tenant: 6,
+  quota: 7,
+  fingerprint: 8,
+  holderAway: 11,
+  stored: 12,
+};
 
 async function mounted(master: TestMaster, sizeBytes = 64n * MIB): Promise<RpcClient & AsyncDisposable> {
   const rpc = await master.rpc();
@@ -58,6 +70,22 @@ void test("an object put by a commit is readable at once, with its checksum, and
   assert.equal(found.value.replicas[0]?.place.type === "memory" && found.value.replicas[0].place.buffer.address, first?.ranges[0]?.address);
   assert.deepEqual(await read(rpc, "k", "layout-2"), { ok: false, code: codes.OBJECT_NOT_FOUND }, "another layout's bytes are a miss");
   assert.equal((await why(rpc, "k", "layout-2"))?.reason, reasons.fingerprint);
+});
+
+void test("a key that can be read is stored and not missing, and its holder is away only while that is silent", async () => {
+  await using master = await startMaster({ flags: ["--store.suspect_after_ms=2000"] });
+  {
+    await using rpc = await mounted(master);
+    const [extent] = await lease(rpc, 4096n, 1n);
+    assert.deepEqual(await commit(rpc, extent, "k"), { ok: true, value: undefined });
+    assert.deepEqual(await why(rpc, "k"), { reason: reasons.stored, atMs: 0n });
+  }
+  const rpc = await master.rpc();
+  await until("its holder is silent", async () => ((await read(rpc, "k"))?.ok === false ? true : undefined));
+  assert.equal((await why(rpc, "k"))?.reason, reasons.holderAway);
+  assert.equal((await rpc.call("Ping", clientID)).ok, true);
+  assert.equal((await why(rpc, "k"))?.reason, reasons.stored, "a ping brings the holder back");
+  rpc.close();
 });
 
 void test("an extent that was leased before a restart cannot be committed, and its bytes are not reused until late writers have ended", async () => {

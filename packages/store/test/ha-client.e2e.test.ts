@@ -72,15 +72,15 @@ void test("after the leader's kill a client gives up at once what the former lea
 void test("Mooncake's client finds the leader in etcd, and continues with the next one", needsWheel, async () => {
   await using cluster = await startCluster();
   const first = await cluster.inSync(1);
-  await using field = new Holder({ MC_STORE_CLUSTER_ID: cluster.clusterID });
-  await field.ask();
-  assert.equal(await field.call("setup", "127.0.0.1", "P2PHANDSHAKE", 16 * MIB, 16 * MIB, "tcp", "", cluster.address), 0);
-  assert.equal(await field.put("one", "1"), 0);
-  assert.equal(await field.get("one"), "1");
+  await using mooncake = new Holder({ MC_STORE_CLUSTER_ID: cluster.clusterID });
+  await mooncake.ask();
+  assert.equal(await mooncake.call("setup", "127.0.0.1", "P2PHANDSHAKE", 16 * MIB, 16 * MIB, "tcp", "", cluster.address), 0);
+  assert.equal(await mooncake.put("one", "1"), 0);
+  assert.equal(await mooncake.get("one"), "1");
   await first.kill();
-  await until("it puts at the next leader", async () => ((await field.put("two", "2").catch(() => -1)) === 0 ? true : undefined));
-  assert.equal(await until("it reads what it put before", async () => (await field.get("one")) || undefined), "1");
-  assert.equal(await field.get("two"), "2");
+  await until("it puts at the next leader", async () => ((await mooncake.put("two", "2").catch(() => -1)) === 0 ? true : undefined));
+  assert.equal(await until("it reads what it put before", async () => (await mooncake.get("one")) || undefined), "1");
+  assert.equal(await mooncake.get("two"), "2");
 });
 
 async function run(...words: string[]): Promise<{ code: number | null; out: string; err: string }> {

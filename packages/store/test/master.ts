@@ -91,7 +91,7 @@ export async function startMaster({ flags = [], home: given, level = "warn", env
 }
 
 /** Starts Mooncake's own master; returns its ports and its process. */
-export async function startFieldMaster(flags: readonly string[] = []): Promise<{ rpcPort: number; httpPort: number; pid: number } & AsyncDisposable> {
+export async function startMooncakeMaster(flags: readonly string[] = []): Promise<{ rpcPort: number; httpPort: number; pid: number } & AsyncDisposable> {
   const [rpcPort = 0, httpPort = 0] = await freePorts(2);
   const program = join(process.env["SVC_PYTHON_CLIENTS"] ?? "", "mooncake/mooncake_master");
   const child = spawn(program, [`--rpc_port=${rpcPort}`, `--metrics_port=${httpPort}`, "--metrics_host=127.0.0.1", "--rpc_address=127.0.0.1", ...flags], {
@@ -100,11 +100,11 @@ export async function startFieldMaster(flags: readonly string[] = []): Promise<{
   });
   endWithUs(child);
   for (const until = Date.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
-    if (child.exitCode !== null) throw new Error(`the field's master ended with ${child.exitCode}`);
+    if (child.exitCode !== null) throw new Error(`Mooncake's master ended with ${child.exitCode}`);
     const client = await RpcClient.connect("127.0.0.1", rpcPort, { brand: "mooncake" }).catch(() => undefined);
     client?.close();
     if (client !== undefined) break;
-    if (Date.now() > until) throw new Error("the field's master does not listen");
+    if (Date.now() > until) throw new Error("Mooncake's master does not listen");
   }
   return {
     rpcPort,

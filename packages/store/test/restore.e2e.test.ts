@@ -49,10 +49,10 @@ void test(
   async () => {
     await using master = await startMaster();
     await using ours = await startClient(master, { segmentBytes: 16 * MIB });
-    await using field = await startHolder({ master: master.rpcPort });
+    await using mooncake = await startHolder({ master: master.rpcPort });
     await using client = await openClient(master, { timeoutMs: 60_000 });
     // Mooncake's client sends no checksum, so the bytes could not be verified later.
-    assert.equal(await field.put("theirs", "value", { preferred_segment: ours.name }), 0);
+    assert.equal(await mooncake.put("theirs", "value", { preferred_segment: ours.name }), 0);
     await client.put("ours", bytesOf("ours"), { preferredSegments: [ours.name] });
     const before = await asked(master.url);
     await until("the holder remembers it", async () => ((await asked(master.url)) > before + 3 ? true : undefined));
@@ -61,9 +61,9 @@ void test(
     await master.start();
     await until("our object is there", async () => ((await client.exists("ours")) ? true : undefined));
     assert.deepEqual(await client.get("ours"), bytesOf("ours"));
-    assert.equal(await field.get("theirs"), "");
-    await until("its puts are taken", async () => ((await field.put("again", "value")) === 0 ? true : undefined));
-    assert.equal(await field.get("again"), "value");
-    assert.equal(await field.get("ours"), bytesOf("ours").toString("latin1"));
+    assert.equal(await mooncake.get("theirs"), "");
+    await until("its puts are taken", async () => ((await mooncake.put("again", "value")) === 0 ? true : undefined));
+    assert.equal(await mooncake.get("again"), "value");
+    assert.equal(await mooncake.get("ours"), bytesOf("ours").toString("latin1"));
   },
 );

@@ -200,7 +200,7 @@ void test("the configuration is Mooncake's JSON file with its own names; flags, 
     }
     {
       await using service = await startService({ flags: [`--config=${file(required)}`] });
-      assert.deepEqual(await sizes(), [3_355_443_200], "the field's default");
+      assert.deepEqual(await sizes(), [3_355_443_200], "Mooncake's default");
       await service.kill("SIGTERM");
     }
     {

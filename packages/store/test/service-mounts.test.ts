@@ -106,7 +106,7 @@ void test("an unmount that names ids of the other kind, or unknown ones, changes
   }
   const hex = (memory as string).replaceAll("-", "");
   const decimal = `${BigInt(`0x${hex.slice(0, 16)}`)}-${BigInt(`0x${hex.slice(16)}`)}`;
-  assert.deepEqual((await service.post("/api/unmount", { segment_ids: [decimal] })).body, { status: "success" }, "the field's form of an id");
+  assert.deepEqual((await service.post("/api/unmount", { segment_ids: [decimal] })).body, { status: "success" }, "Mooncake's form of an id");
 });
 
 void test("a grace period keeps its deadline across a SIGKILL of the master; the segment is readable and accepts no new objects until then", async () => {

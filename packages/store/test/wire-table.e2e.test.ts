@@ -7,15 +7,15 @@ import { until } from "@svc/harness/until.ts";
 import { RpcClient } from "../src/rpc/client.ts";
 import { type OperationName, operations } from "../src/rpc/operations.ts";
 import { clientID, plain, segmentOf } from "./calls.ts";
-import { type Captured, requireSame, startCapture } from "./capture.ts";
 import { bytesOf, type Holder, MIB, startHolder } from "./holder.ts";
-import { startFieldMaster, startMaster } from "./master.ts";
+import { startMaster, startMooncakeMaster } from "./master.ts";
+import { type Recorded, requireSame, startRecorder } from "./recorder.ts";
 import { makeFolder } from "./ssd.ts";
 
 const needsWheel = needs("python-clients", "python3");
 
-const missing = (captured: readonly Captured[], names: readonly OperationName[]): string[] => {
-  const seen = requireSame(captured);
+const missing = (recorded: readonly Recorded[], names: readonly OperationName[]): string[] => {
+  const seen = requireSame(recorded);
   return names.flatMap((name) => ["request", "response"].map((kind) => `${name} ${kind}`)).filter((each) => !seen.has(each));
 };
 
@@ -49,7 +49,7 @@ async function failPuts(first: Holder, start: () => Promise<Holder>): Promise<vo
 }
 
 for (const [what, start] of [
-  ["its own master", startFieldMaster],
+  ["its own master", startMooncakeMaster],
   ["our master", () => startMaster()],
 ] as const)
   void test(
@@ -57,23 +57,23 @@ for (const [what, start] of [
     needsWheel,
     async () => {
       await using master = await start();
-      await using relay = await startCapture(master.rpcPort, "mooncake");
+      await using relay = await startRecorder(master.rpcPort, "mooncake");
       await using first = await startHolder({ master: relay.port });
       await failPuts(first, () => startHolder({ master: relay.port }));
-      assert.deepEqual(missing(relay.captured, [...revoked, ...unmounted]), []);
+      assert.deepEqual(missing(relay.recorded, [...revoked, ...unmounted]), []);
     },
   );
 
 for (const [what, start] of [
-  ["its own master", () => startFieldMaster(["--enable_offload=true"])],
+  ["its own master", () => startMooncakeMaster(["--enable_offload=true"])],
   ["our master", () => startMaster({ flags: ["--enable_offload=true"] })],
 ] as const)
   void test(`messages of Mooncake's client to ${what} about its disk are decoded and encoded to the same bytes`, needsWheel, async () => {
     await using folder = makeFolder();
     await using master = await start();
-    await using relay = await startCapture(master.rpcPort, "mooncake");
+    await using relay = await startRecorder(master.rpcPort, "mooncake");
     await using holder = await startHolder({ master: relay.port, ssdPath: folder.path });
-    const seen = (name: OperationName) => relay.captured.some((each) => each.name === name && each.kind === "response");
+    const seen = (name: OperationName) => relay.recorded.some((each) => each.name === name && each.kind === "response");
     let at = 0;
     await until(
       "objects are on the disk",
@@ -85,7 +85,7 @@ for (const [what, start] of [
     );
     await holder.call("unmount_local_disk_segment", 0);
     await holder.call("close");
-    assert.deepEqual(missing(relay.captured, offloaded), []);
+    assert.deepEqual(missing(relay.recorded, offloaded), []);
   });
 
 const segment = segmentOf(1, 1_000_000n);
@@ -107,11 +107,11 @@ const ask = (rpc: RpcClient): { readonly [N in OperationName]?: () => Promise<un
 });
 
 void test("calls that no function of Mooncake's API makes match those of its own master: arguments are accepted, answers are decoded", needsWheel, async () => {
-  await using field = await startFieldMaster();
+  await using mooncake = await startMooncakeMaster();
   await using ours = await startMaster();
   const answers: Record<string, unknown>[] = [];
   for (const [port, brand] of [
-    [field.rpcPort, "mooncake"],
+    [mooncake.rpcPort, "mooncake"],
     [ours.rpcPort, "svc"],
   ] as const) {
     const rpc = await RpcClient.connect("127.0.0.1", port, { brand });

@@ -4,14 +4,14 @@ import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
 import type { OperationName } from "../src/rpc/operations.ts";
-import { type Captured, requireSame, startCapture } from "./capture.ts";
 import { bytesOf, type Holder, startHolder } from "./holder.ts";
-import { startFieldMaster, startMaster } from "./master.ts";
+import { startMaster, startMooncakeMaster } from "./master.ts";
+import { type Recorded, requireSame, startRecorder } from "./recorder.ts";
 
 const needsWheel = needs("python-clients", "python3");
 
 /** Makes every call that the client offers, with every field of its messages set. */
-async function exercise(first: Holder, second: Holder, captured: readonly Captured[]): Promise<void> {
+async function exercise(first: Holder, second: Holder, recorded: readonly Recorded[]): Promise<void> {
   const full = { replica_num: 2, soft_pin_action: 1, soft_pin_ttl_ms: 60_000, preferred_segments: [await second.name()] };
   await first.put("k1", "hello");
   await first.put("k2", "x".repeat(1000), full);
@@ -34,7 +34,7 @@ async function exercise(first: Holder, second: Holder, captured: readonly Captur
   await first.call("create_copy_task", "copied", [await second.name()]);
   const [id] = await first.call<[[number, number], number]>("create_move_task", "moved", await first.name(), await second.name());
   await first.call("query_task", { tuple: id });
-  const ended = (kind: OperationName) => captured.some(({ name }) => name === kind);
+  const ended = (kind: OperationName) => recorded.some(({ name }) => name === kind);
   await until("both tasks are done", () => (ended("CopyEnd") && ended("MoveEnd") && ended("MarkTaskToComplete") ? true : undefined));
   await first.call("remove", "k1");
   await first.call("remove", "k1", true);
@@ -63,25 +63,25 @@ const asked: OperationName[] = [
   ...(["CreateCopyTask", "CreateMoveTask", "QueryTask", "Remove", "BatchRemove", "RemoveByRegex", "RemoveAll", "BatchReplicaClear", "UnmountSegment"] as const),
 ];
 
-async function captureFrom(master: number): Promise<Captured[]> {
-  await using relay = await startCapture(master, "mooncake");
+async function recordFrom(master: number): Promise<Recorded[]> {
+  await using relay = await startRecorder(master, "mooncake");
   await using first = await startHolder({ master: relay.port });
   await using second = await startHolder({ master: relay.port });
-  await exercise(first, second, relay.captured);
+  await exercise(first, second, relay.recorded);
   await first.call("close");
-  return [...relay.captured];
+  return [...relay.recorded];
 }
 
 void test("every message between Mooncake's client and its own master is decoded and encoded to the same bytes", needsWheel, async () => {
-  await using master = await startFieldMaster();
-  const seen = requireSame(await captureFrom(master.rpcPort));
-  for (const name of asked) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not captured`);
+  await using master = await startMooncakeMaster();
+  const seen = requireSame(await recordFrom(master.rpcPort));
+  for (const name of asked) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not recorded`);
 });
 
 void test("our master's messages, including those of its native core, are what the same types encode", needsWheel, async () => {
   await using master = await startMaster();
-  const seen = requireSame(await captureFrom(master.rpcPort));
+  const seen = requireSame(await recordFrom(master.rpcPort));
   // Our master needs only one mount: it does not ask a new client to mount again.
   const ours = asked.filter((name) => name !== "ReMountSegment");
-  for (const name of ours) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not captured`);
+  for (const name of ours) for (const kind of ["request", "response"]) assert.ok(seen.has(`${name} ${kind}`), `${name} ${kind} was not recorded`);
 });

@@ -16,13 +16,13 @@ export type DeviceDefinition = {
   readonly tags: readonly string[];
 };
 
-//                  register                 full / space again
+//                  register              full / space freed
 //  unregistered ────────────▶ healthy ◀──────────────────────▶ full
 //    ▲   ▲                   │ ▲ ▲ └── disable ──▶ disabled_by_admin ◀── disable ──┘
-//    │   └── unregister ─────┘ │ └────── enable ──────┘                 (enable: full ▶ healthy)
-//    │ unregister, nothing left│ register
-//    └───────── draining ◀─────┴── drain, unregister with objects left: from healthy, full, disabled_by_admin
-//  failed: its owner cannot use it; entered from healthy and full, left by register or a successful probe
+//    │   └── unregister ─────┘ │ └────── enable ──────┘            (enable returns to full if the device is full)
+//    │ unregister, no objects  │ register
+//    └───────── draining ◀─────┴── drain, or unregister while it has objects: from healthy, full, disabled_by_admin
+//  failed: its owner cannot use the device; entered from healthy and full, left by register or a successful probe
 export const deviceStates = ["unregistered", "healthy", "full", "disabled_by_admin", "draining", "failed"] as const;
 export type DeviceState = (typeof deviceStates)[number];
 

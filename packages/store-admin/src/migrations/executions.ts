@@ -33,7 +33,7 @@ export class Executions {
     const unknown = isFirst ? await this.#unknownSegment(request) : undefined;
     if (unknown !== undefined) {
       const verdict = { is: "conflict", why: "svc store segments lists those there are" } as const;
-      return { type: "trouble", with: "dispatch", why: `segment ${unknown} was not found at the store's master`, verdict, nowMs: Date.now() };
+      return { type: "attempt_failed", with: "dispatch", why: `segment ${unknown} was not found at the store's master`, verdict, nowMs: Date.now() };
     }
     const { task_executor: executor, mode, source_segment: source, target_segments: targets, authority } = request;
     for (let tries = 1; ; tries++) {
@@ -41,7 +41,7 @@ export class Executions {
         return { type: "dispatched", executionID: await this.#masters.assign(request, { executor, mode, source, targets }, authority) };
       } catch (error) {
         const isUnknown = error instanceof Failure && error.details["storeCode"] === codes.CLIENT_NOT_FOUND;
-        if (!isUnknown || tries === LEASE_TRIES) return this.#trouble("dispatch", request, asFailure(error).message);
+        if (!isUnknown || tries === LEASE_TRIES) return this.#failedAttempt("dispatch", request, asFailure(error).message);
         await sleep(LEASE_WAIT_MS);
       }
     }
@@ -67,18 +67,18 @@ export class Executions {
     try {
       const { status, clientID, message } = await this.#masters.task(executionID, request.authority);
       if (status === taskStatus.success) return { type: "completed" };
-      if (status === taskStatus.failed) return this.#trouble("execution", request, `the executor ${request.task_executor} failed: ${message}`);
-      if (!(await this.#isHeard(clientID))) return this.#trouble("execution", request, `the executor ${request.task_executor} is not heard any more`);
+      if (status === taskStatus.failed) return this.#failedAttempt("execution", request, `the executor ${request.task_executor} failed: ${message}`);
+      if (!(await this.#isHeard(clientID))) return this.#failedAttempt("execution", request, `the executor ${request.task_executor} is not heard any more`);
       return { type: "reported", isRunning: status === taskStatus.processing };
     } catch (error) {
       const { details, message } = asFailure(error);
       const isForgotten = details["storeCode"] === codes.TASK_NOT_FOUND;
-      return this.#trouble(isForgotten ? "execution" : "status", request, message);
+      return this.#failedAttempt(isForgotten ? "execution" : "status", request, message);
     }
   }
 
-  async #trouble(what: "dispatch" | "execution" | "status", request: MigrationRequest, why: string): Promise<MigrationEvent> {
-    return { type: "trouble", with: what, why, verdict: await this.#verdict(request), nowMs: Date.now() };
+  async #failedAttempt(what: "dispatch" | "execution" | "status", request: MigrationRequest, why: string): Promise<MigrationEvent> {
+    return { type: "attempt_failed", with: what, why, verdict: await this.#verdict(request), nowMs: Date.now() };
   }
 
   /** If no master can be reached, the outcome stays open. */

@@ -131,7 +131,7 @@ export class Migrations {
     for (const migration of this.#active) {
       if (this.#busy.has(migration)) continue;
       const { phase } = migration.progress;
-      if (phase.state === "retry_wait" && phase.wakeAtMs <= now) this.#move(migration, { type: "woken" });
+      if (phase.state === "retry_wait" && phase.wakeAtMs <= now) this.#move(migration, { type: "retry_due" });
       else if (phase.state === "pending") {
         if (dispatched >= MAX_DISPATCHED || this.#dispatching >= MAX_DISPATCHES) {
           this.#isBlocked = true;
@@ -173,7 +173,7 @@ export class Migrations {
     migration.progress = advance(before, event, migration.policy);
     const { phase, attempts, lastError } = migration.progress;
     if (phase.state !== before.phase.state || attempts !== before.attempts) migration.updatedMs = Date.now();
-    if (event.type === "trouble")
+    if (event.type === "attempt_failed")
       this.#log.warn({ task: migration.id, why: event.why, verdict: event.verdict.is, state: phase.state, attempts }, "a route migration had a problem");
     if (!isEnded(migration.progress)) return;
     this.#active.delete(migration);

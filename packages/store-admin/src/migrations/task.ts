@@ -21,11 +21,11 @@ export type RetryPolicy = { readonly maxRetries: number; readonly baseDelayMs: n
 export type Verdict = { readonly is: "done" } | { readonly is: "conflict"; readonly why: string } | { readonly is: "open" };
 
 //            dispatched            reported running
-//  pending ────────────▶ dispatching ────────────▶ running ────▶ succeeded
-//     │  ▲                    │                       │             ▲
-//     │  └── woken ── retry_wait ◀── trouble ──────────┘             │ the route shows it done
-//     └──────── trouble ──────┤ └── woken, its execution known ──▶ dispatching
-//                             └──── no retry left, or contradicted by the route ────▶ failed
+//  pending ────────────▶ dispatching ────────────▶ running ────────▶ succeeded
+//     │  ▲                    │                       │                 ▲
+//     │  └── retry_due ── retry_wait ◀── attempt_failed ──┘             │ completed, or the route shows the result
+//     └── attempt_failed ─────┤ └── retry_due, with an execution id ──▶ dispatching
+//                             └──── no retry left, or the route contradicts the request ────▶ failed
 /** `executionID` is the master's id of the executor's task. */
 export type Phase =
   | { readonly state: "pending" }
@@ -42,8 +42,14 @@ export type MigrationEvent =
   | { readonly type: "reported"; readonly isRunning: boolean }
   | { readonly type: "completed" }
   /** No executor took the task, the executor failed or lost its lease, or the status could not be queried. */
-  | { readonly type: "trouble"; readonly with: "dispatch" | "execution" | "status"; readonly why: string; readonly verdict: Verdict; readonly nowMs: number }
-  | { readonly type: "woken" };
+  | {
+      readonly type: "attempt_failed";
+      readonly with: "dispatch" | "execution" | "status";
+      readonly why: string;
+      readonly verdict: Verdict;
+      readonly nowMs: number;
+    }
+  | { readonly type: "retry_due" };
 
 export const begun: Progress = { phase: { state: "pending" }, attempts: 0, statusFailures: 0, lastError: "" };
 
@@ -61,15 +67,15 @@ export function advance(progress: Progress, event: MigrationEvent, policy: Retry
     case "completed":
       assert.ok(phase.state === "dispatching" || phase.state === "running");
       return { ...progress, phase: { state: "succeeded" }, lastError: "" };
-    case "woken":
+    case "retry_due":
       assert.equal(phase.state, "retry_wait");
       return { ...progress, phase: phase.executionID === undefined ? { state: "pending" } : { state: "dispatching", executionID: phase.executionID } };
-    case "trouble":
-      return afterTrouble(progress, event, policy);
+    case "attempt_failed":
+      return afterFailedAttempt(progress, event, policy);
   }
 }
 
-function afterTrouble(progress: Progress, event: Extract<MigrationEvent, { type: "trouble" }>, policy: RetryPolicy): Progress {
+function afterFailedAttempt(progress: Progress, event: Extract<MigrationEvent, { type: "attempt_failed" }>, policy: RetryPolicy): Progress {
   const { phase } = progress;
   assert.ok(event.with === "dispatch" ? phase.state === "pending" : phase.state === "dispatching" || phase.state === "running");
   const attempts = progress.attempts + (event.with === "dispatch" ? 1 : 0);
@@ -78,7 +84,7 @@ function afterTrouble(progress: Progress, event: Extract<MigrationEvent, { type:
   if (event.verdict.is === "done") return { phase: { state: "succeeded" }, attempts, statusFailures, lastError: "" };
   if (event.verdict.is === "conflict") return { phase: { state: "failed" }, attempts, statusFailures, lastError: `${event.why}; ${event.verdict.why}` };
   const failures = event.with === "status" ? statusFailures : attempts;
-  // A budget of retries: the first try is none.
+  // The budget counts retries, and the first attempt is not one.
   if (failures > policy.maxRetries) return { phase: { state: "failed" }, attempts, statusFailures, lastError: event.why };
   const wakeAtMs = event.nowMs + backoffMs(failures, policy);
   const kept = event.with === "status" && "executionID" in phase ? { executionID: phase.executionID } : {};

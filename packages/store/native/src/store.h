@@ -20,8 +20,8 @@ class Store : public StoreState {
   u64 nowMs() const { return nowMs_; }
 
   // Returns 0 or an error code; `index` is the object, if there is one.
-  i32 putStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index);
-  i32 upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, u32& index);
+  i32 putStart(u32 client, u16 tenant, std::string_view key, u64 size, const PutPolicy& policy, std::string_view group, u32& index);
+  i32 upsertStart(u32 client, u16 tenant, std::string_view key, u64 size, const PutPolicy& policy, std::string_view group, u32& index);
   // A file in the shared folder is ended by a call of its own, with type `disk`; any other type concerns the other replicas.
   i32 putEnd(const Uuid& client, u16 tenant, std::string_view key, std::optional<u64> checksum, ReplicaType type = ReplicaType::all);
   i32 putRevoke(const Uuid& client, u16 tenant, std::string_view key, ReplicaType type = ReplicaType::all);
@@ -32,9 +32,9 @@ class Store : public StoreState {
   Gone whyMissing(u16 tenant, std::string_view key, std::string_view fingerprint, u64& unixMs);
   i32 remove(u16 tenant, std::string_view key, bool force);
   // Leases ranges for at most `count` objects of that size, each an extent with an id; the two calls below end an extent.
-  i32 leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const Wish& wish, std::vector<u64>& out);
+  i32 leaseExtents(u32 client, u16 tenant, u64 size, u32 count, const PutPolicy& policy, std::vector<u64>& out);
   i32 returnExtent(const Uuid& client, u64 id, bool failed);
-  i32 commitPut(const Uuid& client, u16 tenant, std::string_view key, u64 extent, const Ended& ended, const Wish& wish, std::string_view group, bool replace);
+  i32 commitPut(const Uuid& client, u16 tenant, std::string_view key, u64 extent, const Ended& ended, const PutPolicy& policy, std::string_view group, bool replace);
   template <typename Each>
   void eachRange(u64 extent, Each each) const {
     for (const Placed& range : extents_.at(extent).ranges) each(*cluster.segment(range.segment), range.node);
@@ -83,11 +83,11 @@ class Store : public StoreState {
   bool isIn(u32 index, const StoredFile& file) const;
   i32 failOffload(Segment& disk, u16 tenant, std::string_view key, u32 task);
   i32 dropFile(Segment& disk, u16 tenant, std::string_view key, u64 file, Gone why);
-  i32 keepFieldFile(Segment& disk, u16 tenant, std::string_view key, u64 size);
-  i32 dropFieldFile(const Uuid& client, u16 tenant, std::string_view key);
+  i32 keepMooncakeFile(Segment& disk, u16 tenant, std::string_view key, u64 size);
+  i32 dropMooncakeFile(const Uuid& client, u16 tenant, std::string_view key);
   i32 promoteStart(const Uuid& client, u16 tenant, std::string_view key, u64 size, std::span<const std::string_view> preferred, u32& index);
   // A reader found wrong bytes in that replica, so its owner is asked to check it.
-  i32 doubt(u16 tenant, std::string_view key, u64 replica);
+  i32 reportWrongBytes(u16 tenant, std::string_view key, u64 replica);
 
   // The shared folder (store_folder.cc). `openFolder` opens that of the settings, after the log was read.
   void openFolder();
@@ -148,9 +148,9 @@ class Store : public StoreState {
   // Applies a record of the log or of a snapshot; false if it is malformed.
   bool replay(RecordReader& from);
   void forgetObjects();
-  // Ends a replay: rebuilds the allocators, and gives every holder a client_ttl to come back. `heldNow`: the records came from a leader
+  // Ends a replay: rebuilds the allocators, and gives every holder a client_ttl to come back. `takenOver`: the records came from a leader
   // until just now, so holders still have their memory.
-  void recovered(bool heldNow = false);
+  void recovered(bool takenOver = false);
   // Between replicated records: drops objects whose only replicas were on lost clients, as the leader did. True while there is more.
   bool tendReplayed();
   // Writes the head of a snapshot, then its objects from a cursor on; returns the next cursor, 0 at the end.
@@ -163,11 +163,11 @@ class Store : public StoreState {
   bool nextOf(Dump& dump, std::string& payload);
   u64 unixMs() const { return journal.epochMs + nowMs_; }
 
-  u64 usedBytes(Tier tier = Tier::memory) const { return rooms_[static_cast<u32>(tier)].used; }
-  u64 capacityBytes(Tier tier = Tier::memory) const { return rooms_[static_cast<u32>(tier)].capacity; }
+  u64 usedBytes(Tier tier = Tier::memory) const { return usage_[static_cast<u32>(tier)].used; }
+  u64 capacityBytes(Tier tier = Tier::memory) const { return usage_[static_cast<u32>(tier)].capacity; }
   u32 unfinished() const { return unfinished_; }
   // True if work is pending that the next loop iteration should not wait long for.
-  bool wantsSoon() const { return rooms_[0].noSpace || rooms_[1].noSpace || pass_ != Pass::none; }
+  bool wantsSoon() const { return usage_[0].noSpace || usage_[1].noSpace || pass_ != Pass::none; }
   bool softPinned(const Object& object) const;
   std::string_view groupName(const Object& object) const;
   // Returns the layout of the bytes, as the object's writer named it; empty for none.
@@ -180,7 +180,7 @@ class Store : public StoreState {
   bool mayEvict(const Object& object, bool pinned) const;
   // Returns whether its eviction frees a range that can be allocated again.
   bool frees(u32 index) const;
-  Room& roomOf(Tier tier) { return rooms_[static_cast<u32>(tier)]; }
+  TierUsage& usageOf(Tier tier) { return usage_[static_cast<u32>(tier)]; }
   // Returns whether it has a replica outside of the tier that it may leave.
   bool anyElse(u32 index, Tier tier) const;
   bool anyNof(u32 index) const;
@@ -197,11 +197,11 @@ class Store : public StoreState {
   bool writing(u32 index) const;
   Replica* sharedOf(u32 index);
   void addShared(u32 index);
-  bool makeRoomShared(Segment& folder, u64 size, u32 spared);
+  bool evictShared(Segment& folder, u64 size, u32 spared);
   i32 endShared(u32 index, bool whole);
   void dropShared(u32 index, Gone why);
   // Drops unfinished replicas of these kinds; returns whether the object was erased, as no other was left.
-  bool dropUnfinished(u32 index, ReplicaType type, u64 holdMs, Gone why);
+  bool dropUnfinished(u32 index, ReplicaType type, u64 coolMs, Gone why);
   // Returns whether a replica outside of the shared folder is complete.
   bool anyEnded(u32 index) const;
   // Returns whether an end of that type concerns the replica.
@@ -228,23 +228,23 @@ class Store : public StoreState {
   void leaveGroup(u32 index);
   void log(u32 index) { journal.object(table, index, groupName(table[index]), fingerprintOf(table[index]), cluster); }
 
-  u32 place(u64 size, u64 count, const Wish& wish, Tier tier, Placed* out);
+  u32 place(u64 size, u64 count, const PutPolicy& policy, Tier tier, Placed* out);
   bool placeIn(u32 segment, u64 size, Placed* out, u32& placed);
   void setReplicas(u32 index, const Placed* placed, u32 count, ReplicaStatus status);
   void addReplica(u32 index, const Placed& placed, ReplicaStatus status);
-  // Removes the replicas that `gone` selects; their ranges cool down for `holdMs`. Returns whether any are left.
-  bool dropReplicas(u32 index, const std::function<bool(const Replica&)>& gone, u64 holdMs);
-  void release(const Replica& replica, u16 tenant, u64 size, u64 holdMs);
+  // Removes the replicas that `gone` selects; their ranges cool down for `coolMs`. Returns whether any are left.
+  bool dropReplicas(u32 index, const std::function<bool(const Replica&)>& gone, u64 coolMs);
+  void release(const Replica& replica, u16 tenant, u64 size, u64 coolMs);
   void free(u32 segment, u32 node);
   // Frees a range that the log records as cooling down.
-  void freeHeld(u32 segment, u32 node);
+  void freeCooling(u32 segment, u32 node);
   // Erases the object, with a log record unless the log implies it. `why` is the reason that a later miss reports.
-  void erase(u32 index, u64 holdMs, bool logged = true, Gone why = Gone::unknown);
+  void erase(u32 index, u64 coolMs, bool logged = true, Gone why = Gone::unknown);
   // Drops replicas on lost segments; 0 when the object had no others.
   u32 pruned(u32 index);
   u32 find(u16 tenant, std::string_view key);
-  i32 create(u32 client, u16 tenant, std::string_view key, u64 size, const Wish& wish, std::string_view group, bool files, u32& index);
-  i32 checkWish(u16 tenant, std::string_view key, u64 size, const Wish& wish) const;
+  i32 create(u32 client, u16 tenant, std::string_view key, u64 size, const PutPolicy& policy, std::string_view group, bool files, u32& index);
+  i32 checkPolicy(u16 tenant, std::string_view key, u64 size, const PutPolicy& policy) const;
   // Removes an unreadable or abandoned object in the way of a new one; ok, or exists.
   i32 makeWay(u16 tenant, std::string_view key);
   // Checks that a tenant may have `more` bytes; its own objects are evicted for them first, except `spared`.
@@ -257,13 +257,13 @@ class Store : public StoreState {
   bool groupMayGo(const Object& object, bool pinned, u32 spared) const;
   i32 refuseForSpace();
   bool evictNow(u64 size, Tier tier);  // for a put that found no space; returns whether memory was freed
-  u32 placeEvicting(u64 size, const Wish& wish, Tier tier, Placed* out, bool optional = false);  // like `place`, but evicts; an `optional` replica is worth no eviction
+  u32 placeEvicting(u64 size, const PutPolicy& policy, Tier tier, Placed* out, bool optional = false);  // like `place`, but evicts; an `optional` replica is worth no eviction
   i32 checkMount(const SegmentSpec& spec, u32 client) const;
   // Drops a damaged replica of a NOF segment, which has no owner that could check its bytes.
   bool dropDamaged(u32 index, u64 replica);
   // Gives a segment whose holder is silent to another process that mounts it by the same id.
   bool takeOver(Segment& segment, const SegmentSpec& spec, u32 client);
-  void endExtent(u64 id, u64 holdMs);
+  void endExtent(u64 id, u64 coolMs);
   Extent forgetExtent(u64 id);
   void endOldExtents(u32 most);
   void note(u32 index, const Ended& ended, u32 fingerprint);
@@ -279,7 +279,7 @@ class Store : public StoreState {
   void retract(u32 index);
   KvEvents::Object described(u32 index, u8 medium) const;
   void announceOn(u32 index, u8 medium, bool again);
-  void tellHolders(u32 index);
+  void notifyHolders(u32 index);
   void setAnnounced(Object& object, u8 medium, bool announced);
   void settleEvents();
   void lose(u32 client);

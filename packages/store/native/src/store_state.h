@@ -3,12 +3,12 @@
 #include <deque>
 #include <functional>
 
-#include "holdings.h"
-#include "ranges.h"
-#include "recent.h"
-#include "settings.h"
-#include "sketch.h"
-#include "wishes.h"
+#include "holders/holdings.h"
+#include "objects/ranges.h"
+#include "objects/recent.h"
+#include "base/settings.h"
+#include "base/sketch.h"
+#include "objects/put_policy.h"
 
 namespace svc {
 
@@ -34,16 +34,16 @@ class StoreState {
 
   u64 nowMs_ = tickMs;
   // One tier's usage, and the state of its eviction.
-  struct Room {
-    u64 used = 0, capacity = 0, evictAtMs = 0, inVainUntilMs = 0;
+  struct TierUsage {
+    u64 used = 0, capacity = 0, evictAtMs = 0, pausedUntilMs = 0;
     bool noSpace = false;
   };
-  Room rooms_[tiers];
+  TierUsage usage_[tiers];
   u64 random_;
   u32 unfinished_ = 0, filing_ = 0;
   u32 folder_ = 0;
   u64 lastFile_ = 0;
-  std::vector<Held> held_;  // a heap; the range that expires first is on top
+  std::vector<Cooling> cooling_;  // a heap; the range that expires first is on top
   std::vector<Group> groups_;
   std::vector<u32> freeGroups_;
   std::unordered_map<std::string, u32> groupByName_;
@@ -73,7 +73,7 @@ class StoreState {
   u64 watchAtMs_ = 0, discardAtMs_ = 0, evictTarget_ = 0, evictLeast_ = 0, evicted_ = 0;
   Tick evictUntil_ = 0;
   // During replay: ranges that cool down, by segment and offset. A record of size 0 says that only readers use the next one's range.
-  std::unordered_map<std::pair<u32, u64>, HeldRange, RangeHash> replayedHeld_;
+  std::unordered_map<std::pair<u32, u64>, CoolingRange, RangeHash> replayedCooling_;
   std::pair<u32, u64> replayedReaders_{};
   std::vector<u32> replayedSwept_;
   bool replaying_ = false;

@@ -1,7 +1,7 @@
 // Ranges never overlap, never leave the segment, and all can be freed; a restore brings back the same used ranges.
 #include <map>
 
-#include "../src/allocator.h"
+#include "objects/allocator.h"
 #include "check.h"
 
 namespace svc {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "../src/base.h"
+#include "base/base.h"
 
 #define REQUIRE(claim)                                                          \
   do {                                                                          \

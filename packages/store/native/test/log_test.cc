@@ -5,7 +5,7 @@
 #include <fstream>
 #include <map>
 
-#include "../src/snapshot.h"
+#include "log/snapshot.h"
 #include "check.h"
 
 namespace svc {
@@ -56,15 +56,15 @@ void testLog(Chance& chance, u32 rounds) {
       SegmentSpec spec;
       spec.id = {3, 4};
       spec.name = spec.endpoint = "host:1";
-      spec.size = 1 << 30;
+      spec.sizeBytes = 1 << 30;
       REQUIRE(store.mount(spec, id) == 0);
       for (u32 step = 0; step < 300; ++step) {
         const std::string key = "key-" + std::to_string(below(chance, 60));
         u32 index = 0;
-        store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 1'000), Wish(), "", index);
+        store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 1'000), PutPolicy(), "", index);
         store.putEnd(id, 0, key, std::nullopt);
         if (below(chance, 3) == 0) store.remove(0, "key-" + std::to_string(below(chance, 60)), true);
-        REQUIRE(log.room(10'000, store.nowMs()));
+        REQUIRE(log.hasSpace(10'000, store.nowMs()));
         log.write(store.journal);
         history.push_back(objectsOf(store));
         if (withSnapshot && step == 150) REQUIRE(snapshot.begin());

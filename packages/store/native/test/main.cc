@@ -1,9 +1,9 @@
 // Runs the tests of the core: core_test [rounds] [seed]; the seed is printed, so that a failure can be run again.
 #include "check.h"
 
-int main(int count, char** words) {
-  const svc::u32 rounds = count > 1 ? static_cast<svc::u32>(std::atoi(words[1])) : 1;
-  const svc::u64 seed = count > 2 ? std::strtoull(words[2], nullptr, 10) : std::random_device{}();
+int main(int count, char** arguments) {
+  const svc::u32 rounds = count > 1 ? static_cast<svc::u32>(std::atoi(arguments[1])) : 1;
+  const svc::u64 seed = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : std::random_device{}();
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   const auto run = [&](const char* name, auto test) {

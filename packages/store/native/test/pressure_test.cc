@@ -18,11 +18,11 @@ struct Full {
     SegmentSpec spec;
     spec.id = {1, 1};
     spec.name = spec.endpoint = "host:1";
-    spec.size = size * count;
+    spec.sizeBytes = size * count;
     REQUIRE(store.mount(spec, id) == 0);
   }
   i32 put(const std::string& key, u64 bytes = size) {
-    const i32 begun = store.putStart(store.clientOf(id), 0, key, bytes, Wish{}, "", index);
+    const i32 begun = store.putStart(store.clientOf(id), 0, key, bytes, PutPolicy{}, "", index);
     return begun != 0 ? begun : store.putEnd(id, 0, key, std::nullopt);
   }
 };
@@ -36,7 +36,7 @@ void testBurst(Chance& chance) {
   REQUIRE(full.put("another") == 0);
   // An upsert that grows may evict its own old bytes.
   for (u32 i = 0; i < 100; ++i) {
-    REQUIRE(full.store.upsertStart(full.store.clientOf(full.id), 0, "grows", size * (1 + i % 50), Wish{}, "", full.index) == 0);
+    REQUIRE(full.store.upsertStart(full.store.clientOf(full.id), 0, "grows", size * (1 + i % 50), PutPolicy{}, "", full.index) == 0);
     REQUIRE(full.store.putEnd(full.id, 0, "grows", std::nullopt) == 0);
   }
   const u64 evicted = full.store.counters.evictedObjects;

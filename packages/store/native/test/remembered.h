@@ -3,7 +3,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "../src/store.h"
+#include "store.h"
 #include "check.h"
 
 namespace svc {
@@ -16,7 +16,7 @@ inline SegmentSpec segmentOf(u64 number, u64 client, u64 size) {
   spec.name = spec.endpoint = name;
   spec.protocol = "tcp";
   spec.base = number << 40;
-  spec.size = size;
+  spec.sizeBytes = size;
   return spec;
 }
 
@@ -109,7 +109,7 @@ inline void requireRemembered(Chance& chance, Store& store, std::map<u64, Memory
     for (const auto& [address, seen] : memory.now) {
       Restored said;
       said.address = address;
-      said.size = seen.size;
+      said.sizeBytes = seen.size;
       said.checksum = seen.checksum;
       said.key = seen.key;
       said.asOf = 1;

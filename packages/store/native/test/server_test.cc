@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "../src/server.h"
+#include "server/server.h"
 #include "check.h"
 
 namespace svc {
@@ -103,7 +103,7 @@ void testServer(Chance& chance, u32 rounds) {
       options.disk = disk;
       options.fileBytes = 100'000;
       Limits limits;
-      limits.framesPerTurn = 7;
+      limits.framesPerIteration = 7;
       limits.unsentBytes = 2'000;
       limits.snapshotBytes = 50'000;
       Server server(Settings(), limits, options, [&](Event event) {
@@ -122,7 +122,7 @@ void testServer(Chance& chance, u32 rounds) {
         SegmentSpec spec;
         spec.id = {1, 1};
         spec.name = spec.endpoint = "host:1";
-        spec.size = 1 << 30;
+        spec.sizeBytes = 1 << 30;
         REQUIRE(server.store.mount(spec, {1, 1}) == 0);
       });
       std::vector<std::thread> clients;
@@ -130,9 +130,9 @@ void testServer(Chance& chance, u32 rounds) {
       for (u32 i = 0; i < 2'000; ++i)
         server.change([&] {
           u32 index = 0;
-          server.store.putStart(server.store.clientOf({1, 1}), 0, "key-" + std::to_string(i), 100, Wish(), "", index);
+          server.store.putStart(server.store.clientOf({1, 1}), 0, "key-" + std::to_string(i), 100, PutPolicy(), "", index);
           server.store.putEnd({1, 1}, 0, "key-" + std::to_string(i), std::nullopt);
-          server.tellDurable();
+          server.reportDurable();
         });
       for (std::thread& each : clients) each.join();
       REQUIRE(server.with([&] { return server.store.table.size(); }) == 2'000);

@@ -2,8 +2,8 @@
 #include <map>
 #include <unordered_map>
 
-#include "../src/report.h"
-#include "../src/store.h"
+#include "report/report.h"
+#include "store.h"
 #include "check.h"
 #include "remembered.h"
 
@@ -95,7 +95,7 @@ void testFileFirst() {
   const Uuid id{1, 1};
   u32 index = 0;
   REQUIRE(store.mount(segmentOf(2'000'000, 1, 1'000), id) == 0);
-  REQUIRE(store.putStart(store.clientOf(id), 0, "k", 100, Wish{}, "", index) == 0);
+  REQUIRE(store.putStart(store.clientOf(id), 0, "k", 100, PutPolicy{}, "", index) == 0);
   REQUIRE(store.putEnd(id, 0, "k", std::nullopt, ReplicaType::disk) == 0 && (store.table[index].flags & flag::announcedDisk) != 0);
   REQUIRE(store.evictFile(0, "k") == 0 && (store.table[index].flags & flag::announcedDisk) == 0);
 }
@@ -131,10 +131,10 @@ void testStore(Chance& chance, u32 rounds) {
       const u64 client = 1 + below(chance, 4);
       const std::string key = keyOf();
       const Uuid id = clientID(client);
-      Wish wish;
-      wish.replicas = 1 + below(chance, 3);
-      wish.hardPin = below(chance, 20) == 0;
-      wish.softPin = static_cast<u8>(below(chance, 3));
+      PutPolicy policy;
+      policy.replicas = 1 + below(chance, 3);
+      policy.hardPin = below(chance, 20) == 0;
+      policy.softPin = static_cast<u8>(below(chance, 3));
       u32 index = 0;
       const std::string group = below(chance, 4) == 0 ? "group-" + std::to_string(below(chance, 5)) : "";
       switch (below(chance, 20)) {
@@ -152,13 +152,13 @@ void testStore(Chance& chance, u32 rounds) {
           }
           break;
         case 2: case 3: case 4:
-          if (store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), wish, group, index) == 0) REQUIRE(store.table.live(index));
+          if (store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), policy, group, index) == 0) REQUIRE(store.table.live(index));
           break;
         case 5: case 6:
           store.putEnd(id, 0, key, below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, typeOf(below(chance, 3)));
           break;
         case 7: store.putRevoke(id, 0, key, typeOf(below(chance, 3))); break;
-        case 8: store.upsertStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), wish, "", index); break;
+        case 8: store.upsertStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), policy, "", index); break;
         case 9: store.read(0, key, true, index); break;
         case 10: store.remove(0, key, below(chance, 2) == 0); break;
         case 11:
@@ -175,7 +175,7 @@ void testStore(Chance& chance, u32 rounds) {
           else touchFile(chance, store, id, key);
           break;
         case 15:
-          if (store.leaseExtents(store.clientOf(id), 0, 1 + below(chance, 2'000), 1 + static_cast<u32>(below(chance, 4)), wish, leased) == 0)
+          if (store.leaseExtents(store.clientOf(id), 0, 1 + below(chance, 2'000), 1 + static_cast<u32>(below(chance, 4)), policy, leased) == 0)
             for (const u64 extent : leased) extents[client].push_back(extent);
           break;
         case 16: case 17: case 18: {
@@ -191,9 +191,9 @@ void testStore(Chance& chance, u32 rounds) {
             break;
           }
           const Ended ended{below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, below(chance, 3) == 0 ? "layout-1" : ""};
-          const i32 outcome = store.commitPut(id, 0, key, extent, ended, wish, group, below(chance, 3) == 0);
+          const i32 outcome = store.commitPut(id, 0, key, extent, ended, policy, group, below(chance, 3) == 0);
           if (outcome != 0) break;
-          REQUIRE(store.commitPut(id, 0, key, extent, ended, wish, group, true) == code::invalidWrite);
+          REQUIRE(store.commitPut(id, 0, key, extent, ended, policy, group, true) == code::invalidWrite);
           REQUIRE(store.read(0, key, false, index, "another layout") == code::notFound);
           break;
         }
@@ -262,11 +262,11 @@ void testEviction(Chance& chance) {
   REQUIRE(store.mount(segmentOf(1'000'000, 1, size * count), id) == 0);
   const u32 client = store.clientOf(id);
   u32 index = 0;
-  const auto put = [&](const std::string& key, const Wish& wish, const std::string& group) {
-    if (store.putStart(client, 0, key, size, wish, group, index) != 0) return false;
+  const auto put = [&](const std::string& key, const PutPolicy& policy, const std::string& group) {
+    if (store.putStart(client, 0, key, size, policy, group, index) != 0) return false;
     return store.putEnd(id, 0, key, std::nullopt) == 0;
   };
-  Wish plain, hard, soft;
+  PutPolicy plain, hard, soft;
   hard.hardPin = true;
   soft.softPin = 1;
   for (u64 i = 0; i < 500; ++i) REQUIRE(put("hard-" + std::to_string(i), hard, "") && put("soft-" + std::to_string(i), soft, ""));

@@ -1,7 +1,7 @@
 // The table finds what was inserted and nothing else, while it grows and while other records are erased.
 #include <unordered_map>
 
-#include "../src/table.h"
+#include "objects/table.h"
 #include "check.h"
 
 namespace svc {

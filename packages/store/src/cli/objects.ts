@@ -86,6 +86,7 @@ export async function whyMissing(args: Arguments, client: StoreClient, key: stri
     const why = (await isAwaited(args, client, key)) ? "is not back yet since the master's restart" : "does not answer";
     return `key ${key} cannot be read yet: its holder ${why}; try again in a few seconds`;
   }
+  if (reason === "stored") return `key ${key} is readable again: try again`;
   return `key ${key} is not there: ${reason.replaceAll("_", " ")}${at === undefined ? "" : ` at ${at.toISOString()}`}`;
 }
 

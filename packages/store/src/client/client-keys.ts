@@ -1,6 +1,7 @@
 // Keys, replicas and tasks: the part of the client that calls the master and moves no bytes.
 import type { Failure } from "@svc/contract/failures.ts";
 import { codes } from "../rpc/codes.ts";
+import { names } from "../rpc/native-names.ts";
 import type { Expected } from "../rpc/schema.ts";
 import type { ReplicaList } from "../rpc/shapes.ts";
 import { fromWire, toWire } from "../rpc/text.ts";
@@ -20,29 +21,13 @@ export type ObjectInfo = {
   readonly nofReplicas: readonly Replica[];
 };
 
-/** The order matches `Gone` in native/src/recent.h. */
-export const missReasons = [
-  "unknown",
-  "never_stored",
-  "removed",
-  "evicted",
-  "expired",
-  "holder_lost",
-  "tenant",
-  "quota",
-  "fingerprint",
-  "unfinished",
-  "checksum",
-  "holder_away",
-] as const;
-
 export type Miss = {
   /**
-   * checksum: the only bytes are damaged. holder_away: the master knows the key, but no holder answers now;
+   * stored: the key is readable now. checksum: the only bytes are damaged. holder_away: the master knows the key, but no holder answers now;
    * it may become readable again. holder_lost: no client has it any more. never_stored: the key does not
    * occur in all that the master remembers. unknown: the master's memory does not reach back far enough.
    */
-  readonly reason: (typeof missReasons)[number];
+  readonly reason: (typeof names.missReasons)[number];
   /** The time of removal, where it is known. */
   readonly at: Date | undefined;
 };
@@ -116,7 +101,7 @@ export class ClientKeys extends ClientBytes {
     if (damagedAtMs !== undefined) return { reason: "checksum", at: new Date(damagedAtMs) };
     const [miss] = await this.session.call("WhyMissing", [this.wireKey(key)], this.parts.getParts.fingerprint, this.#tenant);
     const atMs = Number(miss?.atMs ?? 0n);
-    return { reason: missReasons[miss?.reason ?? 0] ?? "unknown", at: atMs === 0 ? undefined : new Date(atMs) };
+    return { reason: names.missReasons[miss?.reason ?? 0] ?? "unknown", at: atMs === 0 ? undefined : new Date(atMs) };
   }
 
   /**

@@ -1,7 +1,5 @@
 // The client's native functions: checksums of registered memory, and calls to the master that block the thread.
-import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
-import { fail } from "@svc/contract/failures.ts";
+import { loadAddon } from "../rpc/native-addon.ts";
 
 /** One connection to a master. Once the connection broke or a call timed out, every method throws and the connection is unusable. */
 export interface NativeCaller {
@@ -18,18 +16,5 @@ export interface NativeClient {
   NativeCaller: new (host: string, port: number, timeoutMs: number) => NativeCaller;
 }
 
-let loaded: NativeClient | undefined;
-
 /** @throws HOST_UNSUITABLE where the addon was not built. */
-export function nativeClient(): NativeClient {
-  if (loaded !== undefined) return loaded;
-  const path = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_store.node", import.meta.url));
-  try {
-    loaded = createRequire(import.meta.url)(path) as NativeClient;
-    return loaded;
-  } catch (error) {
-    return fail("HOST_UNSUITABLE", `the store's native part cannot be loaded from ${path}: ${(error as Error).message}; ./svc setup builds it`, {
-      cause: error,
-    });
-  }
-}
+export const nativeClient = (): NativeClient => loadAddon<NativeClient>();

@@ -1,8 +1,6 @@
 // Files of the folder that clients and masters share: each complete or absent, with names that never lead out of the folder; every wait is bounded.
-import { createRequire } from "node:module";
 import { isAbsolute } from "node:path";
-import { fileURLToPath } from "node:url";
-import { fail } from "@svc/contract/failures.ts";
+import { loadAddon } from "../rpc/native-addon.ts";
 import { toWire } from "../rpc/text.ts";
 
 interface NativeShared {
@@ -44,13 +42,8 @@ export class SharedFiles {
   /** @param folder may be missing: each call checks again. @throws HOST_UNSUITABLE where the addon was not built. */
   constructor(folder: string) {
     this.folder = folder;
-    const path = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_store.node", import.meta.url));
-    try {
-      const addon = createRequire(import.meta.url)(path) as { NativeShared: new (folder: string, threads: number) => NativeShared };
-      this.#native = new addon.NativeShared(toWire(folder), THREADS);
-    } catch (error) {
-      fail("HOST_UNSUITABLE", `the store's native part cannot be loaded from ${path}: ${(error as Error).message}; ./svc setup builds it`, { cause: error });
-    }
+    const { NativeShared } = loadAddon<{ NativeShared: new (folder: string, threads: number) => NativeShared }>();
+    this.#native = new NativeShared(toWire(folder), THREADS);
   }
 
   /** Returns the name of a path within the folder, one byte per character; undefined for a path elsewhere. */

@@ -210,7 +210,7 @@ const putQuota = withTenants(async (search, { native, whenDurable }, request) =>
   const bytes = body["requested_quota_bytes"];
   if (typeof name !== "string" || name === "" || name.length > MAX_NAME) return invalid("tenant_id: expected a name");
   if (typeof bytes !== "number" || !Number.isSafeInteger(bytes) || bytes <= 0) return invalid("requested_quota_bytes: expected a whole number above 0");
-  if (!native.room()) return failed(codes.PERSISTENT_FAIL);
+  if (!native.canLog()) return failed(codes.PERSISTENT_FAIL);
   const tenant = native.addTenant(name);
   if (tenant < 0) return failed(codes.TASK_PENDING_LIMIT_EXCEEDED, "there are too many tenants");
   native.setQuota(tenant, true, bytes);
@@ -223,7 +223,7 @@ const deleteQuota = withTenants(async (search, { native, whenDurable }) => {
   const row = tenantRows(native).find((each) => each.name === name && each.registered);
   if (row === undefined) return failed(codes.TENANT_NOT_REGISTERED);
   if (row.chargedBytes !== "0") return failed(codes.TENANT_NOT_EMPTY, `the tenant has ${row.chargedBytes} bytes; remove them first`);
-  if (!native.room()) return failed(codes.PERSISTENT_FAIL);
+  if (!native.canLog()) return failed(codes.PERSISTENT_FAIL);
   native.setQuota(row.number, false, 0);
   await whenDurable();
   return json({ success: true });

@@ -1,7 +1,6 @@
 // The calls for devices of the cold tier: their contents, dropped files, objects to offload, and commands to their owners.
 import { codes } from "../rpc/codes.ts";
 import type { ArgsOf, OperationName, ResultOf } from "../rpc/operations.ts";
-import type { ColdFile } from "../rpc/shapes.ts";
 import type { Members } from "./members.ts";
 import type { NativeMaster } from "./native.ts";
 import { done, wrong } from "./outcome.ts";
@@ -47,7 +46,7 @@ export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Member
     UnmountDisk: (clientID, diskID, isEmpty) => done(native.unmountDisk(clientID, diskID, isEmpty)),
     QueueOffloads(clientID, diskID, tenant, most) {
       if (!knowsTenant(tenant)) return wrong(codes.TENANT_NOT_REGISTERED);
-      const [code, queued, hasEnded] = native.queueCold(clientID, diskID, tenant, most, MAX_RECORDS);
+      const { code, queued, hasEnded } = native.queueCold(clientID, diskID, tenant, most, MAX_RECORDS);
       return code === codes.OK ? { ok: true, value: { queued, hasEnded } } : wrong(code);
     },
     FillDevice: (clientID, diskID, tenant, fills) =>
@@ -69,13 +68,7 @@ export function coldHandlers(native: NativeMaster, tasks: Tasks, members: Member
     }),
     ListFiles(diskID, cursor) {
       if (!coldRows(native).some((row) => row.disk_id === diskID)) return wrong(codes.SEGMENT_NOT_FOUND);
-      const [next, ...rows] = native.filesOn(diskID, cursor, MAX_RECORDS);
-      const files: ColdFile[] = [];
-      for (let at = 0; at < rows.length; at += 5) {
-        const [tenant, key, sizeBytes, file, isHot] = rows.slice(at, at + 5) as [string, string, bigint, bigint, boolean];
-        files.push({ tenant, key, sizeBytes, file, isHot });
-      }
-      return { ok: true, value: { next, files } };
+      return { ok: true, value: native.filesOn(diskID, cursor, MAX_RECORDS) };
     },
     ReleaseFiles: (diskID, files) => files.map(({ tenant, key, file }) => done(native.releaseCold(diskID, tenant, key, file))),
     CommandClient(stableID, epoch, command) {

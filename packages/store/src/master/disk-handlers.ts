@@ -20,13 +20,13 @@ export function diskHandlers(native: NativeMaster): Handlers {
   return {
     DropFiles: (clientID, diskID, files, damaged) => done(native.dropFiles(clientID, diskID, files, damaged)),
     FailOffloads: (clientID, diskID, failed) => done(native.failOffloads(clientID, diskID, failed)),
-    ReportWrongBytes: (key, replicaID, tenant) => done(native.doubt(tenant, key, replicaID)),
+    ReportWrongBytes: (key, replicaID, tenant) => done(native.reportWrongBytes(tenant, key, replicaID)),
 
     MountLocalDiskSegment: (clientID, isEnabled) =>
       done(native.mountDisk(clientID, { id: clientID, label: 0, isOurs: false, isEnabled, capacityBytes: 2n ** 63n - 1n, endpoint: "" })),
     UnmountLocalDiskSegment: (clientID) => done(native.unmountDisks(clientID)),
-    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.fieldOrders(clientID, isEnabled, MAX_MOONCAKE_ORDERS)),
-    PromotionObjectHeartbeat: (clientID) => items(native.fieldPromotions(clientID)),
+    OffloadObjectHeartbeat: (clientID, isEnabled) => items(native.mooncakeOrders(clientID, isEnabled, MAX_MOONCAKE_ORDERS)),
+    PromotionObjectHeartbeat: (clientID) => items(native.mooncakePromotions(clientID)),
     ReportSsdCapacity: (clientID, bytes) => done(bytes < 0n ? codes.INVALID_PARAMS : native.setCapacity(clientID, bytes)),
     PollRemoveAll(clientID) {
       const wipe = native.takeWipe(clientID);
@@ -34,20 +34,20 @@ export function diskHandlers(native: NativeMaster): Handlers {
     },
     NotifyOffloadSuccess(clientID, tasks, files) {
       if (tasks.length !== files.length || tasks.some(({ sizeBytes }) => sizeBytes < 0n)) return done(codes.INVALID_PARAMS);
-      return done(native.keepFieldFiles(clientID, tasks, files[0]?.endpoint ?? ""));
+      return done(native.keepMooncakeFiles(clientID, tasks, files[0]?.endpoint ?? ""));
     },
     PromotionAllocStart(clientID, key, tenant, sizeBytes, preferred) {
-      const [code, text] = native.promoteStart(clientID, tenant, key, sizeBytes, preferred);
+      const { code, target: text } = native.promoteStart(clientID, tenant, key, sizeBytes, preferred);
       const [target] = code === codes.OK ? descriptorsFrom(text) : [];
       return target === undefined ? wrong(code === codes.OK ? codes.INTERNAL_ERROR : code) : { ok: true, value: { target } };
     },
     NotifyPromotionSuccess: (clientID, key, tenant) => done(native.promoteEnd(clientID, tenant, key, true)),
     NotifyPromotionFailure: (clientID, key, tenant) => done(native.promoteEnd(clientID, tenant, key, false)),
     EvictDiskReplica(clientID, key, tenant, type) {
-      return done(type === DISK ? (native.evictFiles(tenant, [key])[0] ?? codes.INTERNAL_ERROR) : native.dropFieldFile(clientID, tenant, key));
+      return done(type === DISK ? (native.evictFiles(tenant, [key])[0] ?? codes.INTERNAL_ERROR) : native.dropMooncakeFile(clientID, tenant, key));
     },
     BatchEvictDiskReplica(clientID, keys, tenant, type) {
-      return type === DISK ? native.evictFiles(tenant, keys).map(done) : keys.map((key) => done(native.dropFieldFile(clientID, tenant, key)));
+      return type === DISK ? native.evictFiles(tenant, keys).map(done) : keys.map((key) => done(native.dropMooncakeFile(clientID, tenant, key)));
     },
     StartFiles(clientID, wanted, tenant) {
       return native.startFiles(clientID, tenant, wanted).map((each) => (typeof each === "number" ? wrong(each) : { ok: true, value: each }));

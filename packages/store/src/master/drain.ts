@@ -112,7 +112,7 @@ export class DrainJobs {
     const rows = segmentRows(this.#native);
     if (!segments.every((name) => rows.some((row) => row.name === name))) return codes.SEGMENT_NOT_FOUND;
     if (this.#isBusy(segments)) return codes.UNAVAILABLE_IN_CURRENT_STATUS;
-    if (!this.#native.room()) return codes.PERSISTENT_FAIL;
+    if (!this.#native.canLog()) return codes.PERSISTENT_FAIL;
     const isEmptied = ({ state }: SegmentRow) => state === segmentState.draining || state === segmentState.drained;
     for (const row of rows) if (segments.includes(row.name) && isEmptied(row)) this.#native.setState(row.number, segmentState.mounted);
     return codes.OK;
@@ -157,7 +157,7 @@ export class DrainJobs {
       return true;
     }
     // An object that was removed meanwhile needs no move.
-    if (this.#native.holdersOf(unit.key, unit.tenant)[0] === codes.OBJECT_NOT_FOUND) return true;
+    if (this.#native.holdersOf(unit.key, unit.tenant).code === codes.OBJECT_NOT_FOUND) return true;
     if (unit.tries < MAX_TRIES) return !this.#begin(job, unit);
     job.failed++;
     if (job.givenUp.length < MAX_GIVEN_UP) job.givenUp.push(nameOf(unit));
@@ -171,10 +171,9 @@ export class DrainJobs {
     let blocked = 0;
     for (const row of segmentRows(this.#native).filter(({ name }) => job.segments.includes(name))) {
       for (let cursor = 1; cursor !== 0 && job.active.length < job.maxConcurrency; ) {
-        const [next, ...found] = this.#native.objectsOn(row.number, cursor, SLICE);
+        const { next, objects } = this.#native.objectsOn(row.number, cursor, SLICE);
         cursor = next;
-        for (let at = 0; at < found.length; at += 4) {
-          const [tenant, key, sizeBytes, movable] = found.slice(at, at + 4) as [string, string, number, boolean];
+        for (const { tenant, key, sizeBytes, movable } of objects) {
           if (known.has(nameOf({ tenant, key }))) continue;
           left++;
           if (job.active.length >= job.maxConcurrency) break;

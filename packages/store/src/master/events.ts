@@ -2,10 +2,11 @@
 import type { Log } from "@svc/kit/log.ts";
 import type { Denials } from "../access/denials.ts";
 import type { Ha } from "../ha/ha.ts";
+import { names } from "../rpc/native-names.ts";
 import type { State } from "./http.ts";
 import type { HttpConnections } from "./http-connections.ts";
 import type { Members } from "./members.ts";
-import { coreMetrics, eventKinds, type NativeMaster, type OnEvent } from "./native.ts";
+import { coreMetrics, type NativeMaster, type OnEvent } from "./native.ts";
 import type { Probes } from "./probes.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Rpc } from "./rpc.ts";
@@ -39,7 +40,7 @@ export class Watch {
   whenDurable(native: NativeMaster): Promise<void> {
     return new Promise((resolve) => {
       this.#durable.push(resolve);
-      native.tellDurable();
+      native.reportDurable();
     });
   }
 
@@ -73,10 +74,10 @@ export type EventParts = {
 
 export function eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha, log }: EventParts): OnEvent {
   return (kind, id, seq, functionID, body) => {
-    switch (eventKinds[kind]) {
+    switch (names.events[kind]) {
       case "request":
       case "unknown":
-        rpc.onRequest(id, seq, functionID, body, eventKinds[kind] === "request");
+        rpc.onRequest(id, seq, functionID, body, names.events[kind] === "request");
         return;
       case "malformed":
         log.warn({ bytes: body.toString() }, "an RPC frame is larger than store.max_frame_bytes: its connection was closed");

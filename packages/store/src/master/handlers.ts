@@ -46,11 +46,9 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
 
   /** Returns the locations of readable replicas: the segment's name, and the client that holds it. */
   function holders(key: string, tenant: string): { code: number; found: { name: string; clientID: string }[] } {
-    const [code, ...pairs] = native.holdersOf(key, tenant);
+    const { code, holders: known } = native.holdersOf(key, tenant);
     const rows = new Map(segmentRows(native).map((segment) => [segment.number, segment.name]));
-    const found: { name: string; clientID: string }[] = [];
-    for (let at = 0; at < pairs.length; at += 2) found.push({ name: rows.get(pairs[at] as number) ?? "", clientID: pairs[at + 1] as string });
-    return { code, found };
+    return { code, found: known.map(({ segment, clientID }) => ({ name: rows.get(segment) ?? "", clientID })) };
   }
 
   /** Yields pages of keys that match the pattern within the scope that its text begins with. */
@@ -201,8 +199,8 @@ export function masterHandlers({ native, log, tasks, members, authority, storage
 export async function removeAll(native: NativeMaster, tenant: string, force: boolean): Promise<number> {
   let total = 0;
   for (let cursor = 1; cursor !== 0; ) {
-    const [next, removed] = native.removeSome(cursor, SLICE, tenant, force);
-    if (next < 0) return removed;
+    const { code, next, removed } = native.removeSome(cursor, SLICE, tenant, force);
+    if (code !== codes.OK) return code;
     total += removed;
     cursor = next;
     await breathe();

@@ -11,6 +11,7 @@ import { Denials } from "../access/denials.ts";
 import { openKeys, tokenFrom } from "../access/keys.ts";
 import { configureReplication, openHa } from "../ha/open.ts";
 import { codes } from "../rpc/codes.ts";
+import { names } from "../rpc/native-names.ts";
 import { announceMaster, withdraw } from "../rpc/own-servers.ts";
 import { displayVersion } from "../rpc/revision.ts";
 import { toWire } from "../rpc/text.ts";
@@ -23,7 +24,7 @@ import { openHttp } from "./http-connections.ts";
 import { watchLogSpace } from "./log-space.ts";
 import { openMasterMetrics } from "./master-metrics.ts";
 import { Members } from "./members.ts";
-import { type NativeMaster, noteKinds, type OnEvent, openNative, strategies } from "./native.ts";
+import { type NativeMaster, noteKinds, type OnEvent, openNative } from "./native.ts";
 import { openProbes } from "./probes.ts";
 import { openPublisher } from "./publisher.ts";
 import { openRpc } from "./rpc.ts";
@@ -226,7 +227,7 @@ const nativeOptions = (settings: MasterSettings, home: string) => ({
   discardMs: settings.put_start_discard_timeout_seconds * 1000,
   releaseMs: settings.put_start_release_timeout_seconds * 1000,
   taskTimeoutMs: settings.processing_task_timeout_seconds * 1000,
-  strategy: strategies.indexOf(settings.allocation_strategy),
+  strategy: names.strategies.indexOf(settings.allocation_strategy),
   multiTenant: settings.enable_multi_tenants,
   offload: settings.enable_offload,
   offloadOnEvict: settings.offload_on_evict,

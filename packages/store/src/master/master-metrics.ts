@@ -36,7 +36,7 @@ const counters: readonly (readonly [`svc_store_${string}_total`, keyof CoreMetri
   ["svc_store_lost_clients_total", "clientsLost", "Clients that stopped pinging"],
   ["svc_store_lost_keys_total", "replicasLost", "Objects lost with their last holder"],
   ["svc_store_restored_keys_total", "restoredObjects", "Replicas that holders restored after the master had lost its log"],
-  ["svc_store_refused_for_room_total", "refusedForRoom", "Changes refused because the log had no room"],
+  ["svc_store_refused_log_full_total", "refusedLogFull", "Changes refused because the log was full"],
   ["svc_store_offloaded_keys_total", "offloadedObjects", "Objects stored on disks"],
   ["svc_store_offloaded_bytes_total", "offloadedBytes", "Bytes stored on disks"],
   ["svc_store_offload_failures_total", "offloadsFailed", "Objects that a disk did not take"],

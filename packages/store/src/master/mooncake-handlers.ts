@@ -42,7 +42,7 @@ export function mooncakeHandlers(native: NativeMaster, log: Log): Served {
     // This master assigns no generations, so a client's generation is never the current one and nothing is evicted.
     EvictDiskReplicaIfCurrent(_clientID, key, tenant, type) {
       const localDisk = 2;
-      const [code] = native.holdersOf(key, tenant);
+      const { code } = native.holdersOf(key, tenant);
       if (code === codes.OBJECT_NOT_FOUND) return wrong(code);
       return type === localDisk ? { ok: true, value: false } : wrong(codes.INVALID_PARAMS);
     },

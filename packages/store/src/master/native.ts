@@ -1,39 +1,15 @@
-// The native interface of the master's addon, and its location.
-import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
+// The native interface of the master's addon.
 import { fail } from "@svc/contract/failures.ts";
 import type { ReplicationCore } from "../ha/parts.ts";
+import { loadAddon } from "../rpc/native-addon.ts";
+import { names } from "../rpc/native-names.ts";
+import { countedOperations } from "../rpc/native-operations.ts";
 import type { Segment } from "../rpc/shapes.ts";
 import type { NativeDisks } from "./native-disks.ts";
 import type { NativeEvents } from "./native-events.ts";
 import type { NativeOptions } from "./native-options.ts";
 
-/** The order matches `Strategy` in native/src/settings.h. */
-export const strategies = ["random", "free_ratio_first", "local_first"] as const;
-
-/** The order matches `EventKind` in native/src/server.h. */
-export const eventKinds = [
-  "request",
-  "unknown",
-  "malformed",
-  "probe",
-  "client",
-  "recovered",
-  "durable",
-  "trouble",
-  "batches",
-  "http",
-  "denied",
-  "standing",
-  "peer",
-  "caughtUp",
-  "peerLost",
-  "followed",
-  "followLost",
-  "handover",
-] as const;
-/** The order matches `Rights` in native/src/access.h. */
-export const rights = { none: 0, tenant: 1, all: 2 } as const;
+export const rights = { none: names.rights.indexOf("none"), tenant: names.rights.indexOf("tenant"), all: names.rights.indexOf("all") };
 export type OnEvent = (kind: number, id: number, seq: number, functionID: number, body: Buffer) => void;
 
 /** Keys, names and tenants are strings of bytes, one per character; ids have the form 8-4-4-4-12. Most methods throw while the log is read. */
@@ -44,8 +20,7 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   guard(functions: readonly number[], trusted: readonly string[], noKey: Buffer, otherTenant: Buffer): void;
   /** Sets a connection's rights; with rights 0 it ends with its answer. Returns its peer, "" once it is gone. */
   authorize(connection: number, rights: number, tenant: string): string;
-  /** Returns [rights, tenant]. */
-  callerOf(connection: number): [number, string];
+  callerOf(connection: number): { rights: number; tenant: string };
   listen(host: string, port: number): number;
   /** With `fast`, the core answers GET /query_key. An "http" event passes on each connection with another request, and its bytes so far. */
   listenHttp(host: string, port: number, fast: boolean): number;
@@ -59,7 +34,7 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   /** Sends an answer. A refusal does not wait for earlier changes to become durable. */
   answer(connection: number, seq: number, error: number, body: Buffer, isRefusal: boolean): void;
   /** Requests a "durable" event once all changes so far are durable. */
-  tellDurable(): void;
+  reportDurable(): void;
   mount(segment: Segment, clientID: string): number;
   remount(segments: readonly Segment[], clientID: string): number;
   unmount(segmentID: string, clientID: string, graceMs: number): number;
@@ -80,8 +55,12 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   descriptors(key: string, tenant: string): string;
   /** Returns every replica of the object as JSON, readable or not; "" if there is none. Takes no lease. */
   route(key: string, tenant: string): string;
-  /** Returns [next cursor, or 0; (tenant, key, bytes, whether it can be moved now) of each object on the segment...]. */
-  objectsOn(segment: number, cursor: number, records: number): [number, ...(string | number | boolean)[]];
+  /** Returns objects on the segment, and the next cursor, or 0. */
+  objectsOn(
+    segment: number,
+    cursor: number,
+    records: number,
+  ): { next: number; objects: { tenant: string; key: string; sizeBytes: number; movable: boolean }[] };
   /** Stores notes in the log; `notes` alternates ids and texts. Returns whether the log accepted all, so that they survive a restart. */
   keepNotes(kind: number, notes: readonly string[]): boolean;
   dropNotes(ids: readonly string[]): void;
@@ -91,18 +70,17 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   /** Returns [next cursor, or 0; an object's JSON...]. */
   objects(cursor: number, records: number, tenant: string, most: number): [number, ...string[]];
   removeKeys(keys: readonly string[], tenant: string, force: boolean): number;
-  /** Returns [next cursor, or 0; removed], or [-1, error code]. */
-  removeSome(cursor: number, records: number, tenant: string, force: boolean): [number, number];
+  /** Returns the next cursor, or 0. */
+  removeSome(cursor: number, records: number, tenant: string, force: boolean): { code: number; next: number; removed: number };
   clearKeys(keys: readonly string[], clientID: string, segment: string): string[];
-  /** Returns [error code; segment number, client id, ...]. */
-  holdersOf(key: string, tenant: string): [number, ...(number | string)[]];
+  holdersOf(key: string, tenant: string): { code: number; holders: { segment: number; clientID: string }[] };
   segments(): string;
   clients(): string;
   tenants(): string;
-  figures(): number[];
-  opFigures(): number[];
+  metrics(): number[];
+  operationMetrics(): number[];
   /** Returns true if the log can accept more changes. */
-  room(): boolean;
+  canLog(): boolean;
 }
 
 export type SegmentRow = {
@@ -154,141 +132,32 @@ export const noteKinds = { task: 1, job: 2 } as const;
 
 export const segmentRows = (native: NativeMaster): SegmentRow[] => JSON.parse(native.segments()) as SegmentRow[];
 
-/** The order matches `figures` in native/src/addon_figures.cc; the values after "logFull" are available once the log is read. */
-export const coreMetricNames = [
-  "connections",
-  "accepted",
-  "refused",
-  "malformed",
-  "bufferedBytes",
-  "logFull",
-  "objects",
-  "usedBytes",
-  "capacityBytes",
-  "unfinished",
-  "evictedObjects",
-  "evictedBytes",
-  "evictions",
-  "allocationFailures",
-  "discarded",
-  "clientsLost",
-  "replicasLost",
-  "refusedForRoom",
-  "lsn",
-  "durableLsn",
-  "logBytes",
-  "snapshots",
-  "eventBatches",
-  "events",
-  "eventsDropped",
-  "keysUnparsed",
-  "disks",
-  "diskUsedBytes",
-  "diskCapacityBytes",
-  "offloadsWaiting",
-  "offloadedObjects",
-  "offloadedBytes",
-  "offloadsFailed",
-  "offloadsSkipped",
-  "promotedObjects",
-  "promotionsFailed",
-  "damagedFiles",
-  "restoredObjects",
-  "folderFiles",
-  "folderUsedBytes",
-  "folderQuotaBytes",
-  "folderDropped",
-  "filedObjects",
-  "filesFailed",
-  "filesEvicted",
-  "filesRefused",
-  "nofUsedBytes",
-  "nofCapacityBytes",
-  "nofEvictedObjects",
-  "nofEvictedBytes",
-  "nofDamaged",
-] as const;
-export type CoreMetrics = Record<(typeof coreMetricNames)[number], number>;
+export type CoreMetrics = Record<(typeof names.metrics)[number], number>;
 
 export function coreMetrics(native: NativeMaster): CoreMetrics {
-  const values = native.figures();
-  return Object.fromEntries(coreMetricNames.map((name, at) => [name, values[at] ?? 0])) as CoreMetrics;
+  const values = native.metrics();
+  return Object.fromEntries(names.metrics.map((name, at) => [name, values[at] ?? 0])) as CoreMetrics;
 }
 
-/** The order matches `Op` in native/src/operations.h. */
-export const nativeOperations = [
-  "script",
-  "constant",
-  "Ping",
-  "FetchTasks",
-  "ExistKey",
-  "BatchExistKey",
-  "ProbeKey",
-  "BatchProbeKey",
-  "GetReplicaList",
-  "BatchGetReplicaList",
-  "GetReplicaListForAdmin",
-  "BatchGetReplicaListForAdmin",
-  "ReadObjects",
-  "WhyMissing",
-  "TakeChanges",
-  "TakeDiskOrders",
-  "PutStart",
-  "UpsertStart",
-  "BatchPutStart",
-  "BatchUpsertStart",
-  "PutEnd",
-  "UpsertEnd",
-  "BatchPutEnd",
-  "BatchUpsertEnd",
-  "PutRevoke",
-  "UpsertRevoke",
-  "BatchPutRevoke",
-  "BatchUpsertRevoke",
-  "Remove",
-  "BatchRemove",
-  "CopyStart",
-  "MoveStart",
-  "CopyEnd",
-  "CopyRevoke",
-  "MoveEnd",
-  "MoveRevoke",
-  "LeaseExtents",
-  "ReturnExtents",
-  "CommitPuts",
-  "BeginCopies",
-  "EndCopies",
-  "BeginRestore",
-  "RestoreObjects",
-  "KeepFiles",
-  "HttpQueryKey",
-] as const;
+/** The number of buckets of an operation's histogram; the last one has no bound. */
 export const BUCKETS = 12;
-const ROW = 4 + BUCKETS;
+const ROW = names.operationMetrics.length;
 
 export type OperationMetrics = { name: string; requests: number; items: number; failedItems: number; seconds: number; buckets: number[] };
 
 export function operationMetrics(native: NativeMaster): OperationMetrics[] {
-  const values = native.opFigures();
+  const values = native.operationMetrics();
   if (values.length === 0) return [];
-  return nativeOperations.slice(1).map((name, index) => {
+  return countedOperations.slice(1).map((name, index) => {
     const at = (index + 1) * ROW;
     const [requests = 0, items = 0, failedItems = 0, nanoseconds = 0] = values.slice(at, at + 4);
     return { name, requests, items, failedItems, seconds: nanoseconds / 1e9, buckets: values.slice(at + 4, at + ROW) };
   });
 }
 
-/** @throws HOST_UNSUITABLE where the addon was not built, SETTING_INVALID where the folder cannot be used. */
+/** @throws HOST_UNSUITABLE where the addon was not built or does not fit, SETTING_INVALID where the folder cannot be used. */
 export function openNative(options: NativeOptions, onEvent: OnEvent): NativeMaster {
-  const path = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_store.node", import.meta.url));
-  let addon: { NativeMaster: new (options: NativeOptions, onEvent: OnEvent) => NativeMaster };
-  try {
-    addon = createRequire(import.meta.url)(path);
-  } catch (error) {
-    return fail("HOST_UNSUITABLE", `the store's native part cannot be loaded from ${path}: ${(error as Error).message}; ./svc setup builds it`, {
-      cause: error,
-    });
-  }
+  const addon = loadAddon<{ NativeMaster: new (options: NativeOptions, onEvent: OnEvent) => NativeMaster }>();
   try {
     return new addon.NativeMaster(options, onEvent);
   } catch (error) {

@@ -45,7 +45,7 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
     while (!ended) {
       const batches = native.takeBatches();
       if (batches.length === 0) return;
-      for (const [number, payload] of pairs(batches)) await socket.send(["", sequenceFrame(BigInt(number)), payload]);
+      for (const { number, payload } of batches) await socket.send(["", sequenceFrame(BigInt(number)), payload]);
     }
   }
 
@@ -55,13 +55,13 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
       if (performance.now() > until) throw new Error(`its replay took more than ${REPLAY_MS} ms`);
       await router.send([identity, "", sequenceFrame(BigInt(number)), payload]);
     };
-    const [oldest] = native.batchRange();
+    const { oldest } = native.batchRange();
     let at = from < oldest ? await dump(from, send) : from;
-    const [, end] = native.batchRange();
+    const { next: end } = native.batchRange();
     while (at < end) {
       const batches = native.batchesFrom(at);
       if (batches.length === 0) break;
-      for (const [number, payload] of pairs(batches)) {
+      for (const { number, payload } of batches) {
         await send(number, payload);
         at = number + 1;
       }
@@ -71,7 +71,7 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
 
   /** Replays a dump of every key instead of batches that are no longer kept, numbered directly before the next batch. */
   async function dump(from: number, send: (number: number, payload: Buffer) => Promise<void>): Promise<number> {
-    const [first, batches] = native.beginDump();
+    const { first, batches } = native.beginDump();
     const end = first + batches;
     for (let made = 0; made < batches; ) {
       const payloads = native.dumpSome(DUMP_SLICE);
@@ -123,8 +123,4 @@ export async function openPublisher({ native, settings, log, whenDurable, isServ
 
 async function bind(socket: PublishSocket | Router, setting: string, endpoint: string): Promise<void> {
   await socket.bind(endpoint).catch((error: Error) => fail("SETTING_INVALID", `setting store.${setting}: ${endpoint}: ${error.message}`, { cause: error }));
-}
-
-function* pairs(batches: readonly (number | Buffer)[]): Generator<[number, Buffer]> {
-  for (let at = 0; at < batches.length; at += 2) yield [batches[at] as number, batches[at + 1] as Buffer];
 }

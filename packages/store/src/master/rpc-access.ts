@@ -56,7 +56,7 @@ export function openRpcAccess({ native, keys, trusted, denials, functions }: Rpc
       return { refusal: WRONG_KEY };
     },
     scoped(connection, name, { tenantAt }, args) {
-      const [allowed, tenant] = native.callerOf(connection);
+      const { rights: allowed, tenant } = native.callerOf(connection);
       if (allowed === rights.all) return args;
       if (allowed === rights.none) return undefined;
       if (tenantAt >= 0) return args[tenantAt] === "" || args[tenantAt] === tenant ? args.with(tenantAt, tenant) : undefined;

@@ -5,11 +5,12 @@ import type { AccessKeys } from "../access/keys.ts";
 import { BodyReader, decodeBody, encodeBody } from "../rpc/body.ts";
 import { codes } from "../rpc/codes.ts";
 import { errorBody, wireError } from "../rpc/frame.ts";
+import { nativeOperations } from "../rpc/native-operations.ts";
 import { functionID, type Operation, type OperationName, operations, weightCalls } from "../rpc/operations.ts";
 import { releaseOf, SERVED } from "../rpc/releases.ts";
 import type { Schema } from "../rpc/schema.ts";
 import type { Handlers } from "./handlers.ts";
-import { type NativeMaster, nativeOperations } from "./native.ts";
+import type { NativeMaster } from "./native.ts";
 import { isForTenants, OTHER_TENANT, openRpcAccess } from "./rpc-access.ts";
 
 /** Bounds the log lines about calls that cannot be answered: one for each kind of call. */

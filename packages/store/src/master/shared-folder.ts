@@ -43,7 +43,7 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
     logged = trouble;
     if (trouble !== undefined) return;
     await sweep();
-    for (const reported of native.doubtedFiles(MAX_VERIFIED)) await verify(reported);
+    for (const reported of native.reportedFiles(MAX_VERIFIED)) await verify(reported);
   }
 
   async function look(): Promise<FileTrouble | undefined> {
@@ -61,11 +61,9 @@ export function openFolder({ native, settings, log, isServing }: Parts): { close
   }
 
   async function sweep(): Promise<void> {
-    const listed = native.sweepable(MAX_SWEPT);
     const gone: bigint[] = [];
     const removals: Promise<void>[] = [];
-    for (let at = 0; at < listed.length; at += 2) {
-      const [name, file] = [listed[at] as string, listed[at + 1] as bigint];
+    for (const { name, file } of native.sweepable(MAX_SWEPT)) {
       removals.push(
         files.remove(name).then(
           () => void gone.push(file),

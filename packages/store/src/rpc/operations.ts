@@ -1,7 +1,7 @@
 // The operations of the store's RPC: one declaration each, from which ids, hashes, codecs, server and client follow.
 import { createHash } from "node:crypto";
 import { typeHash } from "./body.ts";
-import { bool, bytes, expected, i32, i64, map, type Schema, tuple, u32, u64, uuid, type ValueOf, vector } from "./schema.ts";
+import { bool, bytes, expected, i32, i64, map, named, type Schema, tuple, u32, u64, uuid, type ValueOf, vector } from "./schema.ts";
 import {
   coldDisk,
   coldFiles,
@@ -48,6 +48,7 @@ import {
 export type Operation<A extends readonly unknown[] = readonly unknown[], R = unknown> = {
   /** A call without arguments has an empty body. */
   readonly args: Schema<A> | undefined;
+  readonly arguments: readonly Schema<unknown>[];
   readonly result: Schema<R>;
   readonly argsHash: number;
   readonly resultHash: number;
@@ -56,12 +57,13 @@ export type Operation<A extends readonly unknown[] = readonly unknown[], R = unk
 };
 
 /** A separate schema object, which distinguishes the tenant from other strings of bytes. */
-const tenant = { ...bytes };
+const tenant = named("tenant", bytes);
 
 function operation<R, S extends readonly Schema<unknown>[]>(result: Schema<R>, ...args: S): Operation<{ [K in keyof S]: ValueOf<S[K]> }, R> {
   const schema = args.length === 0 ? undefined : tuple(...args);
   return {
     args: schema,
+    arguments: args,
     result,
     argsHash: schema === undefined ? 0 : typeHash(schema.literal),
     resultHash: typeHash(result.literal),
@@ -69,18 +71,27 @@ function operation<R, S extends readonly Schema<unknown>[]>(result: Schema<R>, .
   };
 }
 
-const key = bytes;
-const client = uuid;
+const key = named("key", bytes);
+const client = named("client", uuid);
+const size = named("size", u64);
+const count = named("count", u64);
+const policy = named("policy", replicateConfig);
+const meta = named("meta", objectMeta);
 const taskID = uuid;
-const replicaType = i32;
-const force = bool;
-const segmentName = bytes;
-const fingerprint = bytes;
-const endpoint = bytes;
-const failed = bool;
-const replace = bool;
-const isMove = bool;
-const diskID = uuid;
+const replicaType = named("replicaType", i32);
+const force = named("force", bool);
+const segmentName = named("segmentName", bytes);
+const source = named("source", bytes);
+const target = named("target", bytes);
+const fingerprint = named("fingerprint", bytes);
+const avoided = named("avoidedEndpoint", bytes);
+const extent = named("extent", u64);
+const failed = named("failed", bool);
+const replace = named("replace", bool);
+const isMove = named("isMove", bool);
+const diskID = named("disk", uuid);
+const offloads = named("offloads", u32);
+const others = named("others", u32);
 const damaged = bool;
 const replicaID = u64;
 const generation = u64;
@@ -105,16 +116,16 @@ export const operations = {
   GetReplicaList: operation(expected(replicaList), key, tenant),
   BatchGetReplicaList: operation(vector(expected(replicaList)), vector(key), tenant),
   GetReplicaListByRegex: operation(expected(map(vector(descriptor))), bytes, tenant),
-  PutStart: operation(expected(vector(descriptor)), client, key, u64, replicateConfig, tenant),
-  UpsertStart: operation(expected(vector(descriptor)), client, key, u64, replicateConfig, tenant),
-  PutEnd: operation(done, client, objectMeta, replicaType, tenant),
-  UpsertEnd: operation(done, client, objectMeta, replicaType, tenant),
+  PutStart: operation(expected(vector(descriptor)), client, key, size, policy, tenant),
+  UpsertStart: operation(expected(vector(descriptor)), client, key, size, policy, tenant),
+  PutEnd: operation(done, client, meta, replicaType, tenant),
+  UpsertEnd: operation(done, client, meta, replicaType, tenant),
   PutRevoke: operation(done, client, key, replicaType, tenant),
   UpsertRevoke: operation(done, client, key, replicaType, tenant),
-  BatchPutStart: operation(vector(expected(vector(descriptor))), client, vector(key), vector(u64), replicateConfig, tenant),
-  BatchUpsertStart: operation(vector(expected(vector(descriptor))), client, vector(key), vector(u64), replicateConfig, tenant),
-  BatchPutEnd: operation(vector(done), client, vector(objectMeta), replicaType, tenant),
-  BatchUpsertEnd: operation(vector(done), client, vector(objectMeta), tenant),
+  BatchPutStart: operation(vector(expected(vector(descriptor))), client, vector(key), vector(size), policy, tenant),
+  BatchUpsertStart: operation(vector(expected(vector(descriptor))), client, vector(key), vector(size), policy, tenant),
+  BatchPutEnd: operation(vector(done), client, vector(meta), replicaType, tenant),
+  BatchUpsertEnd: operation(vector(done), client, vector(meta), tenant),
   BatchPutRevoke: operation(vector(done), client, vector(key), replicaType, tenant),
   BatchUpsertRevoke: operation(vector(done), client, vector(key), tenant),
   Remove: operation(done, key, force, tenant),
@@ -123,15 +134,15 @@ export const operations = {
   RemoveAll: operation(i64, force, tenant),
   BatchReplicaClear: operation(expected(vector(bytes)), vector(key), client, segmentName),
   BatchQueryIp: operation(expected(map(vector(bytes), client)), vector(client)),
-  FetchTasks: operation(expected(vector(taskAssignment)), client, u64),
+  FetchTasks: operation(expected(vector(taskAssignment)), client, count),
   MarkTaskToComplete: operation(done, client, taskOutcome),
   QueryTask: operation(expected(taskState), taskID),
   CreateCopyTask: operation(expected(uuid), key, tenant, vector(segmentName)),
   CreateMoveTask: operation(expected(uuid), key, tenant, segmentName, segmentName),
-  CopyStart: operation(expected(copyStart), client, key, tenant, segmentName, vector(segmentName)),
+  CopyStart: operation(expected(copyStart), client, key, tenant, source, vector(target)),
   CopyEnd: operation(done, client, key, tenant),
   CopyRevoke: operation(done, client, key, tenant),
-  MoveStart: operation(expected(moveStart), client, key, tenant, segmentName, segmentName),
+  MoveStart: operation(expected(moveStart), client, key, tenant, source, target),
   MoveEnd: operation(done, client, key, tenant),
   MoveRevoke: operation(done, client, key, tenant),
   MountLocalDiskSegment: operation(done, client, bool),
@@ -150,7 +161,7 @@ export const operations = {
   QuerySegmentStatusById: operation(expected(i32), uuid),
   // Probes and administrators' reads take no leases, except those that a policy names.
   ProbeKey: operation(expected(bool), key, tenant),
-  BatchProbeKey: operation(vector(expected(bool)), leasePolicy, vector(key), tenant),
+  BatchProbeKey: operation(vector(expected(bool)), named("policy", leasePolicy), vector(key), tenant),
   GetReplicaListForAdmin: operation(expected(replicaList), key, tenant),
   BatchGetReplicaListForAdmin: operation(vector(expected(replicaList)), vector(key), tenant),
   EvictDiskReplicaIfCurrent: operation(expected(bool), client, key, tenant, replicaType, generation),
@@ -173,18 +184,18 @@ export const operations = {
   // ReadObjects grants leases as BatchGetReplicaList does; an object of another fingerprint is not found.
   ReadObjects: operation(vector(expected(replicaList)), vector(key), fingerprint, tenant),
   WhyMissing: operation(vector(miss), vector(key), fingerprint, tenant),
-  LeaseExtents: operation(expected(extentLease), client, u64, u64, replicateConfig, vector(endpoint), tenant),
-  ReturnExtents: operation(done, client, vector(u64), failed),
-  CommitPuts: operation(vector(done), client, vector(commit), replicateConfig, fingerprint, replace, tenant),
+  LeaseExtents: operation(expected(extentLease), client, size, count, policy, vector(avoided), tenant),
+  ReturnExtents: operation(done, client, vector(extent), failed),
+  CommitPuts: operation(vector(done), client, vector(named("commit", commit)), policy, fingerprint, replace, tenant),
   // The client that moves the bytes begins and ends up to 256 copies or moves of one tenant's keys per call.
-  BeginCopies: operation(vector(expected(copyBegun)), client, isMove, vector(copyRequest), tenant),
+  BeginCopies: operation(vector(expected(copyBegun)), client, isMove, vector(named("request", copyRequest)), tenant),
   EndCopies: operation(vector(done), client, isMove, vector(key), failed, tenant),
   // Tasks that the master no longer knows count as ended.
   CompleteTasks: operation(done, client, vector(taskOutcome)),
   // Calls of an owner of disks whose files are segments of the transfer engine; the counts bound what it accepts now.
   MountDisk: operation(done, client, disk),
-  TakeDiskOrders: operation(expected(diskOrders), client, diskID, u32, u32),
-  KeepFiles: operation(vector(done), client, diskID, vector(storedFile)),
+  TakeDiskOrders: operation(expected(diskOrders), client, diskID, offloads, others),
+  KeepFiles: operation(vector(done), client, diskID, vector(named("file", storedFile))),
   DropFiles: operation(done, client, diskID, vector(fileOf), damaged),
   FailOffloads: operation(done, client, diskID, vector(failedOrder)),
   // The writer of these objects requests a file for each in the shared folder, again if the answer was lost, and reports the outcome.
@@ -192,10 +203,10 @@ export const operations = {
   EndFiles: operation(vector(done), client, vector(endedFile), tenant),
   ReportWrongBytes: operation(done, key, replicaID, tenant),
   // A holder that remembers the objects in its memory requests changes, up to a count, and from the start if it asks for that.
-  TakeChanges: operation(expected(holdingChanges), client, bool, u32),
+  TakeChanges: operation(expected(holdingChanges), client, named("fromStart", bool), named("most", u32)),
   // A holder offers to restore a master that may have lost its log: the lineage that it remembers, and then its objects. `isLast` ends it.
-  BeginRestore: operation(expected(restoreBegun), client, u64, vector(segment)),
-  RestoreObjects: operation(vector(done), client, vector(holding), bool),
+  BeginRestore: operation(expected(restoreBegun), client, named("lineage", u64), vector(named("segment", segment))),
+  RestoreObjects: operation(vector(done), client, vector(named("holding", holding)), named("isLast", bool)),
   // Announces a client's stable id and its epoch; of two clients with one stable id the later start counts.
   Announce: operation(done, client, stableID, epoch),
   // A client that ends in order has unmounted its segments.

@@ -5,15 +5,33 @@ import type { BodyReader, BodyWriter, Codec } from "./body.ts";
 export type Schema<T> = Codec<T> & {
   /** The bytes that identify this type in messages; their MD5 is the type's hash. */
   readonly literal: readonly number[];
+  /** The type's parts, from which readers in C++ are generated; a type that the core never reads has none. */
+  readonly shape?: Shape;
+  /** The name that an argument of this type has in the core. */
+  readonly argument?: string;
 };
+
+export type Shape =
+  | { readonly is: "i32" | "u32" | "i64" | "u64" | "u8" | "bool" | "bytes" | "uuid" }
+  | { readonly is: "vector" | "optional"; readonly item: Schema<unknown> }
+  | { readonly is: "struct"; readonly fields: Readonly<Record<string, Schema<unknown>>> };
+
+/** Returns the same type as an argument of that name. */
+export const named = <T>(argument: string, schema: Schema<T>): Schema<T> => ({ ...schema, argument });
 
 export type ValueOf<S> = S extends Schema<infer T> ? T : never;
 
 const STRUCT = 0xfd;
 const END = 0xff;
 
-const fixed = <T>(literal: number, write: (to: BodyWriter, value: T) => void, read: (from: BodyReader) => T): Schema<T> => ({
+const fixed = <T>(
+  literal: number,
+  write: (to: BodyWriter, value: T) => void,
+  read: (from: BodyReader) => T,
+  is?: "i32" | "u32" | "i64" | "u64" | "u8" | "bool",
+): Schema<T> => ({
   literal: [literal],
+  ...(is === undefined ? {} : { shape: { is } }),
   widest: () => 0,
   write,
   read,
@@ -23,31 +41,37 @@ export const i32 = fixed<number>(
   0x01,
   (to, value) => to.i32(value),
   (from) => from.i32(),
+  "i32",
 );
 export const u32 = fixed<number>(
   0x02,
   (to, value) => to.u32(value),
   (from) => from.u32(),
+  "u32",
 );
 export const i64 = fixed<bigint>(
   0x03,
   (to, value) => to.i64(value),
   (from) => from.i64(),
+  "i64",
 );
 export const u64 = fixed<bigint>(
   0x04,
   (to, value) => to.u64(value),
   (from) => from.u64(),
+  "u64",
 );
 export const u8 = fixed<number>(
   0x06,
   (to, value) => to.u8(value),
   (from) => from.u8(),
+  "u8",
 );
 export const bool = fixed<boolean>(
   0x0b,
   (to, value) => to.u8(value ? 1 : 0),
   (from) => from.u8() !== 0,
+  "bool",
 );
 /** The type without a value: the answer of an operation without a result. */
 export const nothing = fixed<undefined>(
@@ -59,6 +83,7 @@ export const nothing = fixed<undefined>(
 /** A string of bytes, one per character (latin1), so that a key of any bytes survives the round trip. */
 export const bytes: Schema<string> = {
   literal: [0x80, 0x0c],
+  shape: { is: "bytes" },
   widest: (value) => value.length,
   write(to, value) {
     to.length(value.length);
@@ -70,6 +95,7 @@ export const bytes: Schema<string> = {
 /** Two u64 as 8-4-4-4-12 hexadecimal digits: the first u64 is the first half of the text. */
 export const uuid: Schema<string> = {
   literal: [STRUCT, 0x04, 0x04, 0x89, 0x89, END],
+  shape: { is: "uuid" },
   widest: () => 0,
   write: (to, value) => to.uuid(value),
   read: (from) => from.uuid(),
@@ -78,6 +104,8 @@ export const uuid: Schema<string> = {
 export function vector<T>(item: Schema<T>): Schema<readonly T[]> {
   return {
     literal: [0x84, ...item.literal],
+    shape: { is: "vector", item },
+    ...(item.argument === undefined ? {} : { argument: `${item.argument}s` }),
     widest: (values) => values.reduce((most, value) => Math.max(most, item.widest(value)), values.length),
     write(to, values) {
       to.length(values.length);
@@ -115,6 +143,7 @@ export function map<T>(value: Schema<T>, keySchema: Schema<string> = bytes): Sch
 export function optional<T>(item: Schema<T>): Schema<T | undefined> {
   return {
     literal: [0x85, ...item.literal],
+    shape: { is: "optional", item },
     widest: (value) => (value === undefined ? 0 : item.widest(value)),
     write(to, value) {
       to.u8(value === undefined ? 0 : 1);
@@ -148,6 +177,7 @@ export function struct<F extends Record<string, Schema<unknown>>>(fields: F, ali
   const marks = alignment === undefined ? [] : alignment.map((size) => 0x81 + size);
   return {
     literal: [STRUCT, ...entries.flatMap(([, schema]) => schema.literal), ...marks, END],
+    shape: { is: "struct", fields },
     widest: (value) => entries.reduce((most, [name, schema]) => Math.max(most, schema.widest(value[name as keyof F])), 0),
     write(to, value) {
       for (const [name, schema] of entries) schema.write(to, value[name as keyof F]);

@@ -27,6 +27,8 @@ export const nofOwner = struct({ segment: uuid, client: uuid });
 /** The leases that a probe takes: 0 none, 1 those of the last complete group of `candidates` keys. On the wire it has its memory layout. */
 export const leasePolicy: Schema<{ readonly kind: number; readonly candidates: bigint }> = {
   literal: [0xfd, ...u8.literal, ...u64.literal, 0x89, 0x89, 0xff],
+  // Only the lowest byte of `kind` counts.
+  shape: { is: "struct", fields: { kind: u64, candidates: u64 } },
   widest: () => 0,
   write(to, { kind, candidates }) {
     to.u64(BigInt(kind));
@@ -123,7 +125,7 @@ export const wantedFile = struct({ key: bytes, sizeBytes: u64, checksum: u64 });
 export const endedFile = struct({ key: bytes, file: u64, isWhole: bool });
 export const failedOrder = struct({ tenant: bytes, key: bytes, task: u32 });
 
-/** The reason why a key does not exist, an index into `missReasons`, and the time of its removal (unix ms; 0 if unknown). */
+/** The reason why a key does not exist, an index into `names.missReasons`, and the time of its removal (unix ms; 0 if unknown). */
 export const miss = struct({ reason: i32, atMs: i64 });
 
 /** A live client: its stable id (its client id if it announced none), and the epoch of its start. */

@@ -164,14 +164,14 @@ size_t HostPeer::copyByKernel(std::span<const Slice> slices, std::string& why) {
   while (through < slices.size()) {
     iovec here[GATHER_SLICES], there[GATHER_SLICES];
     ControlHold* holds[GATHER_SLICES];
-    size_t count = 0, held = 0;
+    size_t count = 0, taken = 0;
     uint64_t bytes = 0;
     bool closed = false;
     for (size_t i = through; i < slices.size() && count < GATHER_SLICES && bytes < CHUNK_BYTES; i++, count++) {
       if (count == 0 || slices[i].buffer != slices[i - 1].buffer) {
         ControlHold* hold = begin(*slices[i].buffer);
         if (closed = hold == nullptr; closed) break;
-        holds[held++] = hold;
+        holds[taken++] = hold;
       }
       uint64_t skip = i == through ? offset : 0, length = std::min(slices[i].length - skip, CHUNK_BYTES - bytes);
       here[count] = {reinterpret_cast<void*>(slices[i].local + skip), length};
@@ -182,7 +182,7 @@ size_t HostPeer::copyByKernel(std::span<const Slice> slices, std::string& why) {
     if (count > 0)
       n = slices[through].write ? process_vm_writev(pid_t(who_.pid), here, count, there, count, 0) : process_vm_readv(pid_t(who_.pid), here, count, there, count, 0);
     int error = errno;
-    for (size_t i = 0; i < held; i++) end(holds[i]);
+    for (size_t i = 0; i < taken; i++) end(holds[i]);
     if (count > 0 && n <= 0) {
       why = "copying between processes: " + errnoText(n < 0 ? error : EFAULT);
       return through;

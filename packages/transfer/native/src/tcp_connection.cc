@@ -42,7 +42,7 @@ void TcpServerConnection::refuse() {
   out_.push_back({nullptr, 0, wire::STATUS_BYTES, wire::STATUS_REFUSED, nullptr});
   draining_ = true;
   drainingSinceMs_ = nowMs();
-  held_.clear();
+  unparsed_.clear();
 }
 
 bool TcpServerConnection::readSome() {
@@ -85,7 +85,7 @@ bool TcpServerConnection::parse(const char* at, size_t size) {
   if (draining_) return true;
   while (size > 0) {
     if (away_) {
-      held_.append(at, size);
+      unparsed_.append(at, size);
       return true;
     }
     if (file_ && file_->taking()) {

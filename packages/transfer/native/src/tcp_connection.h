@@ -59,7 +59,7 @@ class TcpServerConnection : public EventHandler, public std::enable_shared_from_
   std::unique_ptr<FileSession> file_;
   /** The chunk is in the pool; bytes that arrived with it are buffered. */
   bool away_ = false, fileAnswered_ = false;
-  std::string held_;
+  std::string unparsed_;
   std::deque<Outgoing> out_;
   uint64_t outOffset_ = 0;
   uint32_t watched_ = EPOLLIN;

@@ -42,10 +42,10 @@ bool TcpServerConnection::proceed() {
   while (!away_ && out_.empty() && !draining_) {
     if (file_ && file_->reads() && file_->ready()) {
       sendAway();
-    } else if (!held_.empty()) {
-      std::string held = std::move(held_);
-      held_.clear();
-      if (!parse(held.data(), held.size()) || !(away_ || flush())) return false;
+    } else if (!unparsed_.empty()) {
+      std::string bytes = std::move(unparsed_);
+      unparsed_.clear();
+      if (!parse(bytes.data(), bytes.size()) || !(away_ || flush())) return false;
     } else {
       return true;
     }

@@ -97,9 +97,9 @@ void TcpLane::onEvents(uint32_t events) {
       auto done = [&](const Slice& slice) { through.push_back(slice); };
       TcpPipe::Step step = TcpPipe::Step::Moved;
       bool sendBroken = false;
-      for (int turn = 0; turn < 8 && step == TcpPipe::Step::Moved; turn++) {
+      for (int round = 0; round < 8 && step == TcpPipe::Step::Moved; round++) {
         size_t before = through.size();
-        step = (events & ~uint32_t(EPOLLOUT)) != 0 || turn > 0 ? pipe_->receive(done, false) : TcpPipe::Step::Moved;
+        step = (events & ~uint32_t(EPOLLOUT)) != 0 || round > 0 ? pipe_->receive(done, false) : TcpPipe::Step::Moved;
         // Once all answers have arrived, another read would find nothing.
         if (step != TcpPipe::Step::Broken && pipe_->wantsWrite() && pipe_->send() == TcpPipe::Step::Broken) sendBroken = true;
         if (step == TcpPipe::Step::Moved && (pipe_->empty() || (through.size() != before && through.size() < 16))) break;

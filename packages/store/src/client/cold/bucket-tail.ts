@@ -1,4 +1,4 @@
-// Parses the end of a file without reading its bytes; files in a folder have the same format (native/src/object_files.h).
+// Parses the end of a file without reading its bytes; files in a folder have the same format (native/src/client/object_files.h).
 import type { About, Found } from "../disk/file-store.ts";
 
 //  file: bytes | about | trailer

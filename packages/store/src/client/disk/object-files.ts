@@ -1,9 +1,7 @@
 // Objects as files of a folder, each complete or absent, with a description and a checksum: the only code that knows their format.
-import { createRequire } from "node:module";
-import { fileURLToPath } from "node:url";
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { loadAddon } from "../../rpc/native-addon.ts";
 import { toWire } from "../../rpc/text.ts";
-import { nativeClient } from "../native.ts";
 import type { About, FileStore, Found } from "./file-store.ts";
 
 /** The file numbers that are reserved at a time; unused ones are lost in a crash. */
@@ -26,13 +24,6 @@ interface NativeFiles {
   close(): void;
 }
 type Addon = { NativeFiles: new (folder: string, threads: number, syncs: boolean) => NativeFiles };
-
-function addon(): Addon {
-  nativeClient();
-  return createRequire(import.meta.url)(
-    process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../../../native/build/svc_store.node", import.meta.url)),
-  ) as Addon;
-}
 
 /**
  * Failures of the disk. `full` ends once space is freed, `damaged` means that the file
@@ -60,7 +51,7 @@ export class ObjectFiles implements FileStore {
   /** @param syncs a file counts only once it is synced to the device. @throws SETTING_INVALID where the folder cannot be used, or another process uses it. */
   static open(folder: string, syncs = false): ObjectFiles {
     try {
-      return new ObjectFiles(folder, new (addon().NativeFiles)(toWire(folder), THREADS, syncs));
+      return new ObjectFiles(folder, new (loadAddon<Addon>().NativeFiles)(toWire(folder), THREADS, syncs));
     } catch (error) {
       if (error instanceof Failure) throw error;
       return fail("SETTING_INVALID", `the folder for objects on disk: ${(error as Error).message}`, { cause: error });
