@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Sandbox, SandboxError } from "@e2b/code-interpreter";
+import { Sandbox } from "@e2b/code-interpreter";
 import { SvcClient } from "@svc/contract/client.ts";
 import { commandsOf } from "../src/documents.ts";
 import { interpreterRecipe } from "../src/interpreter-template.ts";
@@ -25,8 +25,8 @@ void describe("the whole template code-interpreter-v1", needs("root", "runsc", "
     const begun = await Sandbox.create(connectionTo(node)).catch((error: unknown) => error);
     if (begun instanceof Sandbox) await begun.kill();
     else {
-      assert.ok(begun instanceof SandboxError);
-      assert.match(begun.message, /503.*'code-interpreter-v1' is being built on its first use/);
+      // The SDK says that a retry will help, as it does for a server that is busy.
+      assert.match(String(begun), /please retry - template 'code-interpreter-v1' is being built on its first use \(step \d+ of 10\)/);
     }
     const { templates } = new SvcClient({ baseURL: node.url, apiKey: node.apiKey });
     const { templateID, builds } = await templates.get(interpreterRecipe.name);

@@ -8,6 +8,7 @@ import { NotFoundError, Sandbox } from "@e2b/code-interpreter";
 import type { TestNode } from "../src/node.ts";
 import { connectionTo } from "../src/template.ts";
 import { until } from "../src/until.ts";
+import { drivesRunCode } from "./interpreter-mcp.ts";
 
 /** The smallest PNG that is one. */
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -159,6 +160,8 @@ display({"application/x-own": "mine", "text/plain": "own"}, raw=True)
       const back = await Sandbox.connect(one.sandboxId, connectionTo(node()));
       assert.equal((await back.runCode("kept")).text, "[1, 2]");
     }));
+
+  void test("run_code of MCP keeps variables, shows images, and interrupts what takes too long", () => drivesRunCode(node(), PNG));
 
   void test("no output is lost in silence when a client reads slowly, and the sandbox goes on", () =>
     inSandbox(async (sandbox) => {
