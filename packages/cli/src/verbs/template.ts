@@ -67,7 +67,7 @@ Examples:
       "after",
       "\nThe first create of such a template builds it, too. Packages come from Debian, PyPI and npm.\n\nExamples:\n  svc template add\n  svc template add code-interpreter",
     )
-    .run(async (recipe: string | undefined, options: never) => (await import("./template-add.ts")).addTemplate(recipe, options));
+    .run(async (recipe: string | undefined, options: never) => (await import("../template/add.ts")).addTemplate(recipe, options));
 
   template
     .clientVerb("logs", "show a build's log")

@@ -1,9 +1,9 @@
 // `svc template add`: builds a template that svc has a recipe for.
 import { recipeFolder, recipes } from "@svc/contract/recipes.ts";
 import { printTable } from "@svc/contract/table.ts";
-import type { AccessOptions } from "./access.ts";
-import { UsageError } from "./complain.ts";
-import { buildTemplate } from "./template-build.ts";
+import type { AccessOptions } from "../access/access.ts";
+import { UsageError } from "../output/complain.ts";
+import { buildTemplate } from "./build.ts";
 
 type Options = AccessOptions & { cache: boolean; detach?: true; quiet?: true };
 
