@@ -24,7 +24,7 @@ export type HttpOptions = {
   /** A session ends after this time without requests. */
   readonly idleMs: number;
   openSandboxes(kind: { readonly stateless: boolean }): SessionSandboxes;
-  /** What is served; tests add tools of their own. */
+  /** Opens what each session or request is served from; tests add tools of their own. */
   readonly open?: (sandboxes: SessionSandboxes) => McpServer;
 };
 

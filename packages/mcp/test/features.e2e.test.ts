@@ -55,7 +55,7 @@ void describe("an agent with the newest revision of the protocol", needs("root",
     const { sandbox } = await it.data<{ sandbox: string }>("sandbox_create");
     assert.equal((await it.data<{ stdout: string }>("run_command", { command: "echo mine > file; cat file", sandbox })).stdout, "mine\n");
     {
-      // Another connection goes on in the same sandbox.
+      // Another connection uses the same sandbox.
       await using other = await connect("http");
       assert.equal((await other.data<{ stdout: string }>("run_command", { command: "cat file", sandbox })).stdout, "mine\n");
     }
