@@ -32,7 +32,7 @@ void describe("a template with two builds", needs("root", "runsc", "envd", "base
   });
   after(() => deployment?.[Symbol.asyncDispose]());
 
-  void test("starts by name, tag, id and build, and is the start of other builds by each", async () => {
+  void test("starts by name, tag, id and build, and is the start of other builds by tag and build", async () => {
     const entry = { url: deployment.gateway.url, apiKey: spelt };
     const connection = connectionTo(entry);
     const shown = async (template: string) => {
@@ -44,7 +44,7 @@ void describe("a template with two builds", needs("root", "runsc", "envd", "base
       }
     };
     for (const { of, name } of names) assert.equal(await shown(name), of, `create ${name}`);
-    for (const [at, { of, name }] of names.entries()) {
+    for (const [at, { of, name }] of names.filter(({ name: each }) => each !== "named" && /[-:]/.test(each)).entries()) {
       await build(entry, Template().fromTemplate(name).runCmd("true > /tmp/more"), `from-${at}`);
       assert.equal(await shown(`from-${at}`), of, `build from ${name}`);
     }
