@@ -48,6 +48,19 @@ void test("auth with --no-check saves credentials of a server that is not there"
   assert.match(readFileSync(place.credentials, "utf8"), /127\.0\.0\.1:9/);
 });
 
+void test("auth --show e2b prints the key as every release of the E2B SDKs takes it, and nothing else", async () => {
+  await using server = await openControlPlane();
+  await using place = openPlace();
+  const env = { SDK_API_KEY: KEY, SVC_URL: server.url };
+  const { stdout, code } = await place.svc(["auth", "--show", "e2b"], { env });
+  assert.equal(code, 0);
+  assert.match(stdout, /^e2b_[0-9a-f]{40}\n$/);
+  const spelt = stdout.trim();
+  // A key that has this form already is shown as it is.
+  assert.equal((await place.svc(["auth", "--show", "e2b"], { env: { ...env, SDK_API_KEY: spelt } })).stdout, stdout);
+  assert.match((await place.svc(["auth", "--show", "other"], { env })).stderr, /--show: expected e2b or nothing, got "other"/);
+});
+
 void test("auth treats an empty URL as the local default", async () => {
   await using place = openPlace();
   assert.equal((await place.svc(["auth", "--no-check"], { input: `\n${KEY}\n` })).code, 0);

@@ -17,9 +17,13 @@ export interface BuildContext {
   entries(source: string): TarEntry[];
   /** Covers paths, modes, sizes and contents; times and owners do not count, so that a fresh checkout hits the build cache. */
   hash(source: string): Promise<string>;
-  /** Packs to a temporary file, sends it by PUT, and removes it. Returns the number of bytes sent. */
+  /** Packs to a temporary file, which is removed once `use` has ended. */
+  packed<T>(source: string, use: (archive: PackedFiles) => Promise<T>): Promise<T>;
+  /** Sends the packed files by PUT. Returns the number of bytes sent. */
   upload(source: string, url: string, headers: Readonly<Record<string, string>>, options?: UploadOptions): Promise<number>;
 }
+
+export type PackedFiles = { readonly sizeBytes: number; open(): Readable };
 
 export type UploadOptions = {
   readonly signal?: AbortSignal | undefined;
@@ -73,6 +77,17 @@ export async function openContext(folder: string): Promise<BuildContext> {
     return found;
   }
 
+  async function packed<T>(source: string, use: (archive: PackedFiles) => Promise<T>): Promise<T> {
+    const temporary = await mkdtemp(join(tmpdir(), "svc-context-"));
+    try {
+      const archive = join(temporary, "context.tar.gz");
+      await pipeline(Readable.from(tarOf(folder, entries(source))), createGzip({ level: 1 }), createWriteStream(archive));
+      return await use({ sizeBytes: (await stat(archive)).size, open: () => createReadStream(archive) });
+    } finally {
+      await rm(temporary, { recursive: true, force: true });
+    }
+  }
+
   return {
     entries,
     async hash(source) {
@@ -83,26 +98,21 @@ export async function openContext(folder: string): Promise<BuildContext> {
       }
       return hash.digest("hex");
     },
-    async upload(source, url, headers, { signal, onBytes } = {}) {
-      const temporary = await mkdtemp(join(tmpdir(), "svc-context-"));
-      try {
-        const archive = join(temporary, "context.tar.gz");
-        await pipeline(Readable.from(tarOf(folder, entries(source))), createGzip({ level: 1 }), createWriteStream(archive));
-        const { size } = await stat(archive);
+    packed,
+    upload(source, url, headers, { signal, onBytes } = {}) {
+      return packed(source, async ({ sizeBytes, open }) => {
         const bound = AbortSignal.timeout(UPLOAD_MS);
         const response = await fetch(url, {
           method: "PUT",
-          headers: { ...headers, "content-length": String(size) },
-          body: Readable.toWeb(counted(createReadStream(archive), size, onBytes)) as ReadableStream,
+          headers: { ...headers, "content-length": String(sizeBytes) },
+          body: Readable.toWeb(counted(open(), sizeBytes, onBytes)) as ReadableStream,
           duplex: "half",
           signal: signal === undefined ? bound : AbortSignal.any([signal, bound]),
         } as RequestInit);
         const text = await response.text();
         if (!response.ok) throw new Failure("INVALID_REQUEST", `the files of COPY ${source} were refused: HTTP ${response.status} ${text.slice(0, 300)}`);
-        return size;
-      } finally {
-        await rm(temporary, { recursive: true, force: true });
-      }
+        return sizeBytes;
+      });
     },
   };
 }

@@ -54,6 +54,8 @@ export const failures = {
   SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },
   BUILD_CONFLICT: { http: 409, connect: "failed_precondition" },
   TEMPLATE_IN_USE: { http: 409, connect: "failed_precondition" },
+  // A template that svc has a recipe for is built on first use; the message says how far it is.
+  TEMPLATE_BUILDING: { http: 503, connect: "unavailable" },
   CHECKPOINT_UNAVAILABLE: { http: 400, connect: "unimplemented" },
   CHECKPOINT_FAILED: { http: 500, connect: "internal", retry: false },
   GUEST_UNRESPONSIVE: { http: 503, connect: "unavailable", retry: false },

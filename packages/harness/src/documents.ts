@@ -6,7 +6,10 @@ const MARK = "<!-- tested";
 /** Returns undefined if the guide is not marked as tested. */
 export function scriptOf(path: string): string | undefined {
   const text = readFileSync(path, "utf8");
-  if (!text.includes(MARK)) return undefined;
+  return text.includes(MARK) ? commandsOf(text) : undefined;
+}
+
+export function commandsOf(text: string): string {
   const blocks = [...text.matchAll(/^```(bash|python|js)\n(.*?)^```$/gms)];
   return ["set -euxo pipefail", ...blocks.map(([, language = "", code = ""]) => commandOf(language, code))].join("\n");
 }

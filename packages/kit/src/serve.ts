@@ -1,10 +1,12 @@
 // Serves operations with fastify: parses, authenticates, calls the handler and answers. Only this file translates failures to HTTP.
+
 import { randomUUID } from "node:crypto";
 import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/contract/failures.ts";
 import { issueText } from "@svc/contract/issues.ts";
 import { notOffered } from "@svc/contract/not-offered.ts";
 import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
+import { spellingFor } from "@svc/contract/sdk-key.ts";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import type { PageOptions } from "./home-page.ts";
 import type { Log } from "./log.ts";
@@ -46,7 +48,7 @@ export type RawScope = FastifyInstance;
 export type ServeOptions<T extends Record<string, Operation>> = {
   readonly operations: T;
   readonly handlers: Handlers<T>;
-  /** The deployment's API key. Every route requires it, except operations with `none`. */
+  /** The deployment's API key. Every route requires it, in either spelling, except operations with `none`. */
   readonly apiKey: string;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -180,7 +182,7 @@ function authenticate(request: FastifyRequest, apiKey: string): void {
   const given = request.headers["x-api-key"];
   if (given === undefined || given === "") fail("UNAUTHENTICATED", "the header X-API-Key is missing; send the deployment's API key in it");
   // Several headers of this name arrive joined by ", " and therefore match no key.
-  if (!sameSecret(String(given), apiKey)) fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's");
+  if (!sameSecret(String(given), spellingFor(String(given), apiKey))) fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's");
 }
 
 async function handle(

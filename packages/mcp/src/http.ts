@@ -1,12 +1,12 @@
-// The protocol's streamable HTTP: one session per client that initializes, with limits of number, size and idle time.
+// The protocol over HTTP, in both of its forms: sessions for clients that initialize one, and single requests since revision 2026-07-28.
 import { randomUUID, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
-import { isInitializeRequest } from "@modelcontextprotocol/sdk/types.js";
+import { createMcpHandler, isInitializeRequest, isLegacyRequest, type McpServer, WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/server";
 import { exactText } from "@svc/contract/exact-text.ts";
 import type { SessionSandboxes } from "./sandboxes.ts";
 import { openServer } from "./server.ts";
+import { sendResponse, webRequest } from "./web-request.ts";
 
 const PATH = "/mcp";
 const MAX_SESSIONS = 100;
@@ -23,25 +23,29 @@ export type HttpOptions = {
   readonly token: string | undefined;
   /** A session ends after this time without requests. */
   readonly idleMs: number;
-  openSandboxes(): SessionSandboxes;
+  openSandboxes(kind: { readonly stateless: boolean }): SessionSandboxes;
+  /** Opens what each session or request is served from; tests add tools of their own. */
+  readonly open?: (sandboxes: SessionSandboxes) => McpServer;
 };
 
-type Session = { readonly transport: StreamableHTTPServerTransport; readonly sandboxes: SessionSandboxes; open: number; idleSinceMs: number };
+type Session = { readonly transport: WebStandardStreamableHTTPServerTransport; readonly sandboxes: SessionSandboxes; open: number; idleSinceMs: number };
 
 export type HttpServer = { readonly url: string; close(): Promise<void> };
 
-export async function listenHttp({ host, port, token, idleMs, openSandboxes }: HttpOptions): Promise<HttpServer> {
+export async function listenHttp({ host, port, token, idleMs, openSandboxes, open = openServer }: HttpOptions): Promise<HttpServer> {
   const sessions = new Map<string, Session>();
+  const stateless = openSandboxes({ stateless: true });
+  const single = createMcpHandler(() => open(stateless), { legacy: "reject", onerror: (error) => (isRefusal(error) ? undefined : report(error)) });
 
   async function begin(): Promise<Session> {
-    const sandboxes = openSandboxes();
-    const transport = new StreamableHTTPServerTransport({
+    const sandboxes = openSandboxes({ stateless: false });
+    const transport = new WebStandardStreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (id) => void sessions.set(id, session),
       onsessionclosed: (id) => void end(id),
     });
     const session: Session = { transport, sandboxes, open: 0, idleSinceMs: performance.now() };
-    await openServer(sandboxes).connect(transport);
+    await open(sandboxes).connect(transport);
     return session;
   }
 
@@ -56,13 +60,18 @@ export async function listenHttp({ host, port, token, idleMs, openSandboxes }: H
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const refused = refusal(request, token);
     if (refused !== undefined) return refuse(response, ...refused);
-    const id = request.headers["mcp-session-id"];
     const body = request.method === "POST" ? await readBody(request) : undefined;
     if (typeof body === "string") return refuse(response, 400, body);
+    const asked = webRequest(request, response);
+    const parsedBody = body?.json;
+    if (request.method === "POST" && !(await isLegacyRequest(asked, parsedBody))) return sendResponse(response, await single.fetch(asked, { parsedBody }));
+    const id = request.headers["mcp-session-id"];
     let session = typeof id === "string" ? sessions.get(id) : undefined;
     if (session === undefined && id !== undefined)
       return refuse(response, 404, "the session is not known here: it has ended, or the server was restarted; initialize again");
-    if (session === undefined && !isInitializeRequest(body?.json))
+    if (session === undefined && request.method !== "POST")
+      return refuse(response, 405, "expected POST, or the Mcp-Session-Id of a session that an initialize request began", { allow: "POST" });
+    if (session === undefined && !isInitializeRequest(parsedBody))
       return refuse(response, 400, "a session begins with an initialize request and continues with its Mcp-Session-Id header");
     if (session === undefined && sessions.size >= MAX_SESSIONS)
       return refuse(response, 503, `${MAX_SESSIONS} sessions are open, the maximum; end some, or try again later`);
@@ -73,12 +82,13 @@ export async function listenHttp({ host, port, token, idleMs, openSandboxes }: H
       current.open--;
       current.idleSinceMs = performance.now();
     });
-    await current.transport.handleRequest(request, response, body?.json);
+    return sendResponse(response, await current.transport.handleRequest(asked, { parsedBody }));
   }
 
   const server: Server = createServer({ requestTimeout: BODY_MS, headersTimeout: 10_000, maxHeaderSize: 16 * 1024 }, (request, response) => {
     answer(request, response).catch((error: unknown) => {
-      process.stderr.write(`svc mcp: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+      if (response.destroyed) return;
+      report(error);
       if (!response.headersSent) refuse(response, 500, "the request could not be answered; the server's log says why");
       else response.destroy();
     });
@@ -93,10 +103,21 @@ export async function listenHttp({ host, port, token, idleMs, openSandboxes }: H
     async close() {
       clearInterval(sweep);
       server.close();
+      await single.close();
       await Promise.all([...sessions.keys()].map(end));
+      await stateless.close();
       server.closeAllConnections();
     },
   };
+}
+
+/** The client learns the reason from its answer; the log is for faults of the server. */
+function isRefusal({ message }: Error): boolean {
+  return message.startsWith("Rejected inbound request");
+}
+
+function report(error: unknown): void {
+  process.stderr.write(`svc mcp: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
 }
 
 /**
@@ -131,7 +152,7 @@ async function readBody(request: IncomingMessage): Promise<{ json: unknown } | s
   }
 }
 
-function refuse(response: ServerResponse, code: number, message: string): void {
-  response.writeHead(code, { "content-type": "application/json", ...(code === 401 ? { "www-authenticate": "Bearer" } : {}) });
+function refuse(response: ServerResponse, code: number, message: string, headers: Readonly<Record<string, string>> = {}): void {
+  response.writeHead(code, { "content-type": "application/json", ...headers, ...(code === 401 ? { "www-authenticate": "Bearer" } : {}) });
   response.end(JSON.stringify({ jsonrpc: "2.0", error: { code: -32000, message }, id: null }));
 }

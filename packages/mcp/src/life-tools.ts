@@ -1,5 +1,5 @@
 // Tools for whole sandboxes: start, list, fork, pause, end, and the address of a port.
-import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import type { McpServer } from "@modelcontextprotocol/server";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { asFailure } from "@svc/contract/failures.ts";
 import { z } from "zod";
@@ -37,10 +37,10 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
         env: z.record(z.string(), z.string()).optional(),
         allow_internet: z.boolean().optional(),
       }),
-      outputSchema: { sandbox: z.string() },
+      outputSchema: z.object({ sandbox: z.string() }),
     },
-    ({ template, env, allow_internet: allowInternet }) =>
-      answering(async () => {
+    ({ template, env, allow_internet: allowInternet }, context) =>
+      answering(context, async () => {
         const { sandboxID } = await sandboxes.create({ template, env, allowInternet });
         return answer({ sandbox: sandboxID }, `started sandbox ${sandboxID}`);
       }),
@@ -52,13 +52,13 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
       title: "List sandboxes",
       description: `Lists the deployment's sandboxes, newest first, at most ${MAX_LISTED}.`,
       inputSchema: z.strictObject({}),
-      outputSchema: {
+      outputSchema: z.object({
         sandboxes: z.array(z.object({ sandbox: z.string(), template: z.string(), state: z.string(), startedAt: z.string(), endAt: z.string() })),
-      },
+      }),
       annotations: { readOnlyHint: true },
     },
-    () =>
-      answering(async () => {
+    (_, context) =>
+      answering(context, async () => {
         const found: { sandbox: string; template: string; state: string; startedAt: string; endAt: string }[] = [];
         for await (const { sandboxID, alias, templateID, state, startedAt, endAt } of sandboxes.client.list()) {
           found.push({ sandbox: sandboxID, template: alias ?? templateID, state, startedAt, endAt });
@@ -74,10 +74,10 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
       title: "Fork a sandbox",
       description: "Copies a running sandbox, with its memory, processes and files, into new ones, to try several ways from the same state. Returns their ids.",
       inputSchema: z.strictObject({ count: z.number().int().min(1).max(MAX_FORKS).default(1), sandbox }),
-      outputSchema: ids,
+      outputSchema: z.object(ids),
     },
-    ({ count, sandbox: source }) =>
-      answering(async () => {
+    ({ count, sandbox: source }, context) =>
+      answering(context, async () => {
         const { sandboxID } = await sandboxes.inside(source);
         const { ids: made, errors } = await sandboxes.fork(sandboxID, count);
         return { ...answer({ sandboxes: made, errors }), isError: made.length === 0 };
@@ -90,10 +90,10 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
       title: "Pause a sandbox",
       description: "Keeps a sandbox on disk, memory included, and frees what it uses. The next call for it resumes it where it stood.",
       inputSchema: z.strictObject({ sandbox }),
-      outputSchema: { sandbox: z.string() },
+      outputSchema: z.object({ sandbox: z.string() }),
     },
-    ({ sandbox: target }) =>
-      answering(async () => {
+    ({ sandbox: target }, context) =>
+      answering(context, async () => {
         const sandboxID = await sandboxes.resolve(target);
         await sandboxes.client.pause(sandboxID);
         return answer({ sandbox: sandboxID }, `paused sandbox ${sandboxID}`);
@@ -106,11 +106,11 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
       title: "End a sandbox",
       description: "Ends a sandbox, with all that is in it.",
       inputSchema: z.strictObject({ sandbox: named }),
-      outputSchema: { sandbox: z.string() },
+      outputSchema: z.object({ sandbox: z.string() }),
       annotations: { destructiveHint: true },
     },
-    ({ sandbox: target }) =>
-      answering(async () => {
+    ({ sandbox: target }, context) =>
+      answering(context, async () => {
         await sandboxes.kill(target);
         return answer({ sandbox: target }, `ended sandbox ${target}`);
       }),
@@ -122,11 +122,11 @@ export function addLifeTools(server: McpServer, sandboxes: SessionSandboxes): vo
       title: "Address of a port",
       description: "Gives the URL by which a server that listens on a port in the sandbox is reached from outside, with a warning where nothing listens yet.",
       inputSchema: z.strictObject({ port: z.number().int().min(1).max(65_535), sandbox }),
-      outputSchema: { url: z.string(), headers: z.record(z.string(), z.string()), viaHeadersURL: z.string(), warning: z.string().optional() },
+      outputSchema: z.object({ url: z.string(), headers: z.record(z.string(), z.string()), viaHeadersURL: z.string(), warning: z.string().optional() }),
       annotations: { readOnlyHint: true },
     },
-    ({ port, sandbox: target }) =>
-      answering(async () => {
+    ({ port, sandbox: target }, context) =>
+      answering(context, async () => {
         const sandboxID = await sandboxes.resolve(target);
         const connected = await sandboxes.client.connect(sandboxID);
         const { domain, trafficAccessToken } = connected;

@@ -10,7 +10,7 @@ import { listenHttp } from "./http.ts";
 import { SessionSandboxes } from "./sandboxes.ts";
 import { serveStdio } from "./stdio.ts";
 
-type Options = { url?: string; listen?: string; tokenFile?: string; template: string; timeout: number; keep?: boolean };
+type Options = { url?: string; listen?: string; tokenFile?: string; template?: string; timeout: number; keep?: boolean };
 
 const help = `
 Without --listen the protocol is spoken on stdin and stdout, as most agents want it:
@@ -29,7 +29,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .description("give an agent sandboxes by the Model Context Protocol")
     .option("--listen <host:port>", "speak HTTP there (default: stdin and stdout)")
     .option("--token-file <file>", "its first line is the token that HTTP clients must send (default: SVC_MCP_TOKEN, if set)")
-    .option("--template <name>", "what sandboxes start from", "base")
+    .option("--template <name>", "what sandboxes start from (default: code-interpreter-v1 if it is built, else base)")
     .option("--timeout <seconds>", "how long a sandbox lives after the last call for it", seconds, 1800)
     .option("--keep", "leave the sandboxes running when a session ends")
     .option("--url <url>", "the server (default: that of svc auth, else SVC_URL, else this machine's own)")
@@ -56,11 +56,11 @@ async function serve({ url, listen, tokenFile, template, timeout: timeoutSeconds
   const access = await findAccess(url === undefined ? {} : { url });
   if (access.apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${access.url}: run svc auth, or set SDK_API_KEY`);
   const client = new SvcClient({ baseURL: access.url, apiKey: access.apiKey });
-  const openSandboxes = () => new SessionSandboxes(client, { template, timeoutSeconds, keep });
+  const openSandboxes = (kind: { stateless: boolean }) => new SessionSandboxes(client, { template, timeoutSeconds, keep, ...kind });
   const stop = Promise.withResolvers<void>();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.resolve());
 
-  if (address === undefined) return serveStdio(openSandboxes(), stop.promise);
+  if (address === undefined) return serveStdio(openSandboxes({ stateless: false }), stop.promise);
   const server = await listenHttp({ ...address, token, idleMs: timeoutSeconds * 1000, openSandboxes }).catch((error: NodeJS.ErrnoException) => {
     const why = error.code === "EADDRINUSE" ? "another process listens there; choose another port" : error.message;
     throw new UsageError(`--listen ${listen}: cannot listen: ${why}`);

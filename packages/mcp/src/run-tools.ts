@@ -1,11 +1,12 @@
 // Tools that run something in a sandbox: a command, a piece of code, a server in the background.
 import { randomBytes } from "node:crypto";
-import type { McpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
+import type { CallToolResult, McpServer } from "@modelcontextprotocol/server";
 import type { EnvdClient, StartRequest } from "@svc/contract/envd.ts";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { shellExitCode } from "@svc/contract/process-event.ts";
 import { z } from "zod";
-import { answer, answering } from "./answer.ts";
+import { answer, answering, type Progress } from "./answer.ts";
+import { type CodeRun, runInKernel } from "./interpreter.ts";
 import { Output } from "./output.ts";
 import type { SessionSandboxes } from "./sandboxes.ts";
 import { sandbox } from "./tool-fields.ts";
@@ -14,10 +15,15 @@ const MAX_SECONDS = 3600;
 const MAX_CODE_BYTES = 1024 * 1024;
 
 const timeout_seconds = z.number().int().min(1).max(MAX_SECONDS).default(60).describe(`It is ended after so many seconds, at most ${MAX_SECONDS}`);
-const ran = { exitCode: z.number(), stdout: z.string(), stderr: z.string(), timedOut: z.boolean() };
+const ran = z.object({ exitCode: z.number(), stdout: z.string(), stderr: z.string(), timedOut: z.boolean() });
+const ranCode = ran.extend({
+  stateful: z.boolean().describe("true if variables stay for the next call"),
+  results: z.array(z.record(z.string(), z.unknown())),
+  error: z.object({ name: z.string(), value: z.string(), traceback: z.string() }).optional(),
+});
 
-/** For each language: the file's extension and the program that runs it. */
-const languages = { python: ["py", "python3"], javascript: ["mjs", "node"], bash: ["sh", "bash"] } as const;
+/** For each language where the sandbox has no interpreter: the file's extension and the program that runs it. */
+const languages = { python: ["py", "python3"], javascript: ["mjs", "node"], typescript: ["ts", "node"], bash: ["sh", "bash"] } as const;
 
 export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): void {
   server.registerTool(
@@ -36,10 +42,11 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
       }),
       outputSchema: ran,
     },
-    ({ command, cwd, user, env, timeout_seconds: limit, sandbox: named }, { signal }) =>
-      answering(async () => {
+    ({ command, cwd, user, env, timeout_seconds: limit, sandbox: named }, context) =>
+      answering(context, async (progress) => {
         const { envd } = await sandboxes.inside(named);
-        return run(envd, { cmd: "/bin/bash", args: ["-l", "-c", command], cwd, user, envs: env ?? {}, timeoutMs: limit * 1000, stdin: false }, signal);
+        const request = { cmd: "/bin/bash", args: ["-l", "-c", command], cwd, user, envs: env ?? {}, timeoutMs: limit * 1000, stdin: false };
+        return run(envd, request, context.mcpReq.signal, progress);
       }),
   );
 
@@ -48,23 +55,28 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
     {
       title: "Run a piece of code",
       description:
-        "Runs a program in Python, JavaScript (where the template has Node; `base` has none) or bash in the sandbox; each call is a new process. Print what you want to see.",
+        "Runs code in Python, JavaScript, TypeScript or bash in the sandbox, and returns what it prints, the value of its last line, and images such as plots. In a sandbox of code-interpreter-v1 variables and imports stay for the next call, as in a notebook; elsewhere each call is a new process (`stateful` in the answer says which).",
       inputSchema: z.strictObject({
         code: z.string().min(1).max(MAX_CODE_BYTES),
-        language: z.enum(["python", "javascript", "bash"]).default("python"),
+        language: z.enum(["python", "javascript", "typescript", "bash"]).default("python"),
         timeout_seconds,
         sandbox,
       }),
-      outputSchema: ran,
+      outputSchema: ranCode,
     },
-    ({ code, language, timeout_seconds: limit, sandbox: named }, { signal }) =>
-      answering(async () => {
-        const { envd } = await sandboxes.inside(named);
+    ({ code, language, timeout_seconds: limit, sandbox: named }, context) =>
+      answering(context, async (progress) => {
+        const { signal } = context.mcpReq;
+        const { envd, answered } = await sandboxes.inside(named);
+        const kernel = await runInKernel(sandboxes.client, answered, { code, language, timeoutMs: limit * 1000 }, signal, progress.say);
+        if (kernel !== undefined) return shown(kernel, limit);
         const [ending, program] = languages[language];
         const file = `/tmp/code-${randomBytes(6).toString("hex")}.${ending}`;
         await envd.upload(file, Buffer.from(code), { signal });
         try {
-          return await run(envd, { cmd: "/bin/bash", args: ["-l", "-c", `exec ${program} ${file}`], timeoutMs: limit * 1000, stdin: false }, signal);
+          const args = ["-l", "-c", `exec ${program} ${file}`];
+          const result = await run(envd, { cmd: "/bin/bash", args, timeoutMs: limit * 1000, stdin: false }, signal, progress);
+          return { ...result, structuredContent: { ...(result.structuredContent as Record<string, unknown>), stateful: false, results: [] } };
         } finally {
           await envd.remove(file).catch(() => undefined);
         }
@@ -84,10 +96,11 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
         env: z.record(z.string(), z.string()).optional(),
         sandbox,
       }),
-      outputSchema: { pid: z.number(), output: z.string() },
+      outputSchema: z.object({ pid: z.number(), output: z.string() }),
     },
-    ({ command, cwd, user, env, sandbox: named }, { signal }) =>
-      answering(async () => {
+    ({ command, cwd, user, env, sandbox: named }, context) =>
+      answering(context, async () => {
+        const { signal } = context.mcpReq;
         const { envd } = await sandboxes.inside(named);
         const output = `/tmp/process-${randomBytes(6).toString("hex")}.log`;
         const args = ["-l", "-c", `exec >${output} 2>&1; ${command}`];
@@ -99,7 +112,7 @@ export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): voi
   );
 }
 
-async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal) {
+async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal, progress: Progress): Promise<CallToolResult> {
   const [stdout, stderr] = [new Output(), new Output()];
   let pid: number | undefined;
   let timedOut = false;
@@ -108,7 +121,10 @@ async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal)
     for await (const event of envd.start({ ...request, signal })) {
       if (event.type === "start") pid = event.pid;
       else if (event.type === "end") exitCode = shellExitCode(event);
-      else (event.type === "stderr" ? stderr : stdout).add(event.data);
+      else {
+        (event.type === "stderr" ? stderr : stdout).add(event.data);
+        progress.say(event.data.toString("utf8"));
+      }
     }
   } catch (error) {
     // After a cancelled call the command must not continue unseen.
@@ -120,4 +136,25 @@ async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal)
   const said = [data.stdout, data.stderr === "" ? "" : `[stderr]\n${data.stderr}`].filter((text) => text !== "").join("\n");
   const end = timedOut ? `[ended after ${(request.timeoutMs ?? 0) / 1000} s: raise timeout_seconds, or use start_process]` : `[exit code ${exitCode}]`;
   return { ...answer(data, `${said}${said === "" || said.endsWith("\n") ? "" : "\n"}${end}`), isError: timedOut };
+}
+
+/** Returns the output of code in a kernel: text and data for the model, and images as such. */
+function shown({ stdout, stderr, results, images, error, timedOut, leftOut }: CodeRun, limitSeconds: number): CallToolResult {
+  const exitCode = timedOut ? 124 : error === undefined ? 0 : 1;
+  const data = { exitCode, stdout, stderr, timedOut, stateful: true, results: [...results], ...(error === undefined ? {} : { error }) };
+  const parts = [
+    stdout,
+    stderr === "" ? "" : `[stderr]\n${stderr}`,
+    ...results.map((result) => result.text ?? result.markdown ?? result.html ?? ""),
+    error === undefined ? "" : error.traceback,
+    leftOut === 0 ? "" : `[… ${leftOut} more results or images …]`,
+    timedOut ? `[interrupted after ${limitSeconds} s: raise timeout_seconds; the variables are still there]` : "",
+  ];
+  const text = parts
+    .map((part) => part.trimEnd())
+    .filter((part) => part !== "")
+    .join("\n");
+  const content: CallToolResult["content"] = [{ type: "text", text: text === "" ? "[no output]" : text }];
+  for (const { mimeType, data: bytes } of images) content.push({ type: "image", mimeType, data: bytes });
+  return { content, structuredContent: data, isError: exitCode !== 0 };
 }

@@ -3,16 +3,20 @@ import type { SvcClient } from "@svc/contract/client.ts";
 import type { EnvdClient } from "@svc/contract/envd.ts";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
+import { INTERPRETER_TEMPLATE } from "./interpreter.ts";
 
 /** The limit stops a runaway agent before it fills the node. */
 const MAX_SANDBOXES = 50;
 
 export type SessionOptions = {
-  readonly template: string;
+  /** Undefined: the code interpreter if the deployment has it, else base. */
+  readonly template: string | undefined;
   /** How long a sandbox lives after the session's last call for it. */
   readonly timeoutSeconds: number;
   /** If true, sandboxes outlive the session until their timeout. */
   readonly keep: boolean;
+  /** True where requests belong to no session: each call names its sandbox, which lives until its timeout. */
+  readonly stateless?: boolean;
 };
 
 export type CreateRequest = {
@@ -21,12 +25,13 @@ export type CreateRequest = {
   readonly allowInternet?: boolean | undefined;
 };
 
-export type Inside = { readonly sandboxID: string; readonly envd: EnvdClient };
+export type Inside = { readonly sandboxID: string; readonly envd: EnvdClient; readonly answered: SandboxAnswer };
 
 export class SessionSandboxes {
   readonly client: SvcClient;
   readonly #options: SessionOptions;
-  readonly #own = new Set<string>();
+  /** The session's sandboxes, and when a call last used each. */
+  readonly #own = new Map<string, number>();
   #first: Promise<string> | undefined;
   #creating = 0;
   #closed = false;
@@ -42,7 +47,7 @@ export class SessionSandboxes {
     this.#creating++;
     try {
       const made = await this.client.create({
-        templateID: template ?? this.#options.template,
+        templateID: template ?? this.#options.template ?? (await this.#defaultTemplate()),
         timeout: this.#options.timeoutSeconds,
         ...(env === undefined ? {} : { envVars: env }),
         ...(allowInternet === undefined ? {} : { allow_internet_access: allowInternet }),
@@ -72,6 +77,8 @@ export class SessionSandboxes {
   /** Returns the sandbox that a call means: the named one, or else the session's first, which is created on demand. */
   async resolve(named: string | undefined): Promise<string> {
     if (named !== undefined) return named;
+    if (this.isStateless)
+      fail("INVALID_REQUEST", "sandbox: is missing, and this connection has no session: start one with sandbox_create, and pass its id with each call");
     this.#first ??= this.create().then(({ sandboxID }) => sandboxID);
     try {
       return await this.#first;
@@ -85,8 +92,9 @@ export class SessionSandboxes {
   async inside(named: string | undefined): Promise<Inside> {
     const sandboxID = await this.resolve(named);
     try {
-      const sandbox = await this.client.connect(sandboxID, this.#options.timeoutSeconds);
-      return { sandboxID, envd: this.client.envd(sandbox) };
+      const answered = await this.client.connect(sandboxID, this.#options.timeoutSeconds);
+      if (this.#own.has(sandboxID)) this.#own.set(sandboxID, performance.now());
+      return { sandboxID, envd: this.client.envd(answered), answered };
     } catch (error) {
       const failure = asFailure(error);
       if (failure.name !== "SANDBOX_NOT_FOUND") throw failure;
@@ -107,20 +115,44 @@ export class SessionSandboxes {
   /** Deletes the session's sandboxes, unless they are to be kept. */
   async close(): Promise<void> {
     this.#closed = true;
-    if (this.#options.keep) return;
+    if (this.#options.keep || this.isStateless) return;
     await this.#first?.catch(() => undefined);
-    await Promise.allSettled([...this.#own].map((sandboxID) => this.client.delete(sandboxID)));
+    await Promise.allSettled([...this.#own.keys()].map((sandboxID) => this.client.delete(sandboxID)));
     this.#own.clear();
   }
 
+  get isStateless(): boolean {
+    return this.#options.stateless === true;
+  }
+
+  /** The ids of this session's sandboxes. */
+  ids(): readonly string[] {
+    return [...this.#own.keys()];
+  }
+
+  async #defaultTemplate(): Promise<string> {
+    try {
+      const { builds } = await this.client.templates.get(INTERPRETER_TEMPLATE);
+      return builds.some(({ status }) => status === "ready") ? INTERPRETER_TEMPLATE : "base";
+    } catch (error) {
+      if (asFailure(error).name === "TEMPLATE_NOT_FOUND") return "base";
+      throw error;
+    }
+  }
+
   #checkLimit(count: number): void {
+    // Without a session nothing says when its sandboxes end, except that no call has used them for as long as they live.
+    if (this.isStateless) {
+      const since = performance.now() - this.#options.timeoutSeconds * 1000;
+      for (const [id, usedAt] of this.#own) if (usedAt < since) this.#own.delete(id);
+    }
     if (this.#own.size + this.#creating + count > MAX_SANDBOXES)
       fail("TOO_MANY_REQUESTS", `this session has ${this.#own.size} sandboxes; the maximum is ${MAX_SANDBOXES}, end some with sandbox_kill`);
   }
 
   /** A sandbox that is created after the session has closed is deleted at once. */
   async #adopt(ids: readonly string[]): Promise<void> {
-    for (const id of ids) this.#own.add(id);
-    if (this.#closed && !this.#options.keep) await Promise.allSettled(ids.map((id) => this.client.delete(id)));
+    for (const id of ids) this.#own.set(id, performance.now());
+    if (this.#closed && !this.#options.keep && !this.isStateless) await Promise.allSettled(ids.map((id) => this.client.delete(id)));
   }
 }

@@ -1,12 +1,20 @@
 // The protocol on stdin and stdout, one message per line: an invalid message gets an error, and one that is too long ends the session.
 import { once } from "node:events";
 import { Transform } from "node:stream";
-import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
-import { type JSONRPCMessage, JSONRPCMessageSchema } from "@modelcontextprotocol/sdk/types.js";
+import {
+  isJSONRPCErrorResponse,
+  isJSONRPCNotification,
+  isJSONRPCRequest,
+  isJSONRPCResultResponse,
+  type JSONRPCMessage,
+  type Transport,
+} from "@modelcontextprotocol/server";
+import { serveStdio as serveConnection } from "@modelcontextprotocol/server/stdio";
 import { MAX_MESSAGE_BYTES } from "./http.ts";
 import type { SessionSandboxes } from "./sandboxes.ts";
 import { openServer } from "./server.ts";
 
+const messageKinds = [isJSONRPCRequest, isJSONRPCNotification, isJSONRPCResultResponse, isJSONRPCErrorResponse];
 const NEWLINE = 10;
 const PARSE_ERROR = -32_700;
 const INVALID_REQUEST = -32_600;
@@ -28,7 +36,8 @@ export async function serveStdio(sandboxes: SessionSandboxes, stop: Promise<void
     process.stderr.write(`svc mcp: the session ends: ${error.message}\n`);
     closed.resolve(1);
   });
-  await openServer(sandboxes).connect(transport);
+  // The opening message decides which revision of the protocol the connection speaks.
+  const connection = serveConnection(() => openServer(sandboxes), { transport });
   // A closed pipe means that the agent has ended.
   for (const [stream, event] of [
     [lines, "end"],
@@ -36,6 +45,7 @@ export async function serveStdio(sandboxes: SessionSandboxes, stop: Promise<void
   ] as const)
     stream.once(event, () => closed.resolve(0));
   const code = await Promise.race([closed.promise, stop.then(() => 0)]);
+  await connection.close().catch(() => undefined);
   await sandboxes.close();
   return code;
 }
@@ -49,8 +59,7 @@ function receive(transport: Transport, line: string): void {
     void write({ jsonrpc: "2.0", id: null, error: { code: PARSE_ERROR, message: "expected a line of JSON, a message of the protocol" } });
     return;
   }
-  const { success, data } = JSONRPCMessageSchema.safeParse(value);
-  if (success) transport.onmessage?.(data);
+  if (messageKinds.some((is) => is(value))) transport.onmessage?.(value as JSONRPCMessage);
   else refuse(value);
 }
 

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
+import { sdkKeyOf } from "@svc/contract/sdk-key.ts";
 import { deploymentKey } from "./proxy-fixture.ts";
 import { ask, type Headers, openSandboxes } from "./proxy-sandboxes.ts";
 
@@ -78,7 +79,8 @@ void test("a sandbox never sees the deployment's key, and an application never i
   const other = await world.open({});
   const to = mine.to(mine.port);
   const token = { "x-access-token": mine.envdAccessToken };
-  assert.equal((await ask(fixture, "/", { ...to, "x-api-key": deploymentKey })).seen.headers["x-api-key"], undefined);
+  for (const key of [deploymentKey, sdkKeyOf(deploymentKey)])
+    assert.equal((await ask(fixture, "/", { ...to, "x-api-key": key })).seen.headers["x-api-key"], undefined);
   assert.equal((await ask(fixture, "/", { ...to, "x-api-key": "mine" })).seen.headers["x-api-key"], "mine");
   assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, "X-API-KEY": deploymentKey })).seen.headers["x-api-key"], undefined);
   assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, "X-API-KEY": "mine" })).seen.headers["x-api-key"], "mine");
@@ -99,7 +101,7 @@ void test("a setting removes the key from Authorization: Bearer", async () => {
   for (const authorization of ["Bearer mine", `Basic ${deploymentKey}`])
     assert.equal((await ask(fixture, "/", { ...to, authorization })).seen.headers["authorization"], authorization);
   for (const scheme of ["Bearer", "bearer"]) {
-    const authorization = `${scheme} ${deploymentKey}`;
+    const authorization = `${scheme} ${scheme === "Bearer" ? sdkKeyOf(deploymentKey) : deploymentKey}`;
     assert.equal((await ask(fixture, "/", { ...to, authorization })).seen.headers["authorization"], undefined);
     assert.equal((await ask(fixture, "/", { ...mine.to(49983), ...token, authorization })).seen.headers["authorization"], undefined);
   }

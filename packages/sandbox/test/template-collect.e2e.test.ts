@@ -36,6 +36,7 @@ async function open() {
       max_disk_size_mb: 65536,
       build_timeout_seconds: 60,
       cache_mb: 1,
+      build_on_first_use: false,
       upload_mb: 1,
     },
     spawner,

@@ -2,11 +2,12 @@
 import { createInterface } from "node:readline";
 import { DEFAULT_BASE_URL, SvcClient } from "@svc/contract/client.ts";
 import { asFailure, fail } from "@svc/contract/failures.ts";
+import { sdkKeyOf } from "@svc/contract/sdk-key.ts";
 import { EXIT_FAILURE, remark, UsageError } from "../output/complain.ts";
 import { findAccess } from "./access.ts";
 import { type Credentials, checkKey, checkURL, credentialsPath, saveCredentials } from "./credentials.ts";
 
-type Options = { check: boolean; show?: true; export?: true };
+type Options = { check: boolean; show?: true | string; export?: true };
 
 export async function auth(args: readonly string[], { check, show, export: isExport }: Options): Promise<number> {
   if (args.length > 0)
@@ -14,6 +15,8 @@ export async function auth(args: readonly string[], { check, show, export: isExp
       "auth takes no URL and no key as words, since other users of this machine see command lines: run svc auth and enter them, or pipe two lines: printf '%s\\n' URL \"$KEY\" | svc auth",
     );
   if (isExport === true) return await exportAccess();
+  if (show === "e2b") return await showSdkKey();
+  if (typeof show === "string") throw new UsageError(`--show: expected e2b or nothing, got "${show}"`);
   if (show === true) return await showAccess();
   const entered = process.stdin.isTTY ? await ask() : await readTwoLines();
   if (entered === undefined) {
@@ -91,6 +94,14 @@ async function exportAccess(): Promise<number> {
       .map(([name, value]) => `export ${name}='${value.replaceAll("'", "'\\''")}'\n`)
       .join(""),
   );
+  return 0;
+}
+
+/** Prints the spelling of the key that every release of the E2B SDKs accepts. */
+async function showSdkKey(): Promise<number> {
+  const { url, apiKey, withheld } = await findAccess({});
+  if (apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${url}: ${withheld ?? "run svc auth, or set SDK_API_KEY"}`);
+  process.stdout.write(`${sdkKeyOf(apiKey)}\n`);
   return 0;
 }
 

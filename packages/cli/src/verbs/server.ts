@@ -13,7 +13,7 @@ export function addServerVerbs(program: Verb): void {
     .usage("[options]")
     .option("--no-check", "save without checking that the server accepts the key")
     .option("--export", "print the server and key for the E2B SDKs, as a shell's variables, and save nothing")
-    .option("--show", "show which server and key commands would use, and save nothing")
+    .option("--show [form]", "show which server and key commands would use, and save nothing; e2b: print the key as old E2B SDKs want it")
     .addHelpText(
       "after",
       `

@@ -1,4 +1,4 @@
-// The verbs for templates: list, build, logs, cancel, tag, publish, delete.
+// The verbs for templates: list, build, add, logs, cancel, tag, publish, delete.
 import { Option } from "commander";
 import { count, outputOption, pairs, several, type Verb } from "./verb.ts";
 
@@ -55,6 +55,19 @@ Examples:
   svc template build -n private --image registry.example.org/app --registry-user me < password-file`,
     )
     .run(async (context: string | undefined, options: never) => (await import("../template/build.ts")).buildTemplate(context, options));
+
+  template
+    .clientVerb("add", "build a template that svc has a recipe for")
+    .argument("[recipe]", "which one (default: list the recipes)")
+    .option("--no-cache", "run every step, ignoring the build cache")
+    .option("-d, --detach", "return when the build has started; follow it with svc template logs -f")
+    .option("-q, --quiet", "print only the template's id, at the end")
+    .usage("[options] [recipe]")
+    .addHelpText(
+      "after",
+      "\nThe first create of such a template builds it, too. Packages come from Debian, PyPI and npm.\n\nExamples:\n  svc template add\n  svc template add code-interpreter",
+    )
+    .run(async (recipe: string | undefined, options: never) => (await import("../template/add.ts")).addTemplate(recipe, options));
 
   template
     .clientVerb("logs", "show a build's log")

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 )
 
 const (
+	envsFile  = "etc/svc/envs.json"
 	hostsMark = "# svc: this sandbox"
 	caPath    = "/usr/local/share/ca-certificates/svc.crt"
 	caBundle  = "/etc/ssl/certs/ca-certificates.crt"
@@ -58,6 +60,24 @@ func (a *Agent) settle(q *initRequest, lastNameserver string, now *Identity) {
 	if q.CABundle != "" {
 		attempt("caBundle", trust(q.CABundle))
 	}
+	if q.EnvVars != nil {
+		attempt("envVars", publishEnvs(a.root, now.EnvVars))
+	}
+}
+
+// publishEnvs writes the sandbox's variables for programs that have started before it got them, in templates that carry the file.
+func publishEnvs(root string, envs map[string]string) error {
+	file, err := os.OpenFile(filepath.Join(root, envsFile), os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if os.IsNotExist(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	text, err := json.Marshal(envs)
+	if err == nil {
+		_, err = file.WriteAt(text, 0)
+	}
+	return errors.Join(err, file.Truncate(int64(len(text))), file.Close())
 }
 
 func rename(host string) error {

@@ -1,6 +1,8 @@
 // Reads the target sandbox and port from a request's head: by host name, else by a pair of headers.
+
 import { isControlPath } from "@svc/contract/control-paths.ts";
 import { bareSandboxID } from "@svc/contract/fields.ts";
+import { sdkKeyOf } from "@svc/contract/sdk-key.ts";
 import { type Answer, answer } from "./answer.ts";
 import type { HeaderIDs, Pair } from "./header-ids.ts";
 import { HOST, type RequestHead } from "./request-head.ts";
@@ -75,7 +77,7 @@ export class Addressing {
   /** Always false below /proxy, where no path belongs to the control plane and a key decides nothing. */
   #isForControl(head: RequestHead, apiKey: string): boolean {
     const { apiKey: key } = this.#ids;
-    return head.has(key) && head.agrees(key) && head.carries(key, apiKey) && isControlPath(head.target);
+    return head.has(key) && head.agrees(key) && (head.carries(key, apiKey) || head.carries(key, sdkKeyOf(apiKey))) && isControlPath(head.target);
   }
 
   #byHost(head: RequestHead): Address | Answer | undefined {

@@ -61,7 +61,12 @@ export function openCluster(parts: ClusterParts): Cluster {
   }
   const knowsTemplate = (asked: string) => {
     const [name = ""] = asked.split(":");
-    return templates.index.bears(name) || templates.builder.builds.template(name) !== undefined || isOwn(records.snapshots.find(asked));
+    return (
+      templates.index.bears(name) ||
+      templates.builder.builds.template(name) !== undefined ||
+      templates.builder.builds.resolve(asked) !== undefined ||
+      isOwn(records.snapshots.find(asked))
+    );
   };
   /** Returns the current build of a template built here, or the id of a snapshot taken here, for a name. */
   const buildOf = (asked: string) => {

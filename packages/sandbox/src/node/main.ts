@@ -101,7 +101,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       ...keyHandlers(node.keyed),
       ...templateHandlers(
         templates,
-        transfer.fetch,
+        node.fetch,
         transfer.templates.untilDurable,
         settings.template.max_disk_size_mb,
         uuidOf(fingerprintOf(apiKey.secret, "creator")),

@@ -26,6 +26,7 @@ import { openRecords } from "../records/records.ts";
 import { openRegistry } from "../records/registry.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
 import { openSnapshotTransfer, type SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
+import { openFirstUse } from "../template/first-use.ts";
 import { openTemplates, type Templates } from "../template/open-templates.ts";
 import { openSetupTemplates } from "../template/setup-templates.ts";
 import { openListing } from "./serve/list.ts";
@@ -76,6 +77,8 @@ const SYNC_TIMEOUT_MS = 10 * 60_000;
 export type Node = {
   readonly verbs: Verbs;
   readonly templates: Templates;
+  /** Fetches a template or snapshot of the deployment, or builds one on first use; returns its name or id, or undefined. */
+  readonly fetch: (asked: string) => Promise<string | undefined>;
   readonly snapshots: NamedSnapshots;
   readonly observe: Observe;
   readonly transfer: SnapshotTransfer;
@@ -225,7 +228,9 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
   const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
-  const { fetch, untilDurable } = transfer;
+  const { untilDurable } = transfer;
+  const buildOnFirstUse = settings.template.build_on_first_use ? openFirstUse(templates) : undefined;
+  const fetch = async (asked: string) => (await transfer.fetch(asked)) ?? (await buildOnFirstUse?.(asked));
   const keyed = openKeyedCreates({ home, membership, records, clock });
   const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, checkClock: () => membership?.clock.check(), fetch });
   const checkpointer = openCheckpointer({ drivers, checkpoints, images, stages });
@@ -278,6 +283,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     snapshots,
     verbs: { ...life, snapshots, setNetwork, timeouts, listing, answer, registry, capacity, untilDurable },
     templates,
+    fetch,
     observe,
     transfer,
     cluster,

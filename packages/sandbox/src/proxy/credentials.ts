@@ -1,4 +1,5 @@
 // Decides which requests may reach a port of a sandbox, and which credentials are removed.
+import { sdkKeyOf, spellingFor } from "@svc/contract/sdk-key.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { HeaderIDs } from "@svc/kit/proxy/header-ids.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
@@ -42,9 +43,9 @@ export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, access: Acces
   return head.carries(ids.accessToken, access.envdAccessToken);
 }
 
-/** Says whether X-API-Key is the deployment's, which no sandbox may see. Any other value is application data. */
+/** Says whether X-API-Key is the deployment's, in either spelling, which no sandbox may see. Any other value is application data. */
 export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
-  return head.carries(ids.apiKey, apiKey);
+  return head.has(ids.apiKey) && (head.carries(ids.apiKey, apiKey) || head.carries(ids.apiKey, sdkKeyOf(apiKey)));
 }
 
 /** Says whether Authorization: Bearer carries the deployment's key, as some clients send it by mistake. Otherwise the header is the application's. */
@@ -52,6 +53,6 @@ export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: st
   if (!head.has(ids.authorization)) return false;
   return head.values(ids.authorization).some((value) => {
     const [scheme = "", secret = ""] = value.split(/ +/, 2);
-    return scheme.toLowerCase() === "bearer" && sameText(secret, apiKey);
+    return scheme.toLowerCase() === "bearer" && sameText(secret, spellingFor(secret, apiKey));
   });
 }

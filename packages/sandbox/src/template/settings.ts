@@ -18,6 +18,7 @@ export const templateSettings = z.object({
   build_timeout_seconds: count(1, 24 * 3600),
   cache_mb: count(0, 1 << 30),
   upload_mb: count(1, 1 << 20),
+  build_on_first_use: z.boolean(),
 });
 
 export type TemplateSettings = z.output<typeof templateSettings>;

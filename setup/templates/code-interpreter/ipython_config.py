@@ -1,0 +1,6 @@
+# Settings of the Python kernels: nothing is written to the home, and plots and tables also come as data.
+c = get_config()  # noqa: F821, IPython defines it.
+c.InteractiveShell.colors = "nocolor"
+c.HistoryManager.enabled = False
+c.InteractiveShellApp.exec_files = ["/opt/svc/interpreter/forms.py"]
+c.InlineBackend.figure_formats = {"png"}
