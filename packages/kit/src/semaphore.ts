@@ -1,4 +1,4 @@
-// A FIFO semaphore over permits or bytes: whoever does not fit waits in order, up to a bound, a time limit, or its signal.
+// A FIFO semaphore over permits or bytes: callers that do not fit wait in order, up to a bound, a time limit, or their signal.
 import { fail } from "@svc/contract/failures.ts";
 
 /** `signal` and `waitMs` end the wait. */

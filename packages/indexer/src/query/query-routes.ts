@@ -2,7 +2,7 @@
 
 import { Semaphore } from "@svc/kit/semaphore.ts";
 import { isMsgpack, JSON_TYPE, MSGPACK_TYPE, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal, takesMsgpack } from "../http/bodies.ts";
-import type { Answer, Handler, Request, Routes } from "../http/http-exchange.ts";
+import type { Answer, Handler, Request, Routes } from "../http/exchange.ts";
 import { Refusal } from "../http/refusal.ts";
 import { respond } from "../http/respond.ts";
 import type { LoopShare } from "../index/loop-share.ts";

@@ -154,8 +154,7 @@ export class Upstream implements WireOwner {
       case "body":
         return this.#passBody(bytes, 0, length);
       case "tunnel":
-        this.client?.wire.forward(bytes, 0, length, this.wire);
-        return;
+        return this.client?.wire.forward(bytes, 0, length, this.wire);
       case "opening":
         return this.#readOpening(bytes, length);
       case "idle":
