@@ -12,21 +12,21 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
   "sandbox/node": ["supply", "verbs", "watch", "serve"],
   cli: ["output", "access", "copy", "sandbox", "template", "observe", "servers", "shell", "verbs"],
   indexer: ["index", "http", "registrations", "zmtp", "stream", "state", "observe", "query", "simulate", "cli"],
-  kit: ["etcd", "objects", "proxy", "discovery", "console"],
+  kit: ["etcd", "objects", "proxy", "http", "discovery", "console"],
   gateway: ["place", "members", "proxy", "serve"],
-  store: ["access", "rpc", "http", "files", "metadata", "ha", "master", "client", "service", "cli"],
+  store: ["access", "rpc", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],
 };
 const MOST_WITHOUT_ORDER = 3;
 /** Files in `src` itself of these packages are single pieces beside the layers, which may import them; the search for cycles covers them. */
 const withPieces: ReadonlySet<string> = new Set(["kit"]);
-/** The folder of a key of `rooms`. */
-const folderOf = (key: string) => `packages/${key.replace(/\/|$/, "/src/")}`;
+/** The folder of a key of `rooms`, with a slash at its end. */
+const folderOf = (key: string) => join("packages", key.replace(/\/|$/, "/src/"), "/");
 
 /** Returns the layer of a file below a folder; "" for a file beside the layers, undefined for any other. */
 function roomOf(folder: string, file: string): string | undefined {
   if (!file.startsWith(folder)) return undefined;
-  const [room = "", ...rest] = file.slice(folder.length).replace(/^\//, "").split("/");
+  const [room = "", ...rest] = file.slice(folder.length).split("/");
   return rest.length > 0 ? room : "";
 }
 

@@ -4,7 +4,7 @@ import { PAGE_TYPE } from "@svc/kit/home-page.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
 import { readBody } from "./http/bodies.ts";
-import type { Answer, Handler, Routes } from "./http/http-exchange.ts";
+import type { Answer, Handler, Routes } from "./http/exchange.ts";
 import { Refusal, refusalOf } from "./http/refusal.ts";
 import { respond } from "./http/respond.ts";
 import type { LoopShare } from "./index/loop-share.ts";

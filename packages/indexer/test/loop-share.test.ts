@@ -6,7 +6,6 @@ import { Contention } from "../src/index/contention.ts";
 import { Intake } from "../src/index/intake.ts";
 import { LoopShare } from "../src/index/loop-share.ts";
 import { PendingBudget } from "../src/index/order.ts";
-import { Semaphore } from "../src/index/semaphore.ts";
 import { WriteBarrier } from "../src/index/write-barrier.ts";
 
 void test("one peer's thousand jobs do not delay another peer's single one", async () => {
@@ -136,19 +135,4 @@ void test("a thread that waits for a core more than a twentieth of the time is c
   }
   // The kernel's own count can be read here.
   assert.equal(typeof new Contention().found, "boolean");
-});
-
-void test("permits are passed on in order, and a caller that gives up waiting gets none", async () => {
-  const slots = new Semaphore(1);
-  const order: string[] = [];
-  const { promise: held, resolve: free } = Promise.withResolvers<void>();
-  const leaving = new AbortController();
-  const first = slots.within(new AbortController().signal, () => held);
-  const gone = slots.within(leaving.signal, async () => order.push("gone"));
-  const second = slots.within(new AbortController().signal, async () => order.push("second"));
-  leaving.abort();
-  assert.equal(await gone, undefined);
-  free();
-  await Promise.all([first, second]);
-  assert.deepEqual(order, ["second"]);
 });

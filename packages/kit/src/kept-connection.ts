@@ -1,8 +1,9 @@
 // A connection to a server of this deployment, which carries one call after another and uses the proxy's parser.
+
+import { ByteBuffer } from "./byte-buffer.ts";
 import { BodyScanner } from "./proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./proxy/head-lines.ts";
 import { proxyLimits } from "./proxy/limits.ts";
-import { PendingBytes } from "./proxy/pending-bytes.ts";
 import type { ResponseHead } from "./proxy/response-head.ts";
 import { Wire, type WireOwner } from "./proxy/wire.ts";
 
@@ -40,7 +41,7 @@ export class KeptConnection implements WireOwner {
   #state: State = "dialling";
   #exchange: Exchange | undefined;
   /** The start of a head whose rest has not arrived. */
-  #partialHead: PendingBytes | undefined;
+  #partialHead: ByteBuffer | undefined;
   #status = 0;
   #head = "";
   #keepsAlive = false;
@@ -118,7 +119,7 @@ export class KeptConnection implements WireOwner {
       if (bodyAt === REFUSED) return this.#fail(new Error(`its answer is malformed: ${head.problem}`));
       if (bodyAt === INCOMPLETE) {
         if (end - start >= proxyLimits.headBytes) return this.#fail(new Error(`the head of its answer is larger than ${proxyLimits.headBytes} bytes`));
-        this.#partialHead = new PendingBytes(bytes, start, end);
+        this.#partialHead = new ByteBuffer(bytes, start, end);
         this.#partialHead.headIncomplete();
         return;
       }

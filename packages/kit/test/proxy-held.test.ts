@@ -2,9 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { ByteBuffer } from "../src/byte-buffer.ts";
 import { INCOMPLETE } from "../src/proxy/head-lines.ts";
 import { Peers } from "../src/proxy/peers.ts";
-import { PendingBytes } from "../src/proxy/pending-bytes.ts";
 import { RequestHead } from "../src/proxy/request-head.ts";
 import { type SlowHead, SlowHeads } from "../src/proxy/slow-heads.ts";
 
@@ -13,7 +13,7 @@ const MAX_BYTES = 32 * 1024;
 /** Feeds a head in pieces like a connection; returns how many bytes were parsed in total, and where the body begins. */
 function feed(text: Buffer, pieces: Iterable<number>): { parsed: number; bodyAt: number; held: Buffer } {
   const head = new RequestHead([], 128);
-  let held: PendingBytes | undefined;
+  let held: ByteBuffer | undefined;
   let parsed = 0;
   let at = 0;
   for (const size of pieces) {
@@ -21,7 +21,7 @@ function feed(text: Buffer, pieces: Iterable<number>): { parsed: number; bodyAt:
     const piece = Buffer.from(text.subarray(at, at + size));
     at += piece.length;
     if (held !== undefined && !held.appendToHead(piece, 0, piece.length, MAX_BYTES)) continue;
-    held ??= new PendingBytes(piece, 0, piece.length);
+    held ??= new ByteBuffer(piece, 0, piece.length);
     parsed += held.length;
     const bodyAt = head.parse(held.bytes, 0, held.length);
     if (bodyAt !== INCOMPLETE) return { parsed, bodyAt, held: held.bytes };
@@ -54,7 +54,7 @@ void test("the unread part of pending bytes is their end, and added bytes follow
   const piece = fc.uint8Array({ maxLength: 3000 });
   fc.assert(
     fc.property(piece, fc.array(fc.tuple(fc.nat(), piece), { maxLength: 20 }), (first, steps) => {
-      const held = new PendingBytes(Buffer.from(first), 0, first.length);
+      const held = new ByteBuffer(Buffer.from(first), 0, first.length);
       let expected = Buffer.from(first);
       for (const [number, added] of steps) {
         const read = held.bytes;

@@ -2,7 +2,7 @@
 import { exactText } from "@svc/contract/exact-text.ts";
 import { Unpackr } from "msgpackr";
 import { parseExact } from "./exact-json.ts";
-import type { Request } from "./http-exchange.ts";
+import type { Request } from "./exchange.ts";
 import { type Reason, Refusal } from "./refusal.ts";
 
 export const JSON_TYPE = "application/json";

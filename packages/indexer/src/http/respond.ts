@@ -2,7 +2,7 @@
 import { Packr } from "msgpackr";
 import { JSON_TYPE, MSGPACK_TYPE, takesMsgpack } from "./bodies.ts";
 import { writeExact } from "./exact-json.ts";
-import type { Answer, Request } from "./http-exchange.ts";
+import type { Answer, Request } from "./exchange.ts";
 
 const packr = new Packr({ useRecords: false });
 

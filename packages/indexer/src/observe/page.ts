@@ -1,7 +1,7 @@
 // The page that the indexer shows to a browser at its URL.
 import { readFileSync } from "node:fs";
 import { homePage, ownLinks } from "@svc/kit/home-page.ts";
-import type { Routes } from "../http/http-exchange.ts";
+import type { Routes } from "../http/exchange.ts";
 
 const does: Readonly<Record<string, string>> = {
   "POST /register": "Registers an engine's event stream",

@@ -1,11 +1,12 @@
 // The query routes: by tokens, by hashes, in batches, and with explanations.
+
+import { Semaphore } from "@svc/kit/semaphore.ts";
 import { isMsgpack, JSON_TYPE, MSGPACK_TYPE, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal, takesMsgpack } from "../http/bodies.ts";
-import type { Answer, Handler, Request, Routes } from "../http/http-exchange.ts";
+import type { Answer, Handler, Request, Routes } from "../http/exchange.ts";
 import { Refusal } from "../http/refusal.ts";
 import { respond } from "../http/respond.ts";
 import type { LoopShare } from "../index/loop-share.ts";
 import { type NativeIndex, type SplitBody, UNUSUAL, WANTS_FRESHNESS } from "../index/native.ts";
-import { Semaphore } from "../index/semaphore.ts";
 import type { Views } from "../observe/views.ts";
 import type { Registry } from "../state/registry.ts";
 import { explain } from "./explain.ts";

@@ -2,7 +2,7 @@
 import { type ScoreAnswer, type ScoreInput, type ScoreRow, scoreRequest } from "@svc/contract/index-score.ts";
 import type { Match, QueryAnswer } from "@svc/contract/indexer.ts";
 import { isMsgpack, parseJson, parseMsgpack, RAW_TYPE, type SplitProblem, splitRefusal } from "../http/bodies.ts";
-import type { Request } from "../http/http-exchange.ts";
+import type { Request } from "../http/exchange.ts";
 import { Refusal, refusalOf } from "../http/refusal.ts";
 import type { NativeIndex, TokenOrHashList } from "../index/native.ts";
 import type { Registry } from "../state/registry.ts";

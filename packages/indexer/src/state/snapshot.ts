@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Log } from "@svc/kit/log.ts";
-import type { Answer } from "../http/http-exchange.ts";
+import type { Answer } from "../http/exchange.ts";
 import { Refusal } from "../http/refusal.ts";
 import { metricsOf, type NativeIndex } from "../index/native.ts";
 import type { WriteBarrier } from "../index/write-barrier.ts";
@@ -130,7 +130,7 @@ export class Snapshots {
       const file = await open(path, "r");
       const stream = file.createReadStream();
       stream.once("close", () => this.#downloads--);
-      return { body: "", type: "application/octet-stream", file: { stream, size: bytes } };
+      return { body: "", type: "application/octet-stream", stream: { source: stream, sizeBytes: bytes } };
     } catch (error) {
       this.#downloads--;
       throw asDiskFailure(error, "a snapshot");

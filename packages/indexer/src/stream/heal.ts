@@ -3,10 +3,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Freshness, Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
+import { Semaphore } from "@svc/kit/semaphore.ts";
 import type { Intake } from "../index/intake.ts";
 import type { NativeIndex } from "../index/native.ts";
 import type { Offered, Order } from "../index/order.ts";
-import { Semaphore } from "../index/semaphore.ts";
 import type { PublisherKind } from "../registrations/register-input.ts";
 import type { Counts } from "./counts.ts";
 import type { Batch } from "./frames.ts";

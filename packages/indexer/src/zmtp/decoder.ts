@@ -1,5 +1,5 @@
 // Decodes bytes to messages and commands: in place, with a copy only of a message that the end of a read cut.
-import { GrowingBuffer } from "../http/growing-buffer.ts";
+import { ByteBuffer } from "@svc/kit/byte-buffer.ts";
 import { COMMAND, LONG, LONG_HEAD_BYTES, MORE, SHORT_HEAD_BYTES } from "./wire-format.ts";
 
 /** The buffer size that is kept for the next message that is cut. */
@@ -28,7 +28,7 @@ export class Decoder {
   /** The size of what is in front, in bytes of `#bytes` or of `#cut`. */
   #size = 0;
   /** The beginning of a message whose rest has not come; it is in front once the rest is there. */
-  readonly #cut = new GrowingBuffer();
+  readonly #cut = new ByteBuffer();
   /** The whole size of that message, as far as its heads show. */
   #wanted = 0;
   #found: typeof NOTHING | typeof MESSAGE | typeof COMMAND_FOUND = NOTHING;
@@ -40,7 +40,7 @@ export class Decoder {
 
   /** The size of the message that is cut, as far as it is known; 0 if none is. */
   get wantedBytes(): number {
-    return this.#cut.size > 0 ? this.#wanted : 0;
+    return this.#cut.length > 0 ? this.#wanted : 0;
   }
 
   /** True if all bytes that were fed are consumed. */
@@ -61,12 +61,12 @@ export class Decoder {
     this.#bytes = Buffer.from(this.#bytes.subarray(this.#at, this.#end));
     this.#end = this.#bytes.length;
     this.#at = 0;
-    if (this.#found !== NOTHING && this.#cut.size === 0) this.#found = NOTHING;
+    if (this.#found !== NOTHING && this.#cut.length === 0) this.#found = NOTHING;
   }
 
   front(): typeof NOTHING | typeof MESSAGE | typeof COMMAND_FOUND {
     if (this.#found !== NOTHING || this.problem !== "") return this.#found;
-    if (this.#cut.size > 0) return this.#complete();
+    if (this.#cut.length > 0) return this.#complete();
     if (this.#at === this.#end) return NOTHING;
     const size = this.#measure(this.#bytes, this.#at, this.#end);
     if (this.problem !== "") return NOTHING;
@@ -78,18 +78,18 @@ export class Decoder {
   }
 
   shift(): void {
-    if (this.#cut.size > 0) this.#cut.clear(KEPT_BYTES);
+    if (this.#cut.length > 0) this.#cut.clear(KEPT_BYTES);
     else this.#at += this.#size;
     this.#found = NOTHING;
   }
 
   #complete(): typeof NOTHING | typeof MESSAGE | typeof COMMAND_FOUND {
     for (;;) {
-      const end = Math.min(this.#end, this.#at + this.#wanted - this.#cut.size);
+      const end = Math.min(this.#end, this.#at + this.#wanted - this.#cut.length);
       this.#cut.append(this.#bytes, this.#at, end);
       this.#at = end;
-      if (this.#cut.size < this.#wanted) return NOTHING;
-      const bytes = this.#cut.view();
+      if (this.#cut.length < this.#wanted) return NOTHING;
+      const bytes = this.#cut.bytes;
       const size = this.#measure(bytes, 0, bytes.length);
       if (this.problem !== "") return NOTHING;
       if (size === bytes.length) return this.#read(bytes, 0, size);

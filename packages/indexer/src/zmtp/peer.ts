@@ -2,9 +2,10 @@
 //
 //   greeting ──64 bytes──▶ handshake ──READY──▶ ready ──┐
 //       └── late, or another mechanism ──┴── broken rules, silence, too large a message, its end ──▶ closed
+
+import { ByteBuffer } from "@svc/kit/byte-buffer.ts";
 import { HELD, TURN, type Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
-import { GrowingBuffer } from "../http/growing-buffer.ts";
-import { Semaphore } from "../index/semaphore.ts";
+import { Semaphore } from "@svc/kit/semaphore.ts";
 import { COMMAND_FOUND, Decoder, MESSAGE, NOTHING } from "./decoder.ts";
 import { command, GREETING_BYTES, greeting, message, problemOfGreeting, properties, readCommand, readProperties, takesCommands } from "./wire-format.ts";
 
@@ -42,7 +43,7 @@ export class Peer implements WireOwner {
   readonly #options: PeerOptions;
   readonly #wire: Wire;
   readonly #decoder: Decoder;
-  readonly #start = new GrowingBuffer();
+  readonly #start = new ByteBuffer();
   #phase: "greeting" | "handshake" | "ready" | "closed" = "greeting";
   #takesCommands = false;
   #broken = "";
@@ -136,16 +137,16 @@ export class Peer implements WireOwner {
   }
 
   #greeted(bytes: Buffer, length: number): void {
-    const end = Math.min(length, GREETING_BYTES - this.#start.size);
+    const end = Math.min(length, GREETING_BYTES - this.#start.length);
     this.#start.append(bytes, 0, end);
-    const problem = problemOfGreeting(this.#start.view());
+    const problem = problemOfGreeting(this.#start.bytes);
     if (problem !== "") {
       this.#break(problem);
       return;
     }
-    if (this.#start.size < GREETING_BYTES) return;
-    this.#takesCommands = takesCommands(this.#start.view());
-    this.#start.clear(0);
+    if (this.#start.length < GREETING_BYTES) return;
+    this.#takesCommands = takesCommands(this.#start.bytes);
+    this.#start.clear();
     this.#phase = "handshake";
     const { type } = this.#options;
     this.#write(command("READY", properties(type === "DEALER" ? { "Socket-Type": type, Identity: "" } : { "Socket-Type": type })));

@@ -1,12 +1,12 @@
 // The reading half of a client connection: parses request heads, buffers pipelined bytes, and sends the proxy's own answers.
 import type { Socket } from "node:net";
 import { performance } from "node:perf_hooks";
+import { ByteBuffer } from "../byte-buffer.ts";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import type { Decision, RoutedClient } from "./decision.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
 import type { ProxyLimits } from "./limits.ts";
-import { PendingBytes } from "./pending-bytes.ts";
 import type { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
 import { FREE_READS, type SlowHead, type SlowHeads } from "./slow-heads.ts";
@@ -62,13 +62,13 @@ export abstract class ClientReader implements WireOwner, SlowHead {
   protected readonly body = new BodyScanner();
   protected state: ClientState = "head";
   /** An unfinished head, a request that was put back, or pipelined requests. */
-  protected pending: PendingBytes | undefined;
+  protected pending: ByteBuffer | undefined;
   protected status = 0;
   protected kind = -1;
   protected startedAt = 0;
   #discarded = 0;
   /** Pending bytes whose first request is being read. */
-  #reading: PendingBytes | undefined;
+  #reading: ByteBuffer | undefined;
   /** Counts requests that had arrived before the previous answer was sent. */
   #inARow = 0;
   /** Counts reads of the incomplete head; 0 if there is none. */
@@ -115,7 +115,7 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     return this.begin(head, bytes, start, bodyAt, end);
   }
 
-  #awaitHead(pending: PendingBytes, wasRead = false): void {
+  #awaitHead(pending: ByteBuffer, wasRead = false): void {
     this.pending = pending;
     if (wasRead) pending.headIncomplete();
     if (this.#slowReads === 0) {
@@ -151,10 +151,10 @@ export abstract class ClientReader implements WireOwner, SlowHead {
     if (this.pending.length >= this.front.limits.headBytes) this.wire.pause(HELD);
   }
 
-  #toPending(bytes: Buffer, start: number, end: number): PendingBytes {
+  #toPending(bytes: Buffer, start: number, end: number): ByteBuffer {
     const reading = this.#reading;
     // Bytes that remain pending are the last ones of the buffer.
-    return reading === undefined ? new PendingBytes(bytes, start, end) : reading.keepLast(end - start);
+    return reading === undefined ? new ByteBuffer(bytes, start, end) : reading.keepLast(end - start);
   }
 
   /** Prepares for the next request, which may have arrived already. */

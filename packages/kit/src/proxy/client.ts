@@ -1,10 +1,10 @@
 // One client connection: asks the router about each request, and carries one exchange after another.
 import { performance } from "node:perf_hooks";
+import { ByteBuffer } from "../byte-buffer.ts";
 import type { Answer } from "./answer.ts";
 import { ClientReader } from "./client-reader.ts";
 import type { Wait } from "./decision.ts";
 import { Opening } from "./opening.ts";
-import { PendingBytes } from "./pending-bytes.ts";
 import { EXPECT, type RequestHead } from "./request-head.ts";
 import type { Target } from "./target.ts";
 import type { Trouble, Upstream, UpstreamClient } from "./upstream.ts";
@@ -200,7 +200,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
       this.movedFrom = target;
       const sent = this.#opening.bytes;
       const behind = this.pending;
-      this.pending = new PendingBytes(sent, 0, sent.length);
+      this.pending = new ByteBuffer(sent, 0, sent.length);
       if (behind !== undefined) this.pending.append(behind.bytes, 0, behind.length);
       return this.#putBack();
     }
@@ -213,7 +213,7 @@ export class ClientConnection extends ClientReader implements UpstreamClient {
     const unsent = this.#unsent;
     this.#unsent = undefined;
     if (trouble === "dropped" && unsent !== undefined) {
-      this.pending = new PendingBytes(unsent, 0, unsent.length);
+      this.pending = new ByteBuffer(unsent, 0, unsent.length);
       return this.#putBack();
     }
     this.wire.resume(HELD);

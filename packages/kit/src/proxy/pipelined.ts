@@ -1,19 +1,27 @@
 // Long pipelines of requests: each tick reads one request per peer, however many connections the peer has.
 
-/** A tick's length: requests that a peer pipelines beyond its free row are read 500 times a second. */
+/** A tick's length in a proxy: requests that a peer pipelines beyond its free row are read 500 times a second. */
 export const TICK_MS = 2;
 
 export class Pipelined {
   /** Waiting reads by peer. */
   readonly #waiting = new Map<string, (() => void)[]>();
+  readonly #tickMs: number;
   #ticker: NodeJS.Timeout | undefined;
+  /** A tick is scheduled for the next pass. */
+  #isDue = false;
+
+  /** With 0 milliseconds, each pass of the event loop is a tick. */
+  constructor(tickMs = TICK_MS) {
+    this.#tickMs = tickMs;
+  }
 
   /** Calls `read` at this peer's tick; its connection may be closed by then. A connection waits for one read at a time. */
   wait(peer: string, read: () => void): void {
     const waiting = this.#waiting.get(peer);
     if (waiting === undefined) this.#waiting.set(peer, [read]);
     else waiting.push(read);
-    this.#ticker ??= setInterval(() => this.#tick(), TICK_MS).unref();
+    this.#start();
   }
 
   close(): void {
@@ -21,7 +29,14 @@ export class Pipelined {
     this.#waiting.clear();
   }
 
+  #start(): void {
+    if (this.#tickMs > 0) this.#ticker ??= setInterval(() => this.#tick(), this.#tickMs).unref();
+    else if (!this.#isDue) setImmediate(() => this.#tick());
+    this.#isDue = true;
+  }
+
   #tick(): void {
+    this.#isDue = false;
     if (this.#waiting.size === 0) {
       clearInterval(this.#ticker);
       this.#ticker = undefined;
@@ -32,5 +47,6 @@ export class Pipelined {
       if (waiting.length === 0) this.#waiting.delete(peer);
       read?.();
     }
+    this.#start();
   }
 }

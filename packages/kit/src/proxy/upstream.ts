@@ -1,9 +1,10 @@
 // One connection to a target: opens it, parses response heads, passes bodies on, and returns to the pool.
+
+import { ByteBuffer } from "../byte-buffer.ts";
 import { BodyScanner } from "./body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
 import type { ProxyLimits } from "./limits.ts";
 import type { Pace } from "./pace.ts";
-import { PendingBytes } from "./pending-bytes.ts";
 import type { ResponseHead } from "./response-head.ts";
 import { BEHIND, type Dial, PACED, Wire, type WireOwner } from "./wire.ts";
 
@@ -62,7 +63,7 @@ export class Upstream implements WireOwner {
   idleSince = 0;
   #state: State = "dialling";
   /** An incomplete head. */
-  #pending: PendingBytes | undefined;
+  #pending: ByteBuffer | undefined;
   #interim = 0;
   #reusable = false;
   readonly #way: Way;
@@ -153,8 +154,7 @@ export class Upstream implements WireOwner {
       case "body":
         return this.#passBody(bytes, 0, length);
       case "tunnel":
-        this.client?.wire.forward(bytes, 0, length, this.wire);
-        return;
+        return this.client?.wire.forward(bytes, 0, length, this.wire);
       case "opening":
         return this.#readOpening(bytes, length);
       case "idle":
@@ -167,7 +167,7 @@ export class Upstream implements WireOwner {
 
   #readOpening(bytes: Buffer, length: number): void {
     const { head, limits } = this.target.pool;
-    const pending = this.#pending ?? new PendingBytes(bytes, 0, 0);
+    const pending = this.#pending ?? new ByteBuffer(bytes, 0, 0);
     if (!pending.appendToHead(bytes, 0, length, limits.headBytes)) {
       this.#pending = pending;
       return;
@@ -199,7 +199,7 @@ export class Upstream implements WireOwner {
       const bodyAt = head.parse(bytes, start, Math.min(end, start + limits.headBytes), client.isHead);
       if (bodyAt === INCOMPLETE) {
         if (end - start >= limits.headBytes) return this.#fail("malformed", `its head is larger than ${limits.headBytes} bytes`);
-        this.#pending = new PendingBytes(bytes, start, end);
+        this.#pending = new ByteBuffer(bytes, start, end);
         this.#pending.headIncomplete();
         return;
       }

@@ -1,5 +1,6 @@
 // Bounds transfers in concurrency and bytes per second.
 import { setTimeout as sleep } from "node:timers/promises";
+import { Semaphore } from "@svc/kit/semaphore.ts";
 
 /** Runs `work` for each item. After the first failure no further item is started; it is thrown once the started ones have ended. */
 export async function eachAtOnce<T>(items: Iterable<T>, atOnce: number, work: (item: T) => Promise<void>): Promise<void> {
@@ -20,24 +21,16 @@ export async function eachAtOnce<T>(items: Iterable<T>, atOnce: number, work: (i
 
 /** Runs `work` when the byte rate allows it, with at most `atOnce` running over all callers. `bytesPerSecond` 0 means unlimited. */
 export function openPace(bytesPerSecond: number, atOnce: number): <T>(bytes: number, work: () => Promise<T>) => Promise<T> {
-  let running = 0;
+  const running = new Semaphore(atOnce);
   let freeAtMs = 0;
-  const waiting: (() => void)[] = [];
-  return async (bytes, work) => {
-    if (running >= atOnce) await new Promise<void>((grant) => waiting.push(grant));
-    else running++;
-    try {
+  return (bytes, work) =>
+    running.run(async () => {
       if (bytesPerSecond > 0) {
         const now = performance.now();
         const beginsAtMs = Math.max(now, freeAtMs);
         freeAtMs = beginsAtMs + (bytes / bytesPerSecond) * 1000;
         if (beginsAtMs > now) await sleep(beginsAtMs - now);
       }
-      return await work();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) running--;
-      else next();
-    }
-  };
+      return work();
+    });
 }

@@ -1,11 +1,11 @@
 // Answers a request: health, token check, routing, and one format for all errors.
+
 import { exactText } from "@svc/contract/exact-text.ts";
 import { asFailure, type Failure, fail } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
+import type { Answer, Request } from "@svc/kit/http/exchange.ts";
 import type { Denials } from "@svc/store/access/denials.ts";
 import { type AccessKeys, bearerOf } from "@svc/store/access/keys.ts";
-import type { Request } from "@svc/store/http/request.ts";
-import type { Answer } from "@svc/store/http/server.ts";
 import type { Call, Route } from "./route.ts";
 
 export type AdminParts = {
@@ -30,16 +30,10 @@ const json = (status: number, value: unknown, more: Partial<Answer> = {}): Answe
   ...more,
 });
 
-export function answerAdmin(request: Request, parts: AdminParts, done: (answer: Answer) => void, peer: () => string): void {
-  answerOf(request, parts, peer).then(done, (error: unknown) => {
-    const failure = asFailure(error);
-    if (statusOf(failure) >= 500) parts.onFailure(failure, request);
-    done(refuseAdmin(failure));
-  });
-}
-
-export function refuseAdmin(error: unknown): Answer {
+/** `request` is missing for one that could not be read. */
+export function refuseAdmin(error: unknown, { onFailure }: AdminParts, request: Request | undefined): Answer {
   const failure = asFailure(error);
+  if (request !== undefined && statusOf(failure) >= 500) onFailure(failure, request);
   return json(statusOf(failure), { error: failure.message });
 }
 
@@ -54,14 +48,14 @@ export function labelOf(target: string, routes: readonly Route[]): string {
   return bestMatch(path, routes)?.path ?? "other";
 }
 
-async function answerOf(request: Request, { routes, page, access, metrics }: AdminParts, peer: () => string): Promise<Answer> {
+export async function answerAdmin(request: Request, { routes, page, access, metrics }: AdminParts): Promise<Answer> {
   const [path = "", query = ""] = request.target.split("?", 2);
   const isRead = request.method === "GET" || request.method === "HEAD";
   if (healthPaths.includes(path) && isRead) return text("ok\n");
   if (path === "/" && isRead) return { status: 200, type: PAGE_TYPE, body: page };
   if (path === METRICS && isRead) return text(await metrics(), "text/plain; version=0.0.4; charset=utf-8");
   if (access !== undefined && access.keys.find(bearerOf(request.authorization)) === undefined) {
-    access.denials.note(peer(), "an HTTP request without this admin server's token was refused");
+    access.denials.note(request.peer, "an HTTP request without this admin server's token was refused");
     return json(401, { error: "missing or invalid admin authorization token" }, { headers: { "WWW-Authenticate": "Bearer" } });
   }
   const match = bestMatch(path, routes);
@@ -69,7 +63,7 @@ async function answerOf(request: Request, { routes, page, access, metrics }: Adm
   const route = routes.find((each) => each.path === match.path && each.method === request.method);
   if (route === undefined) {
     const allow = routes.filter((each) => each.path === match.path).map(({ method }) => method);
-    return json(405, { error: `${request.method} ${path}: expected ${allow.join(" or ")}` }, { allow: allow.join(", ") });
+    return json(405, { error: `${request.method} ${path}: expected ${allow.join(" or ")}` }, { headers: { Allow: allow.join(", ") } });
   }
   const params = Object.fromEntries(Object.entries(match.params).map(([name, given]) => [name, decoded(given)]));
   const call: Call = { params, search: new URLSearchParams(query), body: bodyOf(request) };

@@ -44,12 +44,12 @@ export function openRedisRecords(address: RedisAddress, prefix: string): Records
       return entries;
     },
     async put(key, value, expected) {
-      const version = (await redis.call("EVAL", PUT, 3, rows + key, index, counter, expected, value, key)) as bigint;
-      return version === 0n ? undefined : version;
+      const version = await redis.call("EVAL", PUT, 3, rows + key, index, counter, expected, value, key);
+      return version === 0 ? undefined : BigInt(version as number);
     },
     async delete(key, expected) {
       // An absent key has version 0, but it cannot be deleted at that version.
-      return expected !== 0n && (await redis.call("EVAL", DELETE, 2, rows + key, index, expected, key)) === 1n;
+      return expected !== 0n && (await redis.call("EVAL", DELETE, 2, rows + key, index, expected, key)) === 1;
     },
     close: async () => redis.close(),
   };

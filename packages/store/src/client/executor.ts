@@ -1,8 +1,8 @@
 // Executes copies and moves that the master assigns to this client in batches: reads replicas, verifies them and writes them to other holders.
 import { asFailure, Failure } from "@svc/contract/failures.ts";
+import { Semaphore } from "@svc/kit/semaphore.ts";
 import { codes } from "../rpc/codes.ts";
 import type { Descriptor } from "../rpc/shapes.ts";
-import { ByteSemaphore } from "./byte-semaphore.ts";
 import { diskPlace } from "./disk/places.ts";
 import { call, type Flow, type Move, move } from "./flow.ts";
 import type { LocalMemory, Part } from "./memory.ts";
@@ -40,7 +40,7 @@ type Failures = Map<Task, Failure>;
 
 export function openExecutor(parts: ExecutorParts): TaskExecutor {
   const { runner, memory } = parts;
-  const large = new ByteSemaphore(LARGE_BYTES);
+  const large = new Semaphore(LARGE_BYTES);
   const staging = new Staging(memory, { areaBytes: SLICE_BYTES, most: MAX_SLICES });
 
   async function passSlice(slice: readonly Copy[], failures: Failures): Promise<void> {
@@ -59,7 +59,7 @@ export function openExecutor(parts: ExecutorParts): TaskExecutor {
   }
 
   async function passLarge(copy: Copy, failures: Failures): Promise<void> {
-    await large.enter(copy.bytes);
+    await large.enter({ units: copy.bytes });
     try {
       const lent = memory.forWriting([Buffer.allocUnsafeSlow(copy.bytes)]);
       try {

@@ -1,7 +1,7 @@
 // The master's /api/v1: states of segments, drain jobs, tenants' quotas, and removing everything.
+
 import { exactText } from "@svc/contract/exact-text.ts";
-import type { Request } from "../http/request.ts";
-import type { Answer } from "../http/server.ts";
+import type { Answer, Request } from "@svc/kit/http/exchange.ts";
 import { codeName, codes } from "../rpc/codes.ts";
 import { type DrainJobs, type Job, jobStatus, MAX_CONCURRENCY } from "./drain.ts";
 import { removeAll } from "./handlers.ts";

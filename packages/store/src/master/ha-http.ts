@@ -1,8 +1,8 @@
 // The HTTP routes of one of several masters: its role, its standbys, and handing over leadership.
 
 import { asFailure } from "@svc/contract/failures.ts";
+import type { Answer } from "@svc/kit/http/exchange.ts";
 import type { Ha } from "../ha/ha.ts";
-import type { Answer } from "../http/server.ts";
 import { codes } from "../rpc/codes.ts";
 import { failed, json } from "./api.ts";
 import { searchOf } from "./query.ts";

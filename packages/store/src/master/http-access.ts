@@ -1,9 +1,8 @@
 // Access control on the master's HTTP: the paths that need no key, and the requests that a tenant's key may make.
 
+import type { Answer, Request } from "@svc/kit/http/exchange.ts";
 import type { Denials } from "../access/denials.ts";
 import { type AccessKeys, bearerOf } from "../access/keys.ts";
-import type { Request } from "../http/request.ts";
-import type { Answer } from "../http/server.ts";
 import { codes } from "../rpc/codes.ts";
 import { json } from "./api.ts";
 import { searchOf } from "./query.ts";
@@ -27,11 +26,11 @@ const refused = (status: number, message: string): Answer => json({ success: fal
 const percentEncoded = (bytes: string) => Buffer.from(bytes, "latin1").toString("hex").replaceAll(/../g, "%$&");
 
 /** Returns the query string with the caller's tenant applied, or a refusal. */
-export function admit({ keys, denials }: HttpAccess, { method, authorization }: Request, path: string, search: string, peer: () => string): string | Answer {
+export function admit({ keys, denials }: HttpAccess, { method, authorization, peer }: Request, path: string, search: string): string | Answer {
   if (openPaths.has(path)) return search;
   const key = keys.find(bearerOf(authorization));
   if (key === undefined) {
-    denials.note(peer(), "an HTTP request without a token of this master's was refused");
+    denials.note(peer, "an HTTP request without a token of this master's was refused");
     const answer = refused(401, "expected the header Authorization: Bearer TOKEN with a token of this master's (store.access_file)");
     return { ...answer, headers: { "WWW-Authenticate": "Bearer" } };
   }

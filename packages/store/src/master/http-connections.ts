@@ -1,12 +1,14 @@
 // HTTP connections that the core hands over: those with any request but GET /query_key, with the bytes received so far.
 import { Socket } from "node:net";
 import { fail } from "@svc/contract/failures.ts";
-import { type HttpOptions, serveHttp, sharedByConnections } from "../http/server.ts";
+import type { HttpOptions } from "@svc/kit/http/exchange.ts";
+import { HttpServer } from "@svc/kit/http/server.ts";
 import { refuseHttp } from "./http.ts";
 import type { NativeMaster } from "./native.ts";
 import type { MasterSettings } from "./settings.ts";
 
 const MAX_BODY_BYTES = 1 << 20;
+const MAX_BUFFERED_BYTES = 64 << 20;
 
 export type HttpConnections = {
   readonly port: number;
@@ -23,10 +25,15 @@ export type HttpConnectionOptions = Pick<HttpOptions, "answer" | "observe"> & {
 /** @throws SETTING_INVALID where the address cannot be bound. */
 export function openHttp({ native, settings, isGuarded, answer, observe }: HttpConnectionOptions): HttpConnections {
   const { host, port } = settings.listen;
-  const maxConnections = settings.max_http_connections;
-  const options: HttpOptions = { maxBodyBytes: MAX_BODY_BYTES, bodySetting: "none: a fixed bound", maxConnections, answer, observe, refuse: refuseHttp };
-  const sockets = new Set<Socket>();
-  const shared = sharedByConnections();
+  const server = new HttpServer({
+    maxBodyBytes: MAX_BODY_BYTES,
+    bodySetting: "none: a fixed bound",
+    maxBufferedBytes: MAX_BUFFERED_BYTES,
+    maxConnections: settings.max_http_connections,
+    answer,
+    observe,
+    refuse: refuseHttp,
+  });
   let bound: number;
   try {
     // With access control only this process checks keys, so the core must not answer by itself.
@@ -36,20 +43,7 @@ export function openHttp({ native, settings, isGuarded, answer, observe }: HttpC
   }
   return {
     port: bound,
-    adopt(descriptor, begun) {
-      const socket = new Socket({ fd: descriptor, readable: true, writable: true });
-      if (sockets.size >= maxConnections) {
-        socket.destroy();
-        return;
-      }
-      sockets.add(socket);
-      socket.once("close", () => sockets.delete(socket));
-      serveHttp(socket, options, shared, begun);
-    },
-    async close() {
-      const closed = [...sockets].map((socket) => new Promise((resolve) => socket.once("close", resolve)));
-      for (const socket of sockets) socket.destroySoon();
-      await Promise.all(closed);
-    },
+    adopt: (descriptor, begun) => server.adopt(new Socket({ fd: descriptor, readable: true, writable: true }), begun),
+    close: () => server.close(),
   };
 }

@@ -1,10 +1,10 @@
 // The master's HTTP: the specification's paths, content types, bodies and errors, and Mooncake's with --compat.
+
 import { setImmediate as breathe } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
+import type { Answer, Request } from "@svc/kit/http/exchange.ts";
 import type { Ha } from "../ha/ha.ts";
-import type { Request } from "../http/request.ts";
-import type { Answer } from "../http/server.ts";
 import { codes } from "../rpc/codes.ts";
 import { type ApiParts, apiRoutes, failed, json, refuseTenant, statusName } from "./api.ts";
 import { haRoutes, haSummary } from "./ha-http.ts";
@@ -224,40 +224,23 @@ export function knownPath(target: string): string {
   return paths.has(path) ? path : "other";
 }
 
-export function answerHttp(request: Request, parts: HttpParts, done: (answer: Answer) => void, peer: () => string): void {
+export function answerHttp(request: Request, parts: HttpParts): Answer | Promise<Answer> {
   const mark = request.target.indexOf("?");
   const path = mark < 0 ? request.target : request.target.slice(0, mark);
   const given = mark < 0 ? "" : request.target.slice(mark + 1);
-  try {
-    const search = parts.access === undefined ? given : admit(parts.access, request, path, given, peer);
-    if (typeof search !== "string") {
-      done(search);
-      return;
-    }
-    const name = `${request.method === "HEAD" ? "GET" : request.method} ${path}`;
-    let route = ownMembers(always, name)?.[1];
-    if (route === undefined) {
-      route = ownMembers(serving, name)?.[1];
-      const refused = route && refuseTenant(search, parts.multiTenant);
-      if (refused !== undefined) {
-        done(refused);
-        return;
-      }
-      if (route !== undefined && !parts.serving()) {
-        done(inactive());
-        return;
-      }
-      if (route !== undefined && parts.ha !== undefined && !parts.native.leased()) {
-        done(json({ success: false, error_code: codes.UNAVAILABLE_IN_CURRENT_STATUS, error_message: notLeased(parts.ha) }, 503));
-        return;
-      }
-    }
-    const answer = route === undefined ? text("404 Not Found", TEXT_TYPE, 404) : route(search, parts, request);
-    if (answer instanceof Promise) answer.then(done, (error) => done(refuseHttp(error)));
-    else done(answer);
-  } catch (error) {
-    done(refuseHttp(error));
-  }
+  const search = parts.access === undefined ? given : admit(parts.access, request, path, given);
+  if (typeof search !== "string") return search;
+  const name = `${request.method === "HEAD" ? "GET" : request.method} ${path}`;
+  const open = ownMembers(always, name)?.[1];
+  if (open !== undefined) return open(search, parts, request);
+  const route = ownMembers(serving, name)?.[1];
+  if (route === undefined) return text("404 Not Found", TEXT_TYPE, 404);
+  const refused = refuseTenant(search, parts.multiTenant);
+  if (refused !== undefined) return refused;
+  if (!parts.serving()) return inactive();
+  if (parts.ha !== undefined && !parts.native.leased())
+    return json({ success: false, error_code: codes.UNAVAILABLE_IN_CURRENT_STATUS, error_message: notLeased(parts.ha) }, 503);
+  return route(search, parts, request);
 }
 
 export function refuseHttp(error: unknown): Answer {

@@ -128,7 +128,7 @@ async function run(argv: readonly string[]): Promise<number> {
     native,
     settings,
     isGuarded: keys !== undefined,
-    answer: (request, done, peer) => answerHttp(request, parts, done, peer),
+    answer: (request) => answerHttp(request, parts),
     observe: (request, code, took) => seconds.observe({ path: request === undefined ? "none" : knownPath(request.target), code: String(code) }, took),
   });
   const rpcPort = listenRpc(native, settings);

@@ -1,26 +1,16 @@
 // The metadata server's answers: the contract's GET, PUT and DELETE, a listing, health and metrics.
-import { STATUS_CODES } from "node:http";
+import { Readable } from "node:stream";
+import { setImmediate as breathe } from "node:timers/promises";
 import { asFailure, Failure, fail, failureBody } from "@svc/contract/failures.ts";
 import { LEASE_HEADER, MAX_KEY_BYTES } from "@svc/contract/metadata.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
+import type { Answer, Request } from "@svc/kit/http/exchange.ts";
 import type { Records } from "./records.ts";
-
-export type Request = { readonly method: string; readonly target: string; readonly lease: string | undefined; readonly body: Buffer };
-
-export type Answer = {
-  readonly status: number;
-  readonly type: string;
-  readonly body: Buffer;
-  readonly allow?: string;
-  /** Replaces a body of known length; a piece is undefined while there is nothing to send yet. */
-  readonly pieces?: Iterator<Buffer | undefined>;
-};
 
 export type Answering = { readonly path: string; readonly maxLeaseMs: number; readonly records: Records; readonly page: Buffer; metrics(): Promise<Answer> };
 
 const JSON_TYPE = "application/json";
 const TEXT_TYPE = "text/plain; charset=utf-8";
-const NOTHING = Buffer.alloc(0);
 const OK = Buffer.from("OK");
 const UPDATED = Buffer.from('{"status":"metadata updated"}\n');
 const DELETED = Buffer.from('{"status":"metadata deleted"}\n');
@@ -30,17 +20,11 @@ const LIST_BYTES = 16 * 1024;
 /** Bounds concurrent listings, each of which may keep one value in its printed form. */
 const MAX_LISTINGS = 8;
 
-/** Never fails. A change is answered once it is stored. */
-export function answer(request: Request, answering: Answering): Answer | Promise<Answer> {
-  try {
-    const answered = route(request, answering);
-    return answered instanceof Promise ? answered.catch(refusal) : answered;
-  } catch (error) {
-    return refusal(error);
-  }
-}
+/** The headers that this server reads. */
+export const requestHeaders = [LEASE_HEADER];
 
-function route(request: Request, answering: Answering): Answer | Promise<Answer> {
+/** A change is answered once it is stored. */
+export function answer(request: Request, answering: Answering): Answer | Promise<Answer> {
   const query = request.target.indexOf("?");
   const path = query < 0 ? request.target : request.target.slice(0, query);
   if (path === answering.path) return answerKey(request, query < 0 ? "" : request.target.slice(query + 1), answering);
@@ -56,7 +40,8 @@ function answerKey(request: Request, query: string, { records, maxLeaseMs, path 
     case "GET":
     case "HEAD": {
       const prefix = member(query, "prefix");
-      if (prefix !== undefined && member(query, "key") === undefined) return { status: 200, type: JSON_TYPE, body: NOTHING, pieces: listing(records, prefix) };
+      if (prefix !== undefined && member(query, "key") === undefined)
+        return { status: 200, type: JSON_TYPE, body: "", stream: { source: listing(records, prefix) } };
       const key = keyOf(query);
       const value = records.get(key);
       if (value !== undefined) return { status: 200, type: JSON_TYPE, body: value };
@@ -64,7 +49,7 @@ function answerKey(request: Request, query: string, { records, maxLeaseMs, path 
       return records.getKept(key).then((kept) => ({ status: 200, type: JSON_TYPE, body: kept ?? notFound(key) }));
     }
     case "PUT":
-      // The body is stored without a copy, since the connection allocated its memory for this value alone.
+      // The body is stored without a copy, since its memory was allocated for this value alone.
       return records.put(keyOf(query), request.body, leaseOf(request, maxLeaseMs)).then(() => ({ status: 200, type: JSON_TYPE, body: UPDATED }));
     case "DELETE": {
       const key = keyOf(query);
@@ -79,7 +64,7 @@ function answerKey(request: Request, query: string, { records, maxLeaseMs, path 
 }
 
 function notAllowed(path: string, allow: string): Answer {
-  return { ...refusal(new Failure("METHOD_NOT_ALLOWED", `${path} takes ${allow}`)), allow };
+  return { ...refusal(new Failure("METHOD_NOT_ALLOWED", `${path} takes ${allow}`)), headers: { Allow: allow } };
 }
 
 function notFound(key: string): never {
@@ -107,8 +92,7 @@ function member(query: string, name: string): string | undefined {
   return undefined;
 }
 
-function leaseOf(request: Request, maxLeaseMs: number): number | undefined {
-  const text = request.lease;
+function leaseOf({ headers: [text] }: Request, maxLeaseMs: number): number | undefined {
   if (text === undefined) return undefined;
   const leaseMs = Number(text);
   if (!/^\d+$/.test(text) || leaseMs < 1 || leaseMs > maxLeaseMs)
@@ -119,40 +103,30 @@ function leaseOf(request: Request, maxLeaseMs: number): number | undefined {
 let listings = 0;
 
 /** Lists keys and values as a JSON object in pieces, since the map may be large and clients slow. @throws CAPACITY_EXHAUSTED */
-function listing(records: Records, prefix: string): Iterator<Buffer | undefined> {
+function listing(records: Records, prefix: string): Readable {
   if (listings >= MAX_LISTINGS) fail("CAPACITY_EXHAUSTED", `${MAX_LISTINGS} listings are in progress, the maximum; try again in a moment`);
   listings++;
-  return (function* pieces() {
-    try {
-      let text = "{";
-      let separator = "";
-      let looked = 0;
-      for (const found of records.withPrefix(prefix)) {
-        if (found !== undefined) {
-          text += `${separator}${JSON.stringify(found[0])}:${JSON.stringify(found[1].toString())}`;
-          separator = ",";
-        }
-        if (++looked % LIST_STEP !== 0 && text.length < LIST_BYTES) continue;
-        yield text === "" ? undefined : Buffer.from(text);
-        text = "";
-      }
-      yield Buffer.from(`${text}}`);
-    } finally {
-      listings--;
+  return Readable.from(piecesOf(records, prefix), { objectMode: false }).once("close", () => listings--);
+}
+
+async function* piecesOf(records: Records, prefix: string): AsyncIterable<Buffer> {
+  let text = "{";
+  let separator = "";
+  let looked = 0;
+  for (const found of records.withPrefix(prefix)) {
+    if (found !== undefined) {
+      text += `${separator}${JSON.stringify(found[0])}:${JSON.stringify(found[1].toString())}`;
+      separator = ",";
     }
-  })();
+    if (++looked % LIST_STEP !== 0 && text.length < LIST_BYTES) continue;
+    if (text !== "") yield Buffer.from(text);
+    text = "";
+    await breathe();
+  }
+  yield Buffer.from(`${text}}`);
 }
 
 export function refusal(error: unknown): Answer {
   const failure = asFailure(error);
   return { status: failure.row.http, type: JSON_TYPE, body: Buffer.from(`${JSON.stringify(failureBody(failure))}\n`) };
-}
-
-/** Without a `length` the body ends with the connection. */
-export function printHead(answer: Answer, keepAlive: boolean, length: number | undefined): string {
-  const lines = [`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status] ?? "Unknown"}`, `Content-Type: ${answer.type}`];
-  if (length !== undefined) lines.push(`Content-Length: ${length}`);
-  if (answer.allow !== undefined) lines.push(`Allow: ${answer.allow}`);
-  if (!keepAlive) lines.push("Connection: close");
-  return `${lines.join("\r\n")}\r\n\r\n`;
 }

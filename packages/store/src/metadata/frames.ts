@@ -1,5 +1,6 @@
 // The format of changes in a journal file: framed and checksummed, so that frames are found even behind damage.
 import { crc32 } from "node:zlib";
+import { ownCopy } from "@svc/kit/byte-buffer.ts";
 
 export type Change = { readonly key: string /** Undefined for a deletion. */; readonly value: Buffer | undefined; readonly leaseMs: number | undefined };
 
@@ -70,11 +71,4 @@ function isCutOff(rest: Buffer, marker: Buffer): boolean {
   const begun = Math.min(rest.length, MARKER_BYTES);
   if (rest.compare(marker, 0, begun, 0, begun) !== 0) return false;
   return rest.length < HEADER_BYTES || HEADER_BYTES + rest.readUInt32LE(16) + rest.readUInt32LE(20) > rest.length;
-}
-
-/** Copies into memory of its own, since a slice would keep the whole buffer alive. */
-export function ownCopy(bytes: Buffer): Buffer {
-  const copy = Buffer.allocUnsafeSlow(bytes.length);
-  bytes.copy(copy);
-  return copy;
 }

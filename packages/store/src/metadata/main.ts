@@ -1,18 +1,19 @@
 // The metadata server: where transfer engines find each other, over HTTP.
 import { performance } from "node:perf_hooks";
-import { Failure } from "@svc/contract/failures.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
+import { HttpServer } from "@svc/kit/http/server.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
-import { dialledAt } from "@svc/kit/listen.ts";
+import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { announceServer, withdrawServer } from "@svc/kit/own-server.ts";
+import { type Answering, answer, refusal, requestHeaders } from "./answer.ts";
 import { GoneClients } from "./gone-clients.ts";
 import { openJournal } from "./journal.ts";
 import { metadataPage } from "./page.ts";
 import { Records } from "./records.ts";
-import { listen } from "./server.ts";
 import { load } from "./settings.ts";
 
 const SWEEP_MS = 1000;
@@ -44,22 +45,33 @@ async function run(argv: readonly string[]): Promise<number> {
   metrics.gauge("svc_metadata_damages", "Parts of the records that could not be read at the start", [], (gauge) => gauge.set(damages.length));
   const expired = metrics.counter("svc_metadata_expired_total", "Keys whose lease ran out");
   const methods = new Set(["GET", "HEAD", "PUT", "DELETE", "none"]);
-  const server = await listen(settings.listen.host, settings.listen.port, {
+  const { host, port } = settings.listen;
+  const answering: Answering = {
     path: settings.path,
     page: metadataPage(settings.path),
     records,
     maxLeaseMs: settings.max_lease_ms,
-    maxValueBytes: settings.max_value_bytes,
+    metrics: async () => ({ type: metrics.contentType, body: await metrics.text() }),
+  };
+  const server = new HttpServer({
+    maxBodyBytes: settings.max_value_bytes,
+    bodySetting: "metadata.max_value_bytes",
     maxConnections: settings.max_connections,
     maxBufferedBytes: settings.max_buffered_bytes,
-    observe: (method, code, took) => seconds.observe({ method: methods.has(method) ? method : "other", code: String(code) }, took),
-    metrics: async () => ({ status: 200, type: metrics.contentType, body: Buffer.from(await metrics.text()) }),
-  }).catch(async (error: unknown) => {
-    await journal?.close();
-    throw error;
+    headers: requestHeaders,
+    answer: (request) => answer(request, answering),
+    refuse: refusal,
+    observe(request, code, took) {
+      const method = request?.method ?? "none";
+      seconds.observe({ method: methods.has(method) ? method : "other", code: String(code) }, took);
+    },
   });
-  metrics.gauge("svc_metadata_connections", "Connections open", [], (gauge) => gauge.set(server.connections()));
-  metrics.gauge("svc_metadata_buffered_bytes", "Bytes of large requests and answers under way", [], (gauge) => gauge.set(server.budget.grantedBytes));
+  await server.listen(settings.listen).catch(async (error: Error) => {
+    await journal?.close();
+    fail("SETTING_INVALID", `setting metadata.listen: ${host}:${port}: ${error.message}`, { cause: error });
+  });
+  metrics.gauge("svc_metadata_connections", "Connections open", [], (gauge) => gauge.set(server.connections));
+  metrics.gauge("svc_metadata_buffered_bytes", "Bytes of large requests and answers under way", [], (gauge) => gauge.set(server.memory.grantedBytes));
   const sweep = setInterval(function step() {
     expired.inc(records.sweep());
     if (records.isSweeping) setImmediate(step);
@@ -69,9 +81,9 @@ async function run(argv: readonly string[]): Promise<number> {
     settings.gone_client_seconds === 0
       ? undefined
       : new GoneClients({ records, afterMs: settings.gone_client_seconds * 1000, log, now: () => performance.now(), onEnded: (count) => ended.inc(count) });
-  const { url } = server;
+  const url = urlOf(host, server.port);
   log.info({ url, path: settings.path, durability: settings.durability, restored, home: loaded.home }, "ready");
-  announceServer(loaded.home, "metadata", { url: `${dialledAt(settings.listen.host, Number(new URL(url).port))}${settings.path}`, pid: process.pid });
+  announceServer(loaded.home, "metadata", { url: `${dialledAt(host, server.port)}${settings.path}`, pid: process.pid });
   ready("metadata", url);
   return untilStopped(log, [
     { name: "address", close: async () => withdrawServer(loaded.home, "metadata") },

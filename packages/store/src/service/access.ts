@@ -1,8 +1,8 @@
 // Access control on the REST service: the paths that need no key, and the requests that a tenant's key may make.
 
+import type { Request } from "@svc/kit/http/exchange.ts";
 import type { Denials } from "../access/denials.ts";
 import { type AccessKeys, bearerOf } from "../access/keys.ts";
-import type { Request } from "../http/request.ts";
 import { misspeltTenant, searchNames, searchOf } from "../master/query.ts";
 import { Refused } from "./body.ts";
 
@@ -43,11 +43,11 @@ export function checkSearch(own: string, search: string): void {
 }
 
 /** @throws Refused (401, 403) */
-export function checkKey({ keys, denials, tenant }: ServiceAccess, { authorization }: Request, path: string, peer: () => string): void {
+export function checkKey({ keys, denials, tenant }: ServiceAccess, { authorization, peer }: Request, path: string): void {
   if (openPaths.includes(path)) return;
   const key = keys.find(bearerOf(authorization));
   if (key === undefined) {
-    denials.note(peer(), "an HTTP request without a token of this service's was refused");
+    denials.note(peer, "an HTTP request without a token of this service's was refused");
     throw new Refused(401, "Expected the header Authorization: Bearer TOKEN with a token of this service's (store_service.access_file)");
   }
   if (key.tenant === undefined) return;

@@ -1,6 +1,7 @@
 // Reads the bodies of the REST service's requests: JSON objects, and the fields that several requests share.
+
 import { exactText } from "@svc/contract/exact-text.ts";
-import type { Answer } from "../http/server.ts";
+import type { Answer } from "@svc/kit/http/exchange.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
 export const MAX_GRACE_SECONDS = 7 * 86_400;

@@ -1,14 +1,13 @@
 // The store's REST service: offers memory to the cluster, mounts more on request, and serves objects over HTTP to programs without a client.
-import type { AddressInfo, Socket } from "node:net";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
+import { HttpServer } from "@svc/kit/http/server.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { Denials } from "../access/denials.ts";
 import { openKeys, tokenFrom } from "../access/keys.ts";
-import { createHttpServer } from "../http/server.ts";
 import { displayVersion } from "../rpc/revision.ts";
 import { HANDSHAKE_VERSION } from "../rpc/version.ts";
 import { joinCluster, type Member } from "./join.ts";
@@ -87,34 +86,21 @@ type Seconds = { observe(labels: { path: string; code: string }, seconds: number
 
 async function listen(settings: ServiceSettings, parts: ServiceParts, seconds: Seconds): Promise<{ url: string; close(): Promise<void> }> {
   const { host, port } = settings;
-  const http = createHttpServer({
+  const http = new HttpServer({
     maxBodyBytes: settings.max_body_bytes,
     bodySetting: "store_service.max_body_bytes",
     maxBufferedBytes: settings.max_buffered_bytes,
     maxConnections: settings.max_connections,
-    answer: (request, done, peer) => answerService(request, parts, done, peer),
+    answer: (request) => answerService(request, parts),
     refuse: refuseService,
     observe: (request, code, took) => seconds.observe({ path: request === undefined ? "none" : knownPath(request.target), code: String(code) }, took),
   });
-  const connections = new Set<Socket>();
-  http.on("connection", (socket) => {
-    connections.add(socket);
-    socket.once("close", () => connections.delete(socket));
-  });
-  await new Promise<void>((resolve, reject) => {
-    http.once("error", reject);
-    http.listen(port, host, resolve);
-  }).catch((error: Error) =>
-    fail("SETTING_INVALID", `settings store_service.host and store_service.port: ${host}:${port}: ${error.message}`, { cause: error }),
-  );
-  return {
-    url: urlOf(host, (http.address() as AddressInfo).port),
-    close: () => {
-      const closed = new Promise<void>((resolve) => http.close(() => resolve()));
-      for (const socket of connections) socket.destroySoon();
-      return closed;
-    },
-  };
+  await http
+    .listen({ host, port })
+    .catch((error: Error) =>
+      fail("SETTING_INVALID", `settings store_service.host and store_service.port: ${host}:${port}: ${error.message}`, { cause: error }),
+    );
+  return { url: urlOf(host, http.port), close: () => http.close() };
 }
 
 if (process.argv[1] === import.meta.filename) process.exitCode = await main(process.argv.slice(2));

@@ -1,8 +1,8 @@
 // The REST service's HTTP: paths, bodies, answers and errors.
+
 import { asFailure } from "@svc/contract/failures.ts";
 import { PAGE_TYPE } from "@svc/kit/home-page.ts";
-import type { Request } from "../http/request.ts";
-import type { Answer } from "../http/server.ts";
+import type { Answer, Request } from "@svc/kit/http/exchange.ts";
 import { checkKey, checkSearch, checkTenant, type ServiceAccess } from "./access.ts";
 import { type Fields, graceSeconds, jsonAnswer, MAX_LOCAL_DISK_GRACE_SECONDS, Refused, readFields } from "./body.ts";
 import type { LocalDisk } from "./join.ts";
@@ -124,14 +124,10 @@ export function knownPath(target: string): string {
 
 const pathOf = (target: string) => target.split("?", 1)[0] as string;
 
-export function answerService(request: Request, parts: ServiceParts, done: (answer: Answer) => void, peer: () => string): void {
-  answer(request, parts, peer).then(done, (error) => done(refuseService(error)));
-}
-
-async function answer(request: Request, parts: ServiceParts, peer: () => string): Promise<Answer> {
+export async function answerService(request: Request, parts: ServiceParts): Promise<Answer> {
   const path = pathOf(request.target);
   const known = knownPath(request.target);
-  if (parts.access !== undefined) checkKey(parts.access, request, known, peer);
+  if (parts.access !== undefined) checkKey(parts.access, request, known);
   const name = `${request.method === "HEAD" ? "GET" : request.method} ${known}`;
   const own = Object.hasOwn(always, name) ? always[name]?.[1] : undefined;
   if (own !== undefined) return own(parts);
@@ -139,7 +135,7 @@ async function answer(request: Request, parts: ServiceParts, peer: () => string)
   if (route === undefined) {
     const allow = [...Object.keys(routes), ...Object.keys(always)].flatMap((each) => (each.endsWith(` ${known}`) ? [each.slice(0, each.indexOf(" "))] : []));
     if (allow.length === 0) throw new Refused(404, `There is no ${path.slice(0, 200)}`);
-    return { ...jsonAnswer({ error: `Expected ${allow.join(" or ")}, got ${request.method}` }, 405), allow: allow.join(", ") };
+    return { ...jsonAnswer({ error: `Expected ${allow.join(" or ")}, got ${request.method}` }, 405), headers: { Allow: allow.join(", ") } };
   }
   checkSearch(parts.tenant, request.target.slice(path.length + 1));
   const rest = known.endsWith("/") ? keyOf(path.slice(known.length)) : "";

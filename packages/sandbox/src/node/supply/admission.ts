@@ -1,5 +1,6 @@
 // Admission of starts: a few at once, a bounded queue behind them, and 429 beyond that.
 import { Failure } from "@svc/contract/failures.ts";
+import { Semaphore } from "@svc/kit/semaphore.ts";
 
 export interface Admission {
   /** Runs `work` once it is admitted. @throws TOO_MANY_REQUESTS when the queue is full, TIMED_OUT when it is not admitted in time. */
@@ -8,62 +9,34 @@ export interface Admission {
   readonly running: number;
 }
 
-type Waiter = { resolve: () => void; reject: (error: Failure) => void; timer: NodeJS.Timeout };
-
 export function openAdmission(concurrency: number, queueLength: number, waitMs: number): Admission {
-  let running = 0;
-  const queue = new Set<Waiter>();
-
-  function admitted(): Promise<void> {
-    if (running < concurrency) {
-      running++;
-      return Promise.resolve();
-    }
-    if (queue.size >= queueLength) {
-      throw new Failure("TOO_MANY_REQUESTS", `the maximum number of concurrent starts is pending, ${queue.size} (sandbox.start_queue); try again later`, {
-        retryAfterSeconds: 1,
-      });
-    }
-    return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        queue.delete(waiter);
-        reject(
-          new Failure("TIMED_OUT", `the start was not admitted within ${waitMs} ms (sandbox.start_timeout_seconds); ${queue.size} starts are waiting`, {
-            retryAfterSeconds: 1,
-          }),
-        );
-      }, waitMs);
-      const waiter: Waiter = { resolve, reject, timer };
-      queue.add(waiter);
-    });
-  }
-
-  function release(): void {
-    const next = queue.values().next().value;
-    if (next === undefined) {
-      running--;
-      return;
-    }
-    // The released slot goes to the next waiter, so `running` stays the same.
-    queue.delete(next);
-    clearTimeout(next.timer);
-    next.resolve();
-  }
-
+  const starts = new Semaphore(concurrency);
+  const later = { retryAfterSeconds: 1 };
   return {
     async run(work) {
-      await admitted();
+      if (starts.taken >= concurrency && starts.waiting >= queueLength)
+        throw new Failure(
+          "TOO_MANY_REQUESTS",
+          `the maximum number of concurrent starts is pending, ${starts.waiting} (sandbox.start_queue); try again later`,
+          later,
+        );
+      if (!(await starts.enter({ waitMs })))
+        throw new Failure(
+          "TIMED_OUT",
+          `the start was not admitted within ${waitMs} ms (sandbox.start_timeout_seconds); ${starts.waiting} starts are waiting`,
+          later,
+        );
       try {
         return await work();
       } finally {
-        release();
+        starts.leave();
       }
     },
     get waiting() {
-      return queue.size;
+      return starts.waiting;
     },
     get running() {
-      return running;
+      return starts.taken;
     },
   };
 }

@@ -1,5 +1,6 @@
 // Stores objects as files of a bucket, each complete or absent: the file store of a device of kind s3.
 import { Failure, fail } from "@svc/contract/failures.ts";
+import { Semaphore } from "@svc/kit/semaphore.ts";
 import type { About, FileStore, Found } from "../disk/file-store.ts";
 import { troubleOf } from "../disk/object-files.ts";
 import { listBucket } from "./bucket-list.ts";
@@ -8,7 +9,6 @@ import { type BucketParts, type Entry, moveObject, namesOfFile } from "./bucket-
 import { fetchFile, readAbout } from "./bucket-read.ts";
 import { asTrouble, trouble } from "./bucket-trouble.ts";
 import { uploadFile } from "./bucket-upload.ts";
-import { Slots } from "./slots.ts";
 
 //  write: local copy, verified ──> [pending name] ──> parts ──> end ──> [pending name deleted] ──> the file exists
 // A file whose bytes are not proven to be its object's keeps its pending name until the master accepts it; a start that finds one quarantines it.
@@ -31,8 +31,8 @@ export class BucketFiles implements FileStore {
   readonly #parts: BucketParts;
   #entries = new Map<number, Entry>();
   readonly #abouts = new Map<number, Found>();
-  readonly #uploads = new Slots(UPLOADS, MAX_WAITING);
-  readonly #fetches = new Slots(FETCHES, MAX_WAITING);
+  readonly #uploads = new Semaphore(UPLOADS, MAX_WAITING);
+  readonly #fetches = new Semaphore(FETCHES, MAX_WAITING);
   readonly #fetching = new Map<number, Promise<void>>();
   /** Names that are no longer used and could not be deleted yet. */
   readonly #doomed = new Set<string>();

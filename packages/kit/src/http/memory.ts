@@ -1,26 +1,25 @@
-// Bounds the memory that clients' requests may take at once, and decides which client is
-// evicted: slow requests first, and service goes first to peers with the least memory.
-import { performance } from "node:perf_hooks";
+// Bounds the memory of large bodies and answers, and decides who is evicted while others wait: the slow ones; peers with the least go first.
 
 /** Every connection may use this much without asking. */
 export const FREE_BYTES = 16 * 1024;
-/** A larger grant may last this long while others wait. */
+/** A grant may last this long while others wait, and a millisecond more for each of these many bytes. */
 const HOLD_MS = 2000;
+const BYTES_PER_MS = 8 * 1024;
 
-export interface Holder {
+export interface MemoryHolder {
   readonly peer: string;
   /** Called when the requested bytes are granted. */
   granted(): void;
   /** Called when the holder must release its bytes. */
-  evict(reason: string): void;
+  evict(why: string): void;
 }
 
-type Grant = { readonly holder: Holder; readonly bytes: number; readonly sinceMs: number };
+type Grant = { readonly holder: MemoryHolder; readonly bytes: number; readonly sinceMs: number };
 
-export class Budget {
+export class MemoryBudget {
   readonly #maxBytes: number;
-  readonly #grants = new Map<Holder, Grant>();
-  readonly #waiting = new Map<Holder, number>();
+  readonly #grants = new Map<MemoryHolder, Grant>();
+  readonly #waiting = new Map<MemoryHolder, number>();
   #granted = 0;
 
   constructor(maxBytes: number) {
@@ -32,7 +31,7 @@ export class Budget {
   }
 
   /** Returns true if the holder may use that much at once; otherwise it waits for `granted`. A holder has one request at a time. */
-  ask(holder: Holder, bytes: number): boolean {
+  ask(holder: MemoryHolder, bytes: number): boolean {
     this.release(holder);
     if (bytes <= FREE_BYTES) return true;
     if (this.#waiting.size === 0 && this.#granted + bytes <= this.#maxBytes) {
@@ -43,7 +42,7 @@ export class Budget {
     return false;
   }
 
-  release(holder: Holder): void {
+  release(holder: MemoryHolder): void {
     this.#waiting.delete(holder);
     const grant = this.#grants.get(holder);
     if (grant === undefined) return;
@@ -52,16 +51,18 @@ export class Budget {
     if (this.#waiting.size > 0) setImmediate(() => this.#serve());
   }
 
-  /** The owner calls this about once a second. */
+  /** The owner calls this several times a second. */
   sweep(): void {
     if (this.#waiting.size === 0) return;
     const now = performance.now();
-    for (const { holder, sinceMs } of this.#grants.values())
-      if (now - sinceMs > HOLD_MS) holder.evict(`others waited while this request or its answer took longer than ${HOLD_MS} ms`);
+    for (const { holder, bytes, sinceMs } of this.#grants.values()) {
+      const limitMs = HOLD_MS + bytes / BYTES_PER_MS;
+      if (now - sinceMs > limitMs) holder.evict(`others wait for memory, and this request or its answer has taken more than ${Math.round(limitMs)} ms`);
+    }
     this.#serve();
   }
 
-  #grant(holder: Holder, bytes: number): void {
+  #grant(holder: MemoryHolder, bytes: number): void {
     this.#granted += bytes;
     this.#grants.set(holder, { holder, bytes, sinceMs: performance.now() });
   }
@@ -70,7 +71,7 @@ export class Budget {
   #serve(): void {
     const grantedTo = new Map<string, number>();
     for (const { holder, bytes } of this.#grants.values()) grantedTo.set(holder.peer, (grantedTo.get(holder.peer) ?? 0) + bytes);
-    const served: Holder[] = [];
+    const served: MemoryHolder[] = [];
     for (const [holder, bytes] of [...this.#waiting].sort(([a], [b]) => (grantedTo.get(a.peer) ?? 0) - (grantedTo.get(b.peer) ?? 0))) {
       if (this.#granted + bytes > this.#maxBytes) break;
       this.#waiting.delete(holder);

@@ -1,36 +1,34 @@
-// Abusive connections to the store's HTTP: pipelined requests, heads in pieces, crowds. Others are served meanwhile.
+// Abusive connections to the HTTP server: pipelined requests, heads in pieces, crowds. Others are served meanwhile.
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { type AddressInfo, connect } from "node:net";
+import { connect } from "node:net";
 import { test } from "node:test";
 import { until } from "@svc/harness/until.ts";
-import { createHttpServer } from "../src/http/server.ts";
+import { HttpServer } from "../src/http/server.ts";
 
 /** Starts a server that answers each request with its path, at once or one tick later. */
 async function startServer(isLate = false, maxConnections = 100) {
   let answered = 0;
-  const server = createHttpServer({
+  const server = new HttpServer({
     maxBodyBytes: 1024,
     bodySetting: "none",
+    maxBufferedBytes: 1024,
     maxConnections,
-    answer({ target }, done) {
+    answer({ target }) {
       const give = () => {
         answered++;
-        done({ status: 200, type: "text/plain", body: Buffer.from(`<${target}>`) });
+        return { type: "text/plain", body: `<${target}>` };
       };
-      if (isLate) setImmediate(give);
-      else give();
+      return isLate ? new Promise(setImmediate).then(give) : give();
     },
-    refuse: (error) => ({ status: 400, type: "text/plain", body: Buffer.from(String(error)) }),
+    refuse: (error) => ({ status: 400, type: "text/plain", body: String(error) }),
     observe: () => undefined,
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  await server.listen({ host: "127.0.0.1", port: 0 });
   const sockets = new Set<{ destroy(): void }>();
   return {
     answered: () => answered,
     open() {
-      const socket = connect({ host: "127.0.0.1", port: (server.address() as AddressInfo).port });
+      const socket = connect({ host: "127.0.0.1", port: server.port });
       sockets.add(socket.on("error", () => {}));
       let received = "";
       socket.setEncoding("latin1").on("data", (text) => (received += text));
@@ -38,8 +36,7 @@ async function startServer(isLate = false, maxConnections = 100) {
     },
     async [Symbol.asyncDispose]() {
       for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, "close");
+      await server.close();
     },
   };
 }
