@@ -42,6 +42,9 @@ const cache = new SimulatedEngine({
 });
 await cache.start();
 
+/** An engine says at which port it publishes, and not at which of its addresses. */
+const wildcard = (endpoint: string) => endpoint.replace(/^tcp:\/\/.*:/, "tcp://*:");
+
 type Body = Record<string, unknown>;
 type Message = { role?: string; content?: unknown };
 let fault = { mode: "none", ms: 0 };
@@ -145,7 +148,7 @@ async function generate(path: string, body: Body, response: ServerResponse): Pro
   }
 }
 
-const models = [values.model, ...values.lora].map((id) => ({ id, object: "model", owned_by: "svc", parent: id === values.model ? null : values.model }));
+const models = [values.model, ...values.lora].map((id) => ({ id, object: "model", owned_by: "vllm", parent: id === values.model ? null : values.model }));
 const metrics = () =>
   [
     ["vllm:num_requests_running", running],
@@ -153,12 +156,15 @@ const metrics = () =>
     ["vllm:kv_cache_usage_perc", Math.min(1, cache.blocks.size / Number(values.blocks))],
   ]
     .map(([name, value]) => `# TYPE ${name} gauge\n${name}{engine="0",model_name="${values.model}"} ${value}\n`)
+    .concat(`vllm:cache_config_info{block_size="${blockSize}",engine="0"} 1\n`)
     .join("");
+const publisher = { enable_kv_cache_events: true, publisher: "zmq", endpoint: wildcard(cache.endpoint), replay_endpoint: wildcard(cache.replayEndpoint) };
 
 async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const path = (request.url ?? "/").split("?")[0] ?? "/";
   if (path === "/health") return void response.writeHead(200).end();
   if (path === "/metrics") return send(response, 200, metrics());
+  if (path === "/kv_event_sources") return send(response, 200, { "0": publisher });
   if (path === "/seen") return send(response, 200, { ...seen, running, waiting });
   if (path === "/v1/models") return send(response, 200, { object: "list", data: models });
   const body = await readBody(request);

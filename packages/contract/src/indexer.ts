@@ -78,7 +78,10 @@ export type Freshness = {
   complete: boolean;
   source: "none" | "event" | "replay" | "snapshot";
   connected: boolean;
+  /** dead: it has not answered for `indexer.silence_seconds`, and none of its blocks counts until it does. */
+  state: PublisherState;
 };
+export type PublisherState = "live" | "disconnected" | "dead";
 
 /** The part of a prompt that an instance has, in tokens. Media other than the three appear if an instance has them. */
 export type Match = {

@@ -21,10 +21,12 @@ import { openIndexerMetrics } from "./observe/indexer-metrics.ts";
 import { Views } from "./observe/views.ts";
 import { Scores } from "./query/score.ts";
 import { Quarantine } from "./registrations/quarantine.ts";
-import { readStatic } from "./registrations/register-input.ts";
+import { keyOf, readStatic } from "./registrations/register-input.ts";
 import { indexerRoutes } from "./routes.ts";
 import { type IndexerSettings, load } from "./settings.ts";
+import { Discovered } from "./state/discovered.ts";
 import { Registry } from "./state/registry.ts";
+import { Shared } from "./state/shared.ts";
 import { Snapshots } from "./state/snapshot.ts";
 import { restoreState } from "./state/start.ts";
 import { limitsOf } from "./stream/zmq.ts";
@@ -68,15 +70,26 @@ async function run(argv: readonly string[]): Promise<number> {
   const limits = limitsOf();
   const snapshots = new Snapshots(index, writeBarrier, log, quarantine, folder);
   const registry = new Registry({ index, intake, settings, log, folder, quarantine, limits });
-  await restoreState({ settings, configured: configuredRegistrations(settings), index, registry, snapshots, quarantine, log, folder });
+  const configured = configuredRegistrations(settings);
+  await restoreState({ settings, configured, index, registry, snapshots, quarantine, log, folder });
+  registry.watchSilence(settings.silence_seconds * 1000);
+  const discovered = new Discovered({ registry, sources: settings.discover, forgetMs: settings.forget_seconds * 1000, folder, log });
+  const fixed = new Set(configured.map(keyOf));
+  const isOwn = (registration: Registration) => !fixed.has(keyOf(registration)) && !discovered.owns(registration);
+  const shared = settings.etcd.length === 0 ? undefined : new Shared({ registry, endpoints: settings.etcd, name: settings.shared_name, folder, isOwn, log });
 
-  const views = new Views({ index, writeBarrier, registry, settings, quarantine, snapshots });
+  const problems = () => [
+    ...discovered.problems(),
+    ...(shared === undefined || shared.trouble === "" ? [] : [`registrations are not shared: ${shared.trouble}`]),
+  ];
+  const views = new Views({ index, writeBarrier, registry, settings, quarantine, snapshots, problems });
   const indexerMetrics = openIndexerMetrics(metrics, index, registry, snapshots, intake.pendingBudget);
   const routes = indexerRoutes({
     index,
     registry,
+    shared,
     views,
-    scores: new Scores(index, registry, settings.silence_seconds * 1000),
+    scores: new Scores(index, registry),
     metrics,
     share,
     apiKey: settings.api_key,
@@ -95,6 +108,8 @@ async function run(argv: readonly string[]): Promise<number> {
     log,
     onAnswer: indexerMetrics.onAnswer,
   }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot listen there: ${error.message}`));
+  discovered.begin();
+  shared?.begin();
   snapshots.every(settings.snapshot_interval_seconds, registry);
   const url = urlOf(host, server.port);
   log.info({ url, home: loaded.home, registrations: registry.subscriptions.size, config: loaded.configPath }, "ready");
@@ -104,6 +119,7 @@ async function run(argv: readonly string[]): Promise<number> {
   return untilStopped(log, [
     { name: "address", close: async () => withdrawServer(loaded.home, "indexer") },
     { name: "http", close: () => server.close() },
+    { name: "discovery", close: () => Promise.all([discovered.close(), shared?.close()]).then(() => undefined) },
     { name: "subscriptions", close: () => registry.close() },
     { name: "timer", close: async () => snapshots.stop() },
     { name: "snapshot", close: () => snapshots.write(registry) },

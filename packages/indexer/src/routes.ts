@@ -13,12 +13,15 @@ import { indexerPage } from "./observe/page.ts";
 import type { Views } from "./observe/views.ts";
 import { queryRoutes } from "./query/query-routes.ts";
 import type { Scores } from "./query/score.ts";
-import { checkReplays, nameOf } from "./registrations/register-input.ts";
+import { checkReplays, keyOf, nameOf } from "./registrations/register-input.ts";
 import type { Registry } from "./state/registry.ts";
+import type { Shared } from "./state/shared.ts";
 
 export type RoutesOptions = {
   readonly index: NativeIndex;
   readonly registry: Registry;
+  /** The replicas that share registrations; undefined: this indexer is alone. */
+  readonly shared: Shared | undefined;
   readonly views: Views;
   readonly scores: Scores;
   readonly metrics: Metrics;
@@ -32,7 +35,7 @@ export type RoutesOptions = {
 };
 
 export function indexerRoutes(options: RoutesOptions): Routes {
-  const { index, registry, views, scores, metrics, share, apiKey, collect, snapshot, startedAtMs } = options;
+  const { index, registry, shared, views, scores, metrics, share, apiKey, collect, snapshot, startedAtMs } = options;
   const guarded =
     (handler: Handler): Handler =>
     (request) => {
@@ -42,7 +45,15 @@ export function indexerRoutes(options: RoutesOptions): Routes {
     };
 
   const register: Handler = async (request) => {
-    const subscription = await registry.register(checkReplays(registry.read(readBody(request))));
+    const registration = checkReplays(registry.read(readBody(request)));
+    const isNew = !registry.subscriptions.has(keyOf(registration));
+    const subscription = await registry.register(registration);
+    try {
+      await shared?.put(registration);
+    } catch (error) {
+      if (isNew) await registry.unregister(registration);
+      throw error;
+    }
     return respond(request, { status: REGISTERED, instance_id: subscription.registration.instance_id });
   };
 
@@ -51,7 +62,7 @@ export function indexerRoutes(options: RoutesOptions): Routes {
     const parsed = unregistration.safeParse(body);
     if (!parsed.success) throw refusalOf(parsed.error, body);
     const identity = { ...parsed.data, tenant_id: parsed.data.tenant_id || "default" };
-    await registry.unregister(identity);
+    await (shared === undefined ? registry.unregister(identity) : shared.remove(identity));
     return respond(request, { status: UNREGISTERED, removed_instances: [nameOf(identity)] });
   };
 

@@ -180,7 +180,12 @@ void test("the doctor names an engine that was killed after silence_seconds, and
     () => doctorOf(indexer, "killed"),
     (text) => text.includes("unregister"),
   );
-  assert.match(says, new RegExp(`${killed.endpoint} has not answered for \\d+ s, and its last event came \\d+ s ago; its blocks are still in answers`));
+  assert.match(
+    says,
+    new RegExp(
+      `${killed.endpoint} has not answered for \\d+ s, and its last event came \\d+ s ago; it counts as dead, and none of its blocks counts until it answers`,
+    ),
+  );
   const services = await indexer.services();
   assert.equal(services.find(({ instance_id }) => instance_id === "killed")?.freshness.complete, false);
   // An engine without requests sends nothing, and is healthy.

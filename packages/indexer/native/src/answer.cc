@@ -93,7 +93,7 @@ void writeFreshness(Out& out, const Index& index, const Publishers& publishers, 
       out.flag(row[field] != 0 && also);
     };
     out.key(std::to_string(rank));
-    out.open(freshnessFields + 1);
+    out.open(freshnessFields + 2);
     number("last_sequence", LastSequence);
     number("lag_ms", LagMs);
     number("age_ms", AgeMs);
@@ -102,6 +102,8 @@ void writeFreshness(Out& out, const Index& index, const Publishers& publishers, 
     out.key("source");
     out.text(row[Source] >= 0 && row[Source] < std::size(freshnessSources) ? freshnessSources[static_cast<std::size_t>(row[Source])] : freshnessSources[0]);
     flag("connected", IsConnected);
+    out.key("state");
+    out.text(index.subscriptions()[subscription].dead ? "dead" : row[IsConnected] != 0 ? "live" : "disconnected");
     out.key("uncertain");
     out.flag(index.hasUncertain(subscription));
     out.close();

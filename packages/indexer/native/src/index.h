@@ -31,6 +31,8 @@ class Index {
   // Subscriptions
   u32 subscribe(Subscription description);
   void unsubscribe(u32 id);
+  // A dead publisher keeps its blocks, and none of them counts.
+  void setDead(u32 id, bool dead);
   // The publisher started again: drops its blocks.
   void clear(u32 id);
   // Batches were lost: the publisher's blocks are uncertain from here on.

@@ -54,6 +54,13 @@ u32 Index::subscribe(Subscription description) {
   return id;
 }
 
+void Index::setDead(u32 id, bool dead) {
+  Subscription& sub = subscriptions_[id];
+  if (sub.dead == dead) return;
+  sub.dead = dead;
+  ++version_;
+}
+
 void Index::unsubscribe(u32 id) {
   clear(id);
   for (u32 stream : subscriptions_[id].streams) streams_[stream] = {};

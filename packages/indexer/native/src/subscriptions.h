@@ -86,6 +86,7 @@ struct Subscription {
   u32 blockSize = 0, rank = 0;
   PublisherKind kind = PublisherKind::Engine;
   bool active = false;
+  bool dead = false;      // it has not answered for so long that nothing of it counts in answers until it does
   bool ownNames = false;  // its block names contradict another publisher's, so only `names` has them
   bool standard = false;  // its hashes were seen to be the standard's
   bool evicted = false;   // the memory budget evicted blocks of it since it last started or cleared everything

@@ -147,7 +147,7 @@ View Query::build(const Namespace& like) {
   std::vector<u32> shared;
   for (u32 i = 0; i < subs.size(); ++i) {
     if (!subs[i].active) continue;
-    if (subs[i].kind == PublisherKind::Store)
+    if (subs[i].kind == PublisherKind::Store && !subs[i].dead)
       for (const u32 stream : subs[i].streams)
         if (masks.counts(stream)) shared.push_back(stream);
     bool gave = false;
@@ -175,7 +175,7 @@ View Query::build(const Namespace& like) {
       for (const u32 stream : subs[id].streams) {
         ranks[streams[stream].rank] = true;
         media[streams[stream].medium] = true;
-        if (masks.counts(stream)) own.push_back(stream);
+        if (masks.counts(stream) && !subs[id].dead) own.push_back(stream);
       }
     }
     // Returns the counting streams of a rank, and of a medium if one is given.

@@ -28,6 +28,8 @@ export type TokenOrHashList = Uint32Array | BigUint64Array;
 export interface NativeIndex {
   subscribe(description: NativeSubscription): number;
   unsubscribe(id: number): void;
+  /** 1: nothing of it counts in answers, and its freshness says so; 0: it counts again. */
+  setDead(id: number, dead: 0 | 1): void;
   /** Drops the subscription's blocks and its sequence state: its publisher started again. */
   clear(id: number): void;
   /** Events were lost: the blocks that they may have affected are uncertain from here on. */

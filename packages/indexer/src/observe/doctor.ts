@@ -32,7 +32,7 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
     says.push(`the host name in ${registration.endpoint} does not resolve (${counts.unreachableWhy}): check its spelling, and DNS on this host`);
   } else if (counts.batches > 0 && awayMs >= silenceMs) {
     says.push(
-      `${registration.endpoint} has not answered for ${seconds(awayMs)}, and its last event came ${seconds(nowMs - (subscription.last.atMs ?? nowMs))} ago; its blocks are still in answers: if the engine is gone, unregister it`,
+      `${registration.endpoint} has not answered for ${seconds(awayMs)}, and its last event came ${seconds(nowMs - (subscription.last.atMs ?? nowMs))} ago; it counts as dead, and none of its blocks counts until it answers: if the engine is gone, unregister it`,
     );
   } else if (counts.batches === 0 && nowMs - subscription.startedAtMs >= silenceMs) {
     says.push(

@@ -36,6 +36,8 @@ export type ViewsOptions = {
   readonly settings: IndexerSettings;
   readonly quarantine: Quarantine;
   readonly snapshots: Snapshots;
+  /** Further sentences about discovery and shared registrations. */
+  readonly problems: () => readonly string[];
 };
 
 export class Views {
@@ -118,7 +120,7 @@ export class Views {
 
   /** Says what is wrong with the indexer itself. */
   #doctor(): string[] {
-    const { quarantine, settings, snapshots } = this.#options;
+    const { quarantine, settings, snapshots, problems } = this.#options;
     const says = quarantine.entries.map(({ name, reason }) => `${name}: ${reason}`);
     const { evictedBlocks } = metricsOf(this.#index);
     if (evictedBlocks > 0)
@@ -126,7 +128,7 @@ export class Views {
         `${evictedBlocks} blocks were evicted since the start, because indexer.memory_budget_mb (${settings.memory_budget_mb}) is full: matches may be shorter than what the engines have; raise it`,
       );
     if (snapshots.problem !== "") says.push(`the last snapshot could not be written: ${snapshots.problem}`);
-    return says;
+    return [...says, ...problems()];
   }
 
   globalView(parameters: URLSearchParams): unknown {

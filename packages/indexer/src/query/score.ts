@@ -18,13 +18,11 @@ export class Scores {
   readonly #index: NativeIndex;
   readonly #registry: Registry;
   readonly #freshness: FreshnessTable;
-  readonly #silenceMs: number;
 
-  constructor(index: NativeIndex, registry: Registry, silenceMs: number) {
+  constructor(index: NativeIndex, registry: Registry) {
     this.#index = index;
     this.#registry = registry;
     this.#freshness = new FreshnessTable(registry.subscriptions);
-    this.#silenceMs = silenceMs;
   }
 
   answer(request: Request): ScoreAnswer {
@@ -102,9 +100,7 @@ export class Scores {
 
   #stateOf(ranks: readonly Subscription[]): ScoreRow["state"] {
     if (ranks.some(({ connected }) => connected)) return "live";
-    const nowMs = Date.now();
-    const isDead = ranks.every(({ counts, startedAtMs }) => nowMs - (counts.awaySinceMs ?? startedAtMs) >= this.#silenceMs);
-    return isDead ? "dead" : "disconnected";
+    return ranks.every(({ counts }) => counts.isDead) ? "dead" : "disconnected";
   }
 }
 

@@ -16,6 +16,8 @@ import { Subscription } from "../stream/subscription.ts";
 import type { Remembered } from "../stream/subscription-options.ts";
 import type { Limits } from "../stream/zmq.ts";
 
+const LOOK_MS = 1_000;
+
 /** A subscription as a snapshot has it. */
 export type SavedSubscription = { id: number; registration: Registration; remembered: Remembered };
 
@@ -37,6 +39,8 @@ export class Registry {
   readonly #reclaimer: Reclaimer;
   /** Keys whose registration or removal is under way. */
   readonly #changing = new Set<string>();
+  #timer: NodeJS.Timeout | undefined;
+  #judged: Promise<void> = Promise.resolve();
 
   constructor(options: RegistryOptions) {
     this.#options = options;
@@ -118,7 +122,30 @@ export class Registry {
     log.info({ subscription: name }, "unregistered");
   }
 
+  /** Decides again and again which publishers have not answered for so long that none of their blocks counts. */
+  watchSilence(silenceMs: number): void {
+    const everyMs = Math.min(LOOK_MS, silenceMs / 4);
+    this.#timer = setInterval(() => {
+      this.#judged = this.#judged.then(() => this.#judge(silenceMs)).catch((error: unknown) => this.#options.log.error({ err: error }, "silence"));
+    }, everyMs);
+  }
+
+  async #judge(silenceMs: number): Promise<void> {
+    const { index, intake } = this.#options;
+    for (const subscription of this.subscriptions.values()) {
+      const { counts, startedAtMs } = subscription;
+      const isDead = () => !subscription.connected && Date.now() - (counts.awaySinceMs ?? startedAtMs) >= silenceMs;
+      if (isDead() === counts.isDead) continue;
+      await intake.writeBarrier.wait();
+      if (isDead() === counts.isDead || this.subscriptions.get(keyOf(subscription.registration)) !== subscription) continue;
+      counts.isDead = !counts.isDead;
+      for (const id of subscription.generations.ids) index.setDead(id, counts.isDead ? 1 : 0);
+    }
+  }
+
   async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#judged;
     await Promise.all([...this.subscriptions.values()].map((subscription) => subscription.close()));
   }
 

@@ -1,4 +1,5 @@
 // Counts what a subscription has seen, for metrics, /services and the doctor.
+import type { PublisherState } from "@svc/contract/indexer.ts";
 import { type Outcome, outcomes } from "../index/native.ts";
 import type { PublisherKind } from "../registrations/register-input.ts";
 
@@ -30,6 +31,8 @@ export class Counts {
   unreachableWhy = "";
   /** Since when no publisher is connected; undefined while one is. */
   awaySinceMs: number | undefined = Date.now();
+  /** It was away for so long that none of its blocks counts. */
+  isDead = false;
   /** Event counts in the order of `outcomes`. */
   readonly events = new Float64Array(outcomes.length);
   readonly #unread: readonly number[];
@@ -43,6 +46,10 @@ export class Counts {
   add(batch: Uint32Array): boolean {
     for (let i = 0; i < this.events.length; i++) this.events[i] = (this.events[i] as number) + (batch[i] as number);
     return this.#unread.every((outcome) => batch[outcome] === 0);
+  }
+
+  stateOf(isConnected: boolean): PublisherState {
+    return isConnected ? "live" : this.isDead ? "dead" : "disconnected";
   }
 
   restarted(): void {

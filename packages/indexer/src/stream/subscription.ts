@@ -236,7 +236,7 @@ export class Subscription {
   heard(nowMs: number): Omit<Freshness, "uncertain"> {
     // A publisher that is not connected is not heard, so its row is not complete.
     const complete = this.complete && this.connected && !this.order.gap && !this.verification.missing;
-    return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected: this.connected };
+    return { ...this.last.freshness(nowMs), gap: this.gap || this.order.gap, complete, connected: this.connected, state: this.counts.stateOf(this.connected) };
   }
 
   #apply(sequence: number, payload: Buffer, source: "event" | "replay"): void {

@@ -1,0 +1,197 @@
+// Two real vLLM engines on the CPU behind the router, with the indexer beside them: what the router expects of their caches is what they find.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { makeHome, removeHome } from "../src/home.ts";
+import { needs } from "../src/needs.ts";
+import { type OpenServer, openServer } from "../src/server-process.ts";
+import { until } from "../src/until.ts";
+import { makeModel, startVllm, VLLM_BLOCK, type Vllm, type VllmSetup } from "../src/vllm.ts";
+import { rowsOf, type Said, say, settled, Traffic } from "./engines-traffic.ts";
+
+const file = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+const INDEXER = file("../../indexer/src/main.ts");
+const ROUTER = file("../../router/src/main.ts");
+const TEST_MS = 100 * 60_000;
+const ADAPTERS = ["poet", "clerk"];
+const options = { ...needs("python-vllm"), timeout: TEST_MS };
+
+type Stack = { readonly indexer: OpenServer; readonly router: OpenServer; readonly engines: readonly [Vllm, Vllm] } & AsyncDisposable;
+
+async function openStack(home: string, setup: Omit<VllmSetup, "name" | "home">, routerFlags: readonly string[] = []): Promise<Stack> {
+  const stack = new AsyncDisposableStack();
+  const indexer = stack.use(await openServer([INDEXER], [`--home=${home}`, "--indexer.silence_seconds=3", "--indexer.snapshot_interval_seconds=5"]));
+  const started = await Promise.allSettled(["a", "b"].map((name) => startVllm({ ...setup, name, home })));
+  for (const one of started) if (one.status === "fulfilled") stack.use(one.value);
+  for (const one of started) if (one.status === "rejected") await stack.disposeAsync().then(() => Promise.reject(one.reason as Error));
+  const engines = started.map((one) => (one as PromiseFulfilledResult<Vllm>).value) as [Vllm, Vllm];
+  for (const { name, eventsPort, replayPort } of engines) {
+    const record = {
+      endpoint: `tcp://127.0.0.1:${eventsPort}`,
+      replay_endpoint: `tcp://127.0.0.1:${replayPort}`,
+      type: "vLLM",
+      modelname: "tiny",
+      instance_id: name,
+      block_size: VLLM_BLOCK,
+      dp_rank: 0,
+    };
+    assert.equal((await fetch(`${indexer.url}/register`, { method: "POST", body: JSON.stringify(record) })).status, 200);
+  }
+  await heard(indexer.url, ["a", "b"]);
+  const named = engines.map(({ name, url }) => `--engine=${name}=${url}`);
+  const router = stack.use(
+    await openServer(
+      [ROUTER],
+      [...named, `--indexer=${indexer.url}`, "--router.poll_ms=200", "--router.indexer_timeout_ms=5000", "--router.tokens_timeout_ms=30000", ...routerFlags],
+    ),
+  );
+  return { indexer, router, engines, [Symbol.asyncDispose]: () => stack.disposeAsync() };
+}
+
+const heard = (indexer: string, names: readonly string[]) =>
+  until("the indexer hears the engines", async () => {
+    const rows = await rowsOf(indexer);
+    return names.every((name) => rows.some(({ instance_id, freshness }) => instance_id === name && freshness.connected)) || undefined;
+  });
+
+type Difference = { at: number; expected: number; cached: number; engine: string };
+
+/** Sends one request after the other, each once the events of the one before have arrived, and returns those whose cache was not as expected. */
+async function oneByOne({ router, indexer }: Stack, traffic: Traffic, count: number): Promise<{ differences: Difference[]; cached: number }> {
+  const differences: Difference[] = [];
+  let all = 0;
+  for (let at = 0; at < count; at++) {
+    const { asked, answered } = traffic.next();
+    const said = await say(router.url, asked);
+    assert.equal(said.status, 200, `${JSON.stringify(asked).slice(0, 500)}: ${said.body.slice(0, 1000)}`);
+    answered(said.text);
+    const { expected, cached = 0, engine } = said;
+    assert.ok(expected !== undefined, `the router did not know the tokens of ${JSON.stringify(asked).slice(0, 300)}`);
+    if (expected !== cached) differences.push({ at, expected, cached, engine });
+    all += cached;
+    await settled(indexer.url);
+  }
+  return { differences, cached: all };
+}
+
+void test("what the router expects of two real engines is what they find cached, also under eviction and after resets and kills", options, async (t) => {
+  const home = makeHome();
+  try {
+    const model = await makeModel(home, "llama", ADAPTERS);
+    const loras = ADAPTERS.map((name) => `${name}=${model}/adapters/${name}`);
+    const flags = ["--enable-lora", "--max-loras", "2", "--lora-modules", ...loras, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
+    // Without memory of its own, the router knows what the indexer knows, no more.
+    await using stack = await openStack(home, { model, blocks: 160, flags }, ["--router.speculative_seconds=0"]);
+    const { indexer, router, engines } = stack;
+    const traffic = new Traffic({ seed: 29, models: ["tiny", "tiny", ...ADAPTERS], most: 24 });
+
+    const first = await oneByOne(stack, traffic, 500);
+    t.diagnostic(`500 requests one at a time: ${first.cached} cached tokens, ${first.differences.length} differences`);
+    assert.deepEqual(first.differences, []);
+    assert.ok(first.cached > 10_000, "the conversations find their beginnings");
+    const removed = (await rowsOf(indexer.url)).map(({ events }) => events["blocks_removed"] ?? 0);
+    assert.ok(
+      removed.every((count) => count > 100),
+      `both engines evicted: ${removed}`,
+    );
+
+    for (const { url } of engines) {
+      assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
+      // vLLM publishes the reset with its next step.
+      await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
+    }
+    await settled(indexer.url);
+    const reset = await oneByOne(stack, traffic, 150);
+    assert.deepEqual(reset.differences, [], "after a reset");
+
+    await engines[1].kill();
+    await until("the router leaves the dead engine out", async () => (await fits(router.url)).join() === "a" || undefined);
+    const without = await oneByOne(stack, traffic, 50);
+    assert.deepEqual(without.differences, [], "with one engine");
+    await engines[1].start();
+    await heard(indexer.url, ["a", "b"]);
+    await until("both engines may be chosen", async () => (await fits(router.url)).join() === "a,b" || undefined);
+    const again = await oneByOne(stack, traffic, 150);
+    assert.deepEqual(again.differences, [], "after the engine is back, empty");
+
+    await indexer.kill("SIGKILL");
+    for (let at = 0; at < 10; at++) assert.equal((await say(router.url, traffic.next().asked)).status, 200, "without the indexer");
+    await indexer.start();
+    await heard(indexer.url, ["a", "b"]);
+    await until("what was missed was replayed", async () => (await rowsOf(indexer.url)).every(({ freshness }) => freshness.complete) || undefined);
+    const restored = await oneByOne(stack, traffic, 100);
+    assert.deepEqual(restored.differences, [], "after kill -9 of the indexer");
+
+    await router.kill("SIGKILL");
+    await router.start();
+    const restarted = await oneByOne(stack, traffic, 50);
+    assert.deepEqual(restarted.differences, [], "after kill -9 of the router");
+
+    for (let at = 0; at < 20; at++) {
+      const { asked } = traffic.next();
+      const through = await say(router.url, asked);
+      const cached = await say(router.url, asked, { "x-svc-engine": through.engine });
+      const direct = await say(engines.find(({ name }) => name === through.engine)?.url ?? "", asked);
+      assert.equal(cached.text, direct.text, "the same text with and without the router");
+    }
+  } finally {
+    removeHome(home);
+  }
+});
+
+async function fits(router: string): Promise<string[]> {
+  const { engines } = (await (await fetch(`${router}/health`)).json()) as { engines: { name: string; fit: boolean }[] };
+  return engines.filter(({ fit }) => fit).map(({ name }) => name);
+}
+
+void test("side by side at least 99 of 100 expectations come true, and none exceeds what was evicted meanwhile", options, async (t) => {
+  const home = makeHome();
+  try {
+    const model = await makeModel(home, "llama");
+    const flags = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
+    await using stack = await openStack(home, { model, blocks: 400, flags });
+    const { indexer, router } = stack;
+    let equal = 0;
+    let all = 0;
+    const above: string[] = [];
+    const evicted = async () => (await rowsOf(indexer.url)).reduce((sum, { events }) => sum + (events["blocks_removed"] ?? 0), 0);
+    const before = await evicted();
+    const talk = async (seed: number) => {
+      // Conversations of one client follow each other, as those of one agent do.
+      const traffic = new Traffic({ seed, models: ["tiny"], most: 1 });
+      for (let turn = 0; turn < 60; turn++) {
+        const { asked, answered } = traffic.next();
+        // Each client has a salt of its own: what two of them compute at the same moment is not known to either.
+        const said: Said = await say(router.url, { ...asked, body: { ...asked.body, cache_salt: `client-${seed}` } });
+        assert.equal(said.status, 200, said.body.slice(0, 1000));
+        answered(said.text);
+        all++;
+        if (said.expected === said.cached) equal++;
+        else if ((said.expected ?? 0) > (said.cached ?? 0)) above.push(`${said.engine}: expected ${said.expected}, cached ${said.cached}`);
+      }
+    };
+    await Promise.all(Array.from({ length: 6 }, (_, seed) => talk(100 + seed)));
+    await settled(indexer.url);
+    const gone = (await evicted()) - before;
+    t.diagnostic(`${equal} of ${all} equal, ${above.length} above: ${above.join("; ")}; ${gone} blocks were evicted meanwhile`);
+    assert.ok(equal >= 0.99 * all, `${equal} of ${all} were equal`);
+    if (gone === 0) assert.deepEqual(above, []);
+  } finally {
+    removeHome(home);
+  }
+});
+
+void test("an engine with sliding windows beside full attention is expected right, too", options, async (t) => {
+  const home = makeHome();
+  try {
+    const model = await makeModel(home, "gemma3");
+    const flags = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
+    await using stack = await openStack(home, { model, blocks: 400, flags }, ["--router.speculative_seconds=0"]);
+    const { differences, cached } = await oneByOne(stack, new Traffic({ seed: 3, models: ["tiny"], most: 12 }), 200);
+    t.diagnostic(`200 requests: ${cached} cached tokens, ${differences.length} differences`);
+    assert.deepEqual(differences, []);
+    assert.ok(cached > 3_000, "the conversations find their beginnings");
+  } finally {
+    removeHome(home);
+  }
+});
