@@ -31,6 +31,9 @@ const MOUNT_TIMEOUT_MS = 30_000;
 const DU_TIMEOUT_MS = 60_000;
 /** Counting a shared directory reads all of it, so a count is used for this long. */
 const COUNT_MS = 10_000;
+const MEBIBYTE = 1024 * 1024;
+/** The disk keeps this much for the node after a volume was made. */
+const LEFT_MB = 512;
 /** mkfs.xfs refuses smaller images, which get ext4 instead. */
 const MIN_XFS_MB = 300;
 /** The journal and the inodes of an image come on top of the volume's size. */
@@ -80,6 +83,10 @@ export function openImages({ directory, spawner, log }: DiskParts): VolumeDisk {
   async function makeAs(kind: FileSystem, volumeID: string, sizeMB: number): Promise<void> {
     const half = `${imageOf(volumeID)}.tmp`;
     const megabytes = imageMegabytes[kind](sizeMB);
+    const noRoom = () => fail("DISK_FULL", `the disk that holds ${directory} has no ${megabytes} MiB for a volume: make room there, or ask for a smaller one`);
+    // fallocate takes all that is left before it fails, which would stop everything else on the disk meanwhile.
+    const { bavail, bsize } = await statfs(images);
+    if (bavail * bsize < (megabytes + LEFT_MB) * MEBIBYTE) noRoom();
     try {
       await spawner.check(["fallocate", "-l", `${megabytes}M`, "--", half], { timeoutMs: MAKE_TIMEOUT_MS });
       await spawner.check([...formatted[kind], half], { timeoutMs: MAKE_TIMEOUT_MS });
@@ -92,8 +99,7 @@ export function openImages({ directory, spawner, log }: DiskParts): VolumeDisk {
       await syncDirectory(images);
     } catch (error) {
       await remove(volumeID);
-      if (isDiskFull(error))
-        fail("DISK_FULL", `the disk that holds ${directory} has no ${megabytes} MiB for a volume: make room there, or ask for a smaller one`);
+      if (isDiskFull(error)) noRoom();
       throw error;
     }
   }
