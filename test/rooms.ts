@@ -8,9 +8,24 @@ import { packageOf } from "./imports.ts";
  * for the settings, which import no layer above it.
  */
 const rooms: Readonly<Record<string, readonly string[]>> = {
-  sandbox: ["egress", "dns", "network", "runtime", "agent", "records", "proxy", "observe", "template", "snapshot-transfer", "cluster", "doctor", "node"],
+  sandbox: [
+    "egress",
+    "dns",
+    "network",
+    "runtime",
+    "agent",
+    "records",
+    "volumes",
+    "proxy",
+    "observe",
+    "template",
+    "snapshot-transfer",
+    "cluster",
+    "doctor",
+    "node",
+  ],
   "sandbox/node": ["supply", "verbs", "watch", "serve"],
-  cli: ["output", "access", "copy", "sandbox", "template", "observe", "servers", "shell", "verbs"],
+  cli: ["output", "access", "copy", "sandbox", "template", "volume", "observe", "servers", "shell", "verbs"],
   indexer: ["index", "http", "registrations", "zmtp", "stream", "state", "observe", "query", "simulate", "cli"],
   kit: ["etcd", "objects", "proxy", "http", "discovery", "console"],
   gateway: ["place", "members", "proxy", "serve"],

@@ -12,6 +12,7 @@ import { addServerVerbs } from "./verbs/server.ts";
 import { addShellVerbs } from "./verbs/shell.ts";
 import { addTemplateVerbs } from "./verbs/template.ts";
 import { Verb } from "./verbs/verb.ts";
+import { addVolumeVerbs } from "./verbs/volume.ts";
 
 /** Builds the command line with all verbs of the client. */
 export function verbs(): Verb {
@@ -29,6 +30,7 @@ export function verbs(): Verb {
   addFileVerbs(program);
   addObserveVerbs(program);
   addTemplateVerbs(program);
+  addVolumeVerbs(program);
   addNodeVerbs(program);
   addServerVerbs(program);
   addShellVerbs(program);

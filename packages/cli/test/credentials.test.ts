@@ -114,7 +114,10 @@ void test("E2B_API_KEY goes to the server in E2B_API_URL and to no other, since 
   assert.equal((await place.svc(["list", "--url", server.url], { env: { ...hosted, SVC_URL: other.url } })).code, 0);
   assert.match((await place.svc(["auth", "--show"], { env: hosted })).stdout, /, from E2B_API_KEY\n$/);
   const exported = await place.svc(["auth", "--export"], { env: { SDK_API_KEY: KEY, SVC_URL: server.url } });
-  assert.equal(exported.stdout, `export E2B_API_URL='${server.url}'\nexport E2B_SANDBOX_URL='${server.url}'\nexport E2B_API_KEY='${KEY}'\n`);
+  assert.equal(
+    exported.stdout,
+    `export E2B_API_URL='${server.url}'\nexport E2B_SANDBOX_URL='${server.url}'\nexport E2B_VOLUME_API_URL='${server.url}'\nexport E2B_API_KEY='${KEY}'\n`,
+  );
   for (const [args, env] of [
     [["list", "--url", other.url], hosted],
     [["list"], { ...hosted, SVC_URL: other.url }],

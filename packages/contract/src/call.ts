@@ -89,7 +89,7 @@ function requestOf(operation: Operation, input: Record<string, unknown>, options
     headers["content-type"] = "application/json";
     return { url: url.href, headers, body: JSON.stringify(rest) };
   }
-  for (const [member, value] of Object.entries(rest)) url.searchParams.set(member, String(value));
+  for (const [member, value] of Object.entries(rest)) for (const each of [value].flat()) url.searchParams.append(member, String(each));
   return { url: url.href, headers, body: undefined };
 }
 

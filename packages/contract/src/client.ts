@@ -4,6 +4,7 @@ import { type EventOptions, followEvents } from "./client-events.ts";
 import { type LogOptions, readLogs } from "./client-logs.ts";
 import { type ExportedSnapshot, exportSnapshot, importSnapshot } from "./client-snapshots.ts";
 import { TemplateClient } from "./client-templates.ts";
+import { VolumeClient } from "./client-volumes.ts";
 import { EnvdClient } from "./envd.ts";
 import type { SandboxAnswer } from "./fields.ts";
 import * as life from "./lifecycle.ts";
@@ -34,12 +35,14 @@ export type Rules = Omit<Input<typeof setSandboxNetwork>, "sandboxID">;
 export class SvcClient {
   readonly baseURL: string;
   readonly templates: TemplateClient;
+  readonly volumes: VolumeClient;
   readonly #calls: Calls;
 
   constructor(options: ClientOptions = {}) {
     this.#calls = new Calls(options);
     this.baseURL = this.#calls.baseURL;
     this.templates = new TemplateClient(this.#calls);
+    this.volumes = new VolumeClient(this.#calls);
   }
 
   /**

@@ -49,6 +49,8 @@ export const nodeIdentity = z.object({
   fetchesFromNodes: z.boolean().default(false),
   /** It serves `settleNames` and `countSpawns`. */
   settlesNames: z.boolean().default(false),
+  /** It serves volumes. */
+  hasVolumes: z.boolean().default(false),
   /** It serves `settleWebhooks`. */
   settlesWebhooks: z.boolean().default(false),
   /** It serves `endSandbox`. */
@@ -186,6 +188,7 @@ export const streamQuery = z.object({
 export const findQuery = z.object({
   sandboxID: z.string().max(64).optional(),
   templateID: z.string().max(128).optional(),
+  volumeID: z.string().max(64).optional(),
   /** Sent by gateways that are older than `create-keys.ts`. */
   idempotencyKey: z.string().max(255).optional(),
   /** The path and query, with the X-Access-Token if there is one, of a file URL or an envd health check that carries no sandbox id. */

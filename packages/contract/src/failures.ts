@@ -49,6 +49,12 @@ export const failures = {
   BUILD_NOT_FOUND: { http: 404, connect: "not_found" },
   TAG_NOT_FOUND: { http: 404, connect: "not_found" },
   WEBHOOK_NOT_FOUND: { http: 404, connect: "not_found" },
+  // Volumes
+  VOLUME_NOT_FOUND: { http: 404, connect: "not_found" },
+  VOLUME_PATH_NOT_FOUND: { http: 404, connect: "not_found" },
+  VOLUME_EXISTS: { http: 409, connect: "already_exists" },
+  VOLUME_IN_USE: { http: 409, connect: "failed_precondition" },
+  VOLUME_DAMAGED: { http: 500, connect: "internal", retry: false },
   // Clients read 409 on a pause as "was already paused", and 409 on a resume as "is already running".
   SANDBOX_PAUSED: { http: 409, connect: "failed_precondition" },
   SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },

@@ -6,12 +6,6 @@ type Row = { readonly methods: readonly string[]; readonly paths: readonly strin
 const any: readonly string[] = [];
 
 const rows: readonly Row[] = [
-  {
-    methods: any,
-    paths: ["/volumes/**", "/volumecontent/**"],
-    what: "volumes",
-    instead: "a paused sandbox and a snapshot (POST /sandboxes/{sandboxID}/snapshots) keep files",
-  },
   { methods: any, paths: ["/secrets/**"], what: "secrets", instead: "pass values as envVars of a create or of a command" },
   {
     methods: ["POST"],

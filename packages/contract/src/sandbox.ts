@@ -17,6 +17,7 @@ import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
 import * as template from "./template.ts";
+import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
 import { webhookOperations } from "./webhooks.ts";
 
 /** A map of strings with limits on the number of keys and on its size in bytes. */
@@ -64,7 +65,7 @@ const createMembers = {
   envVars: envVars.nullish(),
   strictFiles: z.boolean().nullish().describe("true: the file API reaches files with its user's rights alone (default: as the template says)"),
   mcp: z.record(z.string(), z.unknown()).nullish().describe("Marks the sandbox; the client starts the MCP gateway itself"),
-  volumeMounts: z.array(z.unknown()).max(0, "volumeMounts: volumes are not offered").optional(),
+  volumeMounts: volumeMounts.nullish(),
   iam: z.undefined("iam: workload identity is not offered").optional(),
   ...createHeaderFields,
 };
@@ -92,6 +93,7 @@ export const listedSandbox = z.object({
   state: z.enum(["running", "paused"]),
   envdVersion: z.string(),
   metadata: z.record(z.string(), z.string()).optional(),
+  volumeMounts: z.array(volumeMount).optional(),
   parentSandboxID: z.string().optional().describe("Of a fork: the sandbox it was copied from"),
   forkDepth: z.number().int().describe("0, or one more than that of the sandbox it was forked from"),
 });
@@ -113,6 +115,7 @@ const createFailures = [
   "INVALID_REQUEST",
   "UNAUTHENTICATED",
   "TEMPLATE_NOT_FOUND",
+  "VOLUME_NOT_FOUND",
   "REQUEST_IN_FLIGHT",
   "IDEMPOTENCY_KEY_REUSED",
   "KEY_ELSEWHERE",
@@ -290,5 +293,6 @@ export const nodeOperations = {
   getSandboxLogsV2,
   ...template.templateOperations,
   ...webhookOperations,
+  ...volumeOperations,
   getHealth,
 } as const;

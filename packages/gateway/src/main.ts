@@ -35,6 +35,7 @@ import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
+import { openGatewayVolumes } from "./serve/volumes.ts";
 import { openGatewayWebhooks } from "./serve/webhooks.ts";
 import { load } from "./settings.ts";
 
@@ -101,6 +102,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const events = openMergedEvents(members, apiKey);
   const merge = openMerge({ members, apiKey, log });
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
+  const volumes = openGatewayVolumes({ members, merge, relay });
+  const { send } = calls;
   let hasBeenUp = false;
   let isStopping = false;
   const spans = await openSpans({ server: "gateway", version: pages().version, log });
@@ -115,7 +118,8 @@ async function run(argv: readonly string[]): Promise<number> {
     storedOnly: new StoredOnly({ members, apiKey, log }),
     merge,
     webhooks,
-    create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send: calls.send, nowMs, onPlaced: counted.placed }),
+    volumes,
+    create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send, volumes, nowMs, onPlaced: counted.placed }),
     checkHealth() {
       if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
       hasBeenUp ||= members.up.length > 0;

@@ -151,6 +151,7 @@ function memberOf({ nodeID }: Node, gateways: number): Member {
       schema: "",
       settlesNames: true,
       settlesWebhooks: true,
+      hasVolumes: true,
       endsSandboxes: true,
     },
     load: loadOf({ starting: 0, busy: 0 }, gateways),

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
-import { Secret, Volume } from "e2b";
+import { Secret } from "e2b";
 import { startFrontedNodes } from "../src/fronted-nodes.ts";
 import { needs } from "../src/needs.ts";
 
@@ -72,19 +72,17 @@ void describe("the operations of E2B's API", needs("root", "runc", "envd", "base
       assert.equal(unknown.status, 404);
       assert.match(await unknown.text(), /GET \/no\/such: this server has no such operation; GET \/docs lists those it has/);
     }
-    for (const family of ["/volumes", "/secrets", "/teams", "/api-keys"])
+    for (const family of ["/secrets", "/teams", "/api-keys"])
       assert.ok(
         [...refused].some((each) => each.includes(family)),
         `nothing of ${family} is refused`,
       );
   });
 
-  void test("volumes and secrets of the SDK fail with the words, and are not said to be absent", async () => {
+  void test("secrets of the SDK fail with the words, and are not said to be absent", async () => {
     await using deployment = await startFrontedNodes({ nodes: 1 });
     const { url, apiKey } = deployment.gateway;
     const connection = { apiUrl: url, sandboxUrl: url, apiKey };
-    await assert.rejects(Volume.getInfo("nobody", connection), /501.*svc does not offer volumes/);
-    await assert.rejects(Volume.create("mine", connection), /svc does not offer volumes/);
     await assert.rejects(Secret.exists("nobody", connection), /svc does not offer secrets/);
   });
 });

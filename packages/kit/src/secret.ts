@@ -45,6 +45,11 @@ export function deriveToken(seed: string, kind: "envd" | "traffic", sandboxID: s
   return createHmac("sha256", seed).update(`${kind}:v1:${sandboxID}`).digest("hex");
 }
 
+/** Derives the token of a volume's content; every node with the seed derives the same. */
+export function volumeToken(seed: string, volumeID: string): string {
+  return createHmac("sha256", seed).update(`volume:v1:${volumeID}`).digest("hex");
+}
+
 /** Identifies a secret, so that two can be told apart, and reveals nothing else about it. */
 export function fingerprintOf(secret: string, purpose: string): string {
   return createHmac("sha256", secret).update(`svc:fingerprint:${purpose}:v1`).digest("hex").slice(0, 16);

@@ -88,7 +88,7 @@ async function tryCredentials({ url, apiKey }: Credentials): Promise<void> {
 async function exportAccess(): Promise<number> {
   const { url, apiKey, withheld } = await findAccess({});
   if (apiKey === undefined) fail("UNAUTHENTICATED", `no API key for ${url}: ${withheld ?? "run svc auth, or set SDK_API_KEY"}`);
-  const lines = { E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_API_KEY: apiKey };
+  const lines = { E2B_API_URL: url, E2B_SANDBOX_URL: url, E2B_VOLUME_API_URL: url, E2B_API_KEY: apiKey };
   process.stdout.write(
     Object.entries(lines)
       .map(([name, value]) => `export ${name}='${value.replaceAll("'", "'\\''")}'\n`)

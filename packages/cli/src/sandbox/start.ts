@@ -19,6 +19,7 @@ type Options = AccessOptions & {
   denyOut?: string[];
   rm?: true;
   strictFiles?: true;
+  volume?: { name: string; path: string }[];
   output?: OutputFormat;
 };
 
@@ -37,6 +38,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     denyOut,
     rm,
     strictFiles,
+    volume,
     output,
     url,
   } = options;
@@ -63,6 +65,7 @@ export function start(templateID: string, options: Options): Promise<number> {
       ...(Object.keys(network).length > 0 ? { network } : {}),
       ...(autoPause === undefined ? {} : { autoPause: true, autoPauseMemory: autoPause === "memory" }),
       ...(strictFiles === true ? { strictFiles: true } : {}),
+      ...(volume === undefined ? {} : { volumeMounts: volume }),
       ...(autoResume === true ? { autoResume: { enabled: true } } : {}),
       ...(idlePause === undefined ? {} : { idlePauseSeconds: idlePause }),
     });

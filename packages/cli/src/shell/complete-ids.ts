@@ -12,6 +12,7 @@ const idsOf: Readonly<Record<IDKind, (client: SvcClient) => Promise<string[]>>> 
   sandboxes: async (client) => (await collect(client.list())).map(({ sandboxID }) => sandboxID),
   templates: async (client) => (await collect(client.templates.list())).flatMap(({ names, templateID }) => (names.length > 0 ? names : [templateID])),
   snapshots: async (client) => (await collect(client.snapshots({}))).flatMap(({ names, snapshotID }) => (names.length > 0 ? names : [snapshotID])),
+  volumes: async (client) => (await client.volumes.list()).map(({ name }) => name),
   nodes: async (client) => (await client.nodes()).map(({ id }) => id),
 };
 

@@ -1,6 +1,6 @@
 // The verbs for sandboxes: start, connect, exec, upload, download, list, timeout, delete.
 import { Option } from "commander";
-import { environment, outputOption, pairs, seconds, several, textEnvironment, type Verb } from "./verb.ts";
+import { environment, outputOption, pairs, seconds, several, textEnvironment, type Verb, volumeMount } from "./verb.ts";
 
 export function addSandboxVerbs(program: Verb): void {
   program
@@ -21,6 +21,7 @@ export function addSandboxVerbs(program: Verb): void {
     .addOption(new Option("--auto-pause [what]", "pause it at its timeout instead of ending it; what to keep").choices(["memory", "files"]).preset("memory"))
     .option("--auto-resume", "let traffic to the paused sandbox resume it; with --auto-pause only")
     .option("--idle-pause <seconds>", "pause it after this long without a request, a connection or CPU use; with --auto-resume only", seconds)
+    .option("--volume <volume:path>", "mount a volume at this path (repeat for more)", volumeMount)
     .option("--strict-files", "limit uploads, downloads and the file API to their user's own permissions")
     .option("--rm", "delete the sandbox when its shell ends")
     .addOption(outputOption())

@@ -108,6 +108,13 @@ export function environment(text: string, before: Record<string, string> | undef
   return { ...before, [text]: value };
 }
 
+/** Parses VOLUME:PATH; the option may be repeated. */
+export function volumeMount(text: string, before: { name: string; path: string }[] = []): { name: string; path: string }[] {
+  const [, name = "", path = ""] = /^([a-zA-Z0-9_-]+):(\/.+)$/.exec(text) ?? [];
+  if (name === "") throw new InvalidArgumentError("Expected VOLUME:PATH with an absolute path, such as data:/data.");
+  return [...before, { name, path }];
+}
+
 export function seconds(text: string): number {
   if (!/^\d{1,9}$/.test(text)) throw new InvalidArgumentError("Expected whole seconds.");
   return Number(text);

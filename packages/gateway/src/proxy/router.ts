@@ -42,6 +42,8 @@ const ofSandbox = /^(?:\/v2)?\/sandboxes\/([A-Za-z0-9_-]{1,64})(?=[/?]|$)/;
 /** Matches a snapshot as a file: the proxy streams it, since its body may be too large for a control plane. */
 const ofExport = /^\/snapshots\/([^/?]{1,200})\/export(?=\?|$)/;
 const ofImport = /^\/snapshots\/import(?=\?|$)/;
+/** Matches the content of a volume, which the proxy streams, too. */
+const ofVolume = /^\/volumecontent\/([A-Za-z0-9_-]{1,64})\//;
 const ofUpload = /^\/templates\/uploads\/[^?]*\?(?:.*&)?node=([a-z0-9-]{1,63})(?:&|$)/;
 
 export class Router {
@@ -49,6 +51,8 @@ export class Router {
   readonly #ids: HeaderIDs;
   readonly #addressing: Addressing;
   readonly #remembered = new Map<string, string>();
+  /** Nodes that have a volume, or reach the shared one. */
+  readonly #volumes = new Map<string, Member>();
   readonly #drops: Drops;
   readonly #mark: string;
 
@@ -95,9 +99,19 @@ export class Router {
     return { target: member.target, text, upgrade: true, kind: NODE };
   }
 
+  /** Sends the content of a volume to its node, which alone can check its token. */
+  #toVolume(head: RequestHead, volumeID: string, client: RoutedClient): Decision {
+    const known = this.#volumes.get(volumeID);
+    if (known?.isUp === true) return this.#toNode(head, known, client);
+    this.#volumes.delete(volumeID);
+    return this.#ask(client, { volumeID }, () => noSuchVolume(this.#options.members, volumeID));
+  }
+
   /** Operations of a sandbox and uploads go to their node; the control plane answers if that node is unknown or lost. */
   #toControl(head: RequestHead, client: RoutedClient): Decision {
     const { target } = head;
+    const volumeID = ofVolume.exec(target)?.[1];
+    if (volumeID !== undefined) return this.#toVolume(head, volumeID, client);
     const { members, control } = this.#options;
     const sandboxID = ofSandbox.exec(target)?.[1];
     const member = sandboxID !== undefined ? members.ownerOf(sandboxID, client.movedFrom) : nodeOfFile(members, target);
@@ -153,6 +167,7 @@ export class Router {
     void this.#options.lookups.find(query).then(
       (found) => {
         if (found?.sandboxID !== undefined && remember !== undefined) this.#remember(remember, found.sandboxID);
+        if (found !== undefined && query.volumeID !== undefined) this.#rememberVolume(query.volumeID, found.member);
         waiting?.proceed(found === undefined ? otherwise() : undefined);
       },
       (error: unknown) => waiting?.proceed(answerOf(asFailure(error))),
@@ -164,6 +179,11 @@ export class Router {
       },
       tooLate: () => answer(502, "The nodes did not say in time whose sandbox this is"),
     };
+  }
+
+  #rememberVolume(volumeID: string, member: Member): void {
+    if (this.#volumes.size >= MAX_REMEMBERED) this.#volumes.delete(this.#volumes.keys().next().value as string);
+    this.#volumes.set(volumeID, member);
   }
 
   #remember(key: string, sandboxID: string): void {
@@ -210,6 +230,13 @@ function unknown(members: Members, sandboxID: string): Answer {
   if (uncertain === "") return answer(502, "The sandbox was not found", { sandboxId: sandboxID }, { "x-svc-reason": "not_found" });
   const said = `No node that answers holds the sandbox; ${uncertain}`;
   return answer(502, said, { sandboxId: sandboxID, error_code: "NODE_LOST" }, { "x-svc-reason": "node_lost" });
+}
+
+/** An SDK reads 404 as a volume that does not exist, so it is not said while a node is away that may have it. */
+function noSuchVolume(members: Members, volumeID: string): Answer {
+  const uncertain = members.whyUncertain("");
+  if (uncertain === "") return answer(404, `volume '${volumeID}' was not found on any node`, { error_code: "VOLUME_NOT_FOUND" });
+  return answer(502, `no node that answers has volume '${volumeID}'; ${uncertain}`, { error_code: "NODE_LOST" });
 }
 
 function noSuchOwner(isSigned: boolean, isHealth: boolean): Answer {

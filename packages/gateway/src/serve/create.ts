@@ -18,6 +18,7 @@ import { keyNodes } from "./key-nodes.ts";
 import { KeyedCreate } from "./keyed-create.ts";
 import type { Relay } from "./relay.ts";
 import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-nodes.ts";
+import type { GatewayVolumes } from "./volumes.ts";
 
 export type CreateOperation = typeof createSandbox | typeof createSandboxV1;
 
@@ -31,6 +32,7 @@ export type CreateParts = {
   readonly directory: () => Pick<EtcdDirectory, "isDead" | "gone" | "agrees"> | undefined;
   readonly apiKey: string;
   readonly send: Send;
+  readonly volumes: Pick<GatewayVolumes, "nodesFor">;
   readonly nowMs: () => number;
   readonly onPlaced: (outcome: PlaceOutcome) => void;
 };
@@ -73,6 +75,27 @@ export function openCreate(parts: CreateParts) {
     }
     if (named?.snapshotID === "") fail("TEMPLATE_NOT_FOUND", `template '${input.templateID}' not found: the snapshot that bore this name was deleted`);
     if (named !== undefined && isWithoutStorage(members)) mustDecide(members, input.templateID, named);
+    const mounts = input.volumeMounts ?? [];
+    if (mounts.length > 0)
+      return onVolumeNode(await parts.volumes.nodesFor(mounts, context), openResolution(members, parts.lookups, request.templateID, snapshot));
+
+    /** Tries the nodes that have the volumes, one after the other; which nodes these are leaves placement no choice. */
+    async function onVolumeNode(nodes: readonly Member[], resolve: Resolve): Promise<SandboxAnswer> {
+      let last: unknown;
+      for (const member of nodes.slice(0, MAX_TRIES)) {
+        const build = await resolve(member);
+        try {
+          const answer = await sendTo(member, build === "unknown" ? {} : build, resolve);
+          onPlaced("first");
+          return answer;
+        } catch (error) {
+          if (!beganNothing(error, member, request.templateID)) throw error;
+          last = error;
+        }
+      }
+      throw last;
+    }
+
     for (let wasQueued = false; ; wasQueued = true) {
       const resolve = openResolution(members, parts.lookups, request.templateID, snapshot);
       const placed = place(

@@ -22,6 +22,7 @@ import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import { builderOf } from "./template-nodes.ts";
+import type { GatewayVolumes } from "./volumes.ts";
 import type { GatewayWebhooks } from "./webhooks.ts";
 
 export type HandlerParts = {
@@ -34,6 +35,7 @@ export type HandlerParts = {
   readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
   readonly webhooks: Pick<GatewayWebhooks, "handlers">;
+  readonly volumes: Pick<GatewayVolumes, "handlers">;
   /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
@@ -44,7 +46,7 @@ type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
-  const { members, lookups, arrivals, directory, relay, merge, storedOnly, create, webhooks, isFixed, checkHealth } = parts;
+  const { members, lookups, arrivals, directory, relay, merge, storedOnly, create, webhooks, volumes, isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -221,6 +223,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     listTagGroups: onTemplate(ops.listTagGroups, "templateID"),
     listTagAssignments: onTemplate(ops.listTagAssignments, "templateID"),
     ...webhooks.handlers,
+    ...volumes.handlers,
     getHealth() {
       checkHealth();
     },

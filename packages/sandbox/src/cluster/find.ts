@@ -11,13 +11,15 @@ export type FindParts = {
   readonly knowsSandbox: (sandboxID: string) => boolean;
   readonly knowsTemplate: (asked: string) => boolean;
   readonly buildOf: (asked: string) => string | undefined;
+  readonly knowsVolume: (volumeID: string) => Promise<boolean>;
   readonly knowsKey: (idempotencyKey: string) => boolean;
 };
 
-export function findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, knowsKey }: FindParts): (scope: RawScope) => void {
+export function findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, knowsVolume, knowsKey }: FindParts): (scope: RawScope) => void {
   const search = new SignatureSearch(directory);
 
-  function find({ sandboxID, templateID, idempotencyKey, target, isWrite, token }: FindQuery): FindAnswer {
+  async function find({ sandboxID, templateID, volumeID, idempotencyKey, target, isWrite, token }: FindQuery): Promise<FindAnswer> {
+    if (volumeID !== undefined) return { found: await knowsVolume(volumeID) };
     if (sandboxID !== undefined) return { found: knowsSandbox(sandboxID) };
     if (templateID !== undefined) {
       const buildID = buildOf(templateID);
@@ -31,10 +33,10 @@ export function findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, kn
   }
 
   return (scope) => {
-    scope.get(FIND_PATH, { exposeHeadRoute: false, config: { operation: "clusterFind" } as object }, (request, reply) => {
+    scope.get(FIND_PATH, { exposeHeadRoute: false, config: { operation: "clusterFind" } as object }, async (request, reply) => {
       const query = findQuery.safeParse(request.query);
       if (!query.success) fail("INVALID_REQUEST", `${FIND_PATH}: ${query.error.issues[0]?.message ?? "is not valid"}`);
-      return reply.type("application/json; charset=utf-8").send(JSON.stringify(find(query.data)));
+      return reply.type("application/json; charset=utf-8").send(JSON.stringify(await find(query.data)));
     });
   };
 }

@@ -34,6 +34,7 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
      * `shared` returns the builds of a template that are in object storage; `isFedByNodes` is true if there is none, so that nodes fetch from nodes.
      */
     readonly transfer: { readonly templates: { shared(templateID: string): readonly string[] }; readonly isFedByNodes: boolean };
+    readonly volumes: { has(asked: string): Promise<boolean> };
     readonly directory: SandboxDirectory;
     /** Sandboxes that are moving to other nodes. */
     readonly claims: StreamParts["claims"];
@@ -109,7 +110,8 @@ export function openCluster(parts: ClusterParts): Cluster {
       });
       end = streams.end;
       streams.routes(scope);
-      findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, knowsKey: (key) => records.keys.created(key) !== undefined })(scope);
+      const knowsKey = (key: string) => records.keys.created(key) !== undefined;
+      findRoutes({ directory, knowsSandbox, knowsTemplate, buildOf, knowsVolume: parts.volumes.has, knowsKey })(scope);
     },
     end: () => end(),
   };

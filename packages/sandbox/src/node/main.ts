@@ -26,6 +26,7 @@ import { startTicksOf } from "../runtime/process.ts";
 import { templateHandlers } from "../template/routes.ts";
 import { uuidOf } from "../template/show.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
+import { volumeHandlers, volumeRoutes } from "../volumes/routes.ts";
 import { type Node, openNode } from "./open-node.ts";
 import { clusterHandlers } from "./serve/cluster-handlers.ts";
 import { openNodeConsole } from "./serve/console.ts";
@@ -107,6 +108,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
         uuidOf(fingerprintOf(apiKey.secret, "creator")),
       ),
       ...observe.handlers,
+      ...volumeHandlers(node.volumes),
     },
     apiKey: apiKey.secret,
     anyOrigin: true,
@@ -119,6 +121,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       node.cluster.routes(scope, { apiKey: apiKey.secret, version: pages.version });
       uploadRoutes(templates.builder.uploads)(scope);
       transferRoutes(transfer.files)(scope);
+      volumeRoutes(node.volumes)(scope);
       transfer.routes(scope);
       webConsole.routes(scope);
     },

@@ -29,6 +29,7 @@ import { openSnapshotTransfer, type SnapshotTransfer } from "../snapshot-transfe
 import { openFirstUse } from "../template/first-use.ts";
 import { openTemplates, type Templates } from "../template/open-templates.ts";
 import { openSetupTemplates } from "../template/setup-templates.ts";
+import { openVolumes, type Volumes } from "../volumes/open-volumes.ts";
 import { openListing } from "./serve/list.ts";
 import type { Verbs } from "./serve/routes.ts";
 import { loadSeed, sweepHalfWritten } from "./serve/secrets.ts";
@@ -82,6 +83,7 @@ export type Node = {
   readonly snapshots: NamedSnapshots;
   readonly observe: Observe;
   readonly transfer: SnapshotTransfer;
+  readonly volumes: Volumes;
   /** The node's interface for gateways. */
   readonly cluster: Cluster;
   /** The proxy's way to find and wake sandboxes. */
@@ -185,6 +187,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const { collect } = observe;
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
+  const volumes = await openVolumes({ home, settings: settings.volumes, seed, spawner, registry, nodeID, metrics, log });
   const { ownership } = membership ?? {};
   const claims = openClaims({ lock, registry, ownership, listed: (record) => listing.one(record), transfer: () => transfer });
   const transfer: SnapshotTransfer = await openSnapshotTransfer({
@@ -212,7 +215,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   });
 
   const boot = { bootID: bootID(), envd, envdVersion };
-  const up = { home, initKeys, networks, checkpoints, images, stages };
+  const up = { home, initKeys, networks, checkpoints, images, volumes, stages };
   const onCopyMs = settings.sandbox.on_copy_timeout_seconds * 1000;
   const identities = openIdentities({ seed, clock, send: openInit(initKeys), onCopyMs });
   const answer = openAnswers(seed, proxy);
@@ -227,7 +230,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits, log });
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
-  const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, metrics: nodeMetrics, log };
+  const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, volumes, metrics: nodeMetrics, log };
   const { untilDurable } = transfer;
   const buildOnFirstUse = settings.template.build_on_first_use ? openFirstUse(templates) : undefined;
   const fetch = async (asked: string) => (await transfer.fetch(asked)) ?? (await buildOnFirstUse?.(asked));
@@ -237,7 +240,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
   const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
-  const moves = openMoves({ apiKey, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
+  const moves = openMoves({ apiKey, volumes, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
   const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, report, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
@@ -267,6 +270,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     quarantine,
     observe,
     templates,
+    volumes,
     directory,
     claims,
     capacity,
@@ -286,6 +290,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     fetch,
     observe,
     transfer,
+    volumes,
     cluster,
     directory,
     proxy,
@@ -315,6 +320,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
       { name: "networks", close: async () => networks?.close(all(destroys)) },
       ...[...drivers.runtimes.values()].map((each) => ({ name: `runtime ${each.name}`, close: () => each.close(all(destroys)) })),
       { name: "drivers that are gone", close: () => drivers.closeToEnd({ everything: destroys }) },
+      { name: "volumes", close: () => volumes.close(all(destroys).everything) },
       { name: "templates", close: () => templates.close(all(destroys).everything) },
       { name: "snapshot-transfer", close: () => transfer.close() },
       { name: "checkpoints", close: () => checkpoints.close() },

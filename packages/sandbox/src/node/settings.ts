@@ -13,6 +13,7 @@ import { SLOTS } from "../network/names.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
 import { snapshotsSettings } from "../snapshot-transfer/settings.ts";
 import { templateSettings } from "../template/settings.ts";
+import { volumesSettings } from "../volumes/settings.ts";
 
 const cidr = z.string().refine(isCidr, "expected ADDRESS/BITS");
 
@@ -62,6 +63,7 @@ export const nodeSettings = z.object({
     pool_size: count(0, 1000),
   }),
   template: templateSettings,
+  volumes: volumesSettings,
   cluster: z.object({
     etcd: etcdEndpoints,
     name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected a-z, 0-9 and '-', 63 characters or fewer"),

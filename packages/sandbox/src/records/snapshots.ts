@@ -5,7 +5,7 @@ import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import { bearsName } from "@svc/contract/list-filter.ts";
 import type { Store } from "@svc/kit/database.ts";
 import { z } from "zod";
-import { type CheckpointKind, type Limits, type RootImage, type RuntimeName, runtimeNames } from "../runtime/runtime.ts";
+import { type CheckpointKind, type Limits, type RootImage, type RuntimeName, runtimeNames, type VolumeReference } from "../runtime/runtime.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { openSnapshotNames, type SnapshotNames, snapshotNameTables } from "./snapshot-names.ts";
 
@@ -24,6 +24,8 @@ export type Snapshot = {
   readonly workdir: string;
   readonly strictFiles?: boolean | undefined;
   readonly env: Readonly<Record<string, string>>;
+  /** The volumes that the sandbox mounted; their files are not in the snapshot. */
+  readonly volumes?: readonly VolumeReference[] | undefined;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;
   /** For a fetched copy: the node that took it, "" if unknown. A copy is found by its id only (I55). */

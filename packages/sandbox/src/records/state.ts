@@ -1,7 +1,7 @@
 // A sandbox's lifecycle as a state machine: every transition is here, every effect elsewhere.
 import assert from "node:assert/strict";
 import type { EgressPolicy } from "../egress/policy.ts";
-import type { CheckpointKind, DeathReason, Limits, RootImage, RuntimeHandle, RuntimeName } from "../runtime/runtime.ts";
+import type { CheckpointKind, DeathReason, Limits, RootImage, RuntimeHandle, RuntimeName, VolumeReference } from "../runtime/runtime.ts";
 
 /*
  *   creating ──started──▶ warm ──claimed──▶ running ◀──────────── thawed (the checkpoint failed) ───┐
@@ -43,6 +43,8 @@ export type Claim = {
   readonly workdir: string;
   /** The file API uses only its user's permissions. */
   readonly strictFiles?: boolean | undefined;
+  /** The volumes that it mounts; absent in records of earlier versions. */
+  readonly volumes?: readonly VolumeReference[] | undefined;
   /** The template's name in the request. */
   readonly alias: string | undefined;
   /** For a fork: its source, and how many forks precede it. */

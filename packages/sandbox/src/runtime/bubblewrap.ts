@@ -98,9 +98,20 @@ export function bwrapOptions(spec: StartSpec, rootPath: string, directory: strin
     ]),
     ...svcFolder,
     ...bindMounts(spec.image, spec.envd.binary).flatMap(({ source, destination }) => ["--ro-bind", source, destination]),
+    // bubblewrap adds nosuid and nodev to its binds, and would make missing parents of a mount for root alone.
+    ...(spec.volumes ?? []).flatMap(({ source, path }) => [
+      ...parentsOf(path).flatMap((parent) => ["--perms", "0755", "--dir", parent]),
+      ...["--bind", source, path],
+    ]),
     ...["--clearenv", ...Object.entries(environment).flatMap(([name, value]) => ["--setenv", name, value])],
     ...["--chdir", "/", "--info-fd", "8", "--seccomp", "9"],
   ];
+}
+
+/** /a/b/c → ["/a", "/a/b"] */
+function parentsOf(path: string): string[] {
+  const parts = path.split("/").slice(1, -1);
+  return parts.map((_, at) => `/${parts.slice(0, at + 1).join("/")}`);
 }
 
 export async function launchAndReadPid(spawner: Host["spawner"], argv: readonly string[], directory: string, env?: Record<string, string>): Promise<number> {

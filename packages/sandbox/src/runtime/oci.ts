@@ -90,5 +90,11 @@ function systemMounts(spec: StartSpec): OciMount[] {
     { destination: "/sys", type: "sysfs", source: "sysfs", options: ["nosuid", "noexec", "nodev", "ro"] },
     ...tmpfs,
     ...binds,
+    ...(spec.volumes ?? []).map(({ source, path }) => ({
+      destination: path,
+      type: "bind",
+      source,
+      options: ["bind", "rw", "nosuid", "nodev"],
+    })),
   ];
 }

@@ -56,6 +56,12 @@ export type Precreation = {
   make(kind: PrecreatedKind, location: Pick<StartSpec, "runtimeID" | "directory" | "network">): Promise<Precreated>;
 };
 
+/** A volume that a sandbox mounts, as its record keeps it: by reference, also in its snapshots and forks. */
+export type VolumeReference = { readonly volumeID: string; readonly name: string; readonly path: string };
+
+/** A volume's directory on the host, and where the sandbox sees it. */
+export type MountedVolume = { readonly source: string; readonly path: string };
+
 export type StartSpec = {
   /** Fixed length, [a-z0-9] only, since runsc resolves ids by prefix. */
   readonly runtimeID: string;
@@ -73,6 +79,8 @@ export type StartSpec = {
   readonly network: NetworkSlot | undefined;
   /** argv of PID 1 inside (envd at its path inside, with its flags), its environment, and the host's envd binary to mount. */
   readonly envd: { readonly binary: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> };
+  /** Writable directories that other sandboxes may mount, too. A restore from memory names the same paths as the checkpointed sandbox. */
+  readonly volumes?: readonly MountedVolume[] | undefined;
   /**
    * Restores this checkpoint instead of booting: `memory` with all processes, `filesystem` with the files and a new envd. The image must be the
    * one the checkpoint was taken over; for `memory` also envd's binary and arguments and the limits, since unmodified pages of a running program

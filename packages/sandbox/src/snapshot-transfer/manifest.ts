@@ -2,6 +2,7 @@
 // authentication code.
 import { createHash, createHmac } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
+import { MAX_VOLUME_MOUNTS } from "@svc/contract/volumes.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
 import { z } from "zod";
 import { processorShape } from "../runtime/cpu.ts";
@@ -65,6 +66,10 @@ const snapshotShape = z.object({
   workdir: text(4096),
   strictFiles: z.boolean().optional(),
   env: z.record(text(256), z.string()),
+  volumes: z
+    .array(z.object({ volumeID: text(64), name: text(128), path: text(1024) }))
+    .max(MAX_VOLUME_MOUNTS)
+    .optional(),
   createdAtWallMs: z.number(),
   /** The node that took it; absent in files, and in manifests of an earlier version. */
   originNodeID: text(63).optional(),

@@ -13,10 +13,15 @@ export const SNAPSHOT_ID = /^snap[0-9a-f]{20}$/;
 /** `nodeID` is this node's name; it is absent for a file, since the node that imports the file becomes its origin. */
 export function snapshotSubject(snapshot: NamedSnapshot, nodeID?: string): Subject {
   const { checkpointID, kind, runtime, image, limits, envd, envdVersion } = snapshot;
-  const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, createdAtWallMs } = snapshot;
+  const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, volumes, createdAtWallMs } = snapshot;
   const shown = { snapshotID, sandboxID, templateID, names: [...names], user, workdir, env: { ...env }, createdAtWallMs };
   const origin = nodeID === undefined ? {} : { originNodeID: snapshot.originNodeID ?? nodeID };
-  const transferred = { ...shown, ...(strictFiles === undefined ? {} : { strictFiles }), ...origin };
+  const transferred = {
+    ...shown,
+    ...(strictFiles === undefined ? {} : { strictFiles }),
+    ...(volumes === undefined ? {} : { volumes: [...volumes] }),
+    ...origin,
+  };
   return { checkpointID, kind, runtime, image, limits, envd, envdVersion, snapshot: transferred };
 }
 

@@ -1,5 +1,5 @@
 // A template as the start of sandboxes: a setup template, one that was built, a snapshot, or the source of a fork.
-import type { Limits, RootImage, RuntimeName } from "../runtime/runtime.ts";
+import type { Limits, RootImage, RuntimeName, VolumeReference } from "../runtime/runtime.ts";
 import type { Startup } from "./build-record.ts";
 
 export type Template = {
@@ -22,6 +22,8 @@ export type Template = {
   readonly image: RootImage;
   /** Sandboxes resume from this checkpoint instead of starting from files: a built template with a start command, or a snapshot. */
   readonly checkpointID?: string | undefined;
+  /** The checkpoint holds files alone. */
+  readonly isFilesOnly?: boolean | undefined;
   /** The envd that runs in the checkpoint, a file below `bin` of the home. */
   readonly envd?: string | undefined;
   readonly envdVersion?: string | undefined;
@@ -30,6 +32,8 @@ export type Template = {
   readonly limits?: Limits | undefined;
   /** `runStartup` (startup.ts) runs it after each start if there is no checkpoint, because the driver cannot keep memory. */
   readonly startup?: Startup | undefined;
+  /** The volumes that its sandboxes mount: those of a snapshot or of a fork's source, or of the create. */
+  readonly volumes?: readonly VolumeReference[] | undefined;
   /** The checkpoint was just written, so it need not be verified. */
   readonly verified?: boolean | undefined;
 };

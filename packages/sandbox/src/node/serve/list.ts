@@ -61,6 +61,7 @@ export function listed(wallTimes: WallTimes, record: ShownRecord): ListedSandbox
     state,
     envdVersion: record.envdVersion,
     metadata: { ...claim.metadata },
+    ...(claim.volumes === undefined || claim.volumes.length === 0 ? {} : { volumeMounts: claim.volumes.map(({ name, path }) => ({ name, path })) }),
     ...(claim.parentSandboxID === undefined ? {} : { parentSandboxID: claim.parentSandboxID }),
     forkDepth: claim.forkDepth,
   };

@@ -3,6 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
+import type { volumeOperations } from "@svc/contract/volumes.ts";
 import type { webhookOperations } from "@svc/contract/webhooks.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Quarantine } from "../../records/quarantine.ts";
@@ -31,6 +32,7 @@ const MIN_REFRESH_SECONDS = 15;
 type Elsewhere =
   | keyof typeof templateOperations
   | keyof typeof webhookOperations
+  | keyof typeof volumeOperations
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"

@@ -7,8 +7,9 @@ import { type EgressPolicy, openEgress, sameEgress } from "../../egress/policy.t
 import type { NetworkSlot, Networks } from "../../network/networks.ts";
 import type { Checkpoints } from "../../records/checkpoints.ts";
 import type { SandboxRecord } from "../../records/state.ts";
-import type { Precreated, Runtime, RuntimeHandle } from "../../runtime/runtime.ts";
+import type { Precreated, Runtime, RuntimeHandle, VolumeReference } from "../../runtime/runtime.ts";
 import type { Images } from "../../template/images.ts";
+import type { Volumes } from "../../volumes/open-volumes.ts";
 import type { Stages } from "./node-metrics.ts";
 
 const ENVD_HEALTHY_MS = 30_000;
@@ -20,6 +21,7 @@ export type BringUpParts = {
   readonly networks: Networks | undefined;
   readonly checkpoints: Pick<Checkpoints, "find" | "verify">;
   readonly images: Pick<Images, "ready">;
+  readonly volumes: Pick<Volumes, "mounted">;
   readonly stages: Stages;
 };
 
@@ -34,6 +36,8 @@ export type BringUp = {
   /** Only the checkpoint's files are wanted: its programs will not continue, so any processor will do. */
   readonly isForFiles?: boolean | undefined;
   readonly egress: EgressPolicy;
+  /** The volumes to mount. */
+  readonly volumes?: readonly VolumeReference[] | undefined;
   /** The precreated sandbox to start in; the caller owns it until start() succeeds. */
   readonly precreated?: Precreated | undefined;
   /** Reports the attached network slot, which the caller detaches if the start fails. */
@@ -44,11 +48,12 @@ export type BringUp = {
 
 /** @throws SANDBOX_START_FAILED, SNAPSHOT_DAMAGED; the caller then removes the parts that exist. */
 export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<RuntimeHandle> {
-  const { record, runtime, guestBootID, checkpointID, isVerified, isForFiles = false, egress, precreated, onSlot, onStarted } = asked;
+  const { record, runtime, guestBootID, checkpointID, isVerified, isForFiles = false, egress, volumes = [], precreated, onSlot, onStarted } = asked;
   const { sandboxID, directory, image, limits, envd, initKey = parts.initKeys.unnamed } = record;
   const stage = parts.stages(runtime.name);
   const from = checkpointID === undefined ? undefined : await parts.checkpoints.find(checkpointID);
   await parts.images.ready(image);
+  const mounted = volumes.length === 0 ? [] : await stage("volumes", () => parts.volumes.mounted(volumes));
   // I12: checksums are computed while the runtime reads the same files, and awaited before the handle is returned.
   const verified = isVerified === true || from === undefined ? undefined : parts.checkpoints.verify(from.checkpointID, !isForFiles);
   verified?.catch(() => undefined);
@@ -65,6 +70,7 @@ export async function bringUp(parts: BringUpParts, asked: BringUp): Promise<Runt
       network,
       envd: agentOf(parts.home, envd, initKey),
       precreated,
+      ...(mounted.length === 0 ? {} : { volumes: mounted }),
       ...(from === undefined ? {} : { from: { directory: from.directory, kind: from.kind, isForFiles } }),
     });
   const handle = await stage(from === undefined ? "runtime" : "restore", start).catch(async (error: unknown) => {

@@ -65,7 +65,9 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
   const from = template.checkpointID === undefined ? undefined : await checkpoints.find(template.checkpointID);
   // A sandbox started from a checkpoint keeps the key of that checkpoint (I34).
   const initKey = from === undefined ? parts.initKeys.current : from.initKey;
-  const precreated = await precreatedFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
+  // A precreated sandbox has its mounts already, and none of them is a volume.
+  const hasVolumes = template.volumes !== undefined && template.volumes.length > 0;
+  const precreated = hasVolumes ? undefined : await precreatedFrom?.(runtime, { image: template.image, limits, envd, initKey, from });
   // The new sandbox takes over the precreated one's id.
   const sandboxID = precreated?.handle.runtimeID ?? newSandboxID(parts.slot);
   const guestBootID = randomUUID();
@@ -101,6 +103,7 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
         checkpointID,
         isVerified: template.verified,
         egress,
+        volumes: template.volumes,
         precreated,
         onSlot: (attached) => {
           slot = attached;

@@ -3,12 +3,15 @@ import { createHash } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { NetworkInput } from "@svc/contract/network.ts";
+import type { VolumeMount } from "@svc/contract/volumes.ts";
 import { type EgressPolicy, openEgress, sameEgress } from "../../egress/policy.ts";
 import { egressOf } from "../../egress/rules.ts";
 import type { Networks } from "../../network/networks.ts";
 import type { Clock } from "../../records/clock.ts";
 import type { Claim, SandboxRecord } from "../../records/state.ts";
+import type { VolumeReference } from "../../runtime/runtime.ts";
 import type { Template, TemplateSource } from "../../template/template.ts";
+import type { Volumes } from "../../volumes/open-volumes.ts";
 import type { Admission } from "../supply/admission.ts";
 import type { Capacity } from "../supply/capacity.ts";
 import type { Drivers } from "../supply/drivers.ts";
@@ -36,6 +39,7 @@ export type CreateInput = {
   readonly metadata?: Readonly<Record<string, string>> | null | undefined;
   readonly envVars?: Readonly<Record<string, string>> | null | undefined;
   readonly strictFiles?: boolean | null | undefined;
+  readonly volumeMounts?: readonly VolumeMount[] | null | undefined;
   readonly idempotencyKey?: string | undefined;
   /** Sent by a gateway: the number of the key's grant to this node (I52). */
   readonly keyTurn?: number | undefined;
@@ -66,6 +70,7 @@ export type CreateParts = RetryStartParts & {
   readonly clock: Clock;
   /** @throws CAPACITY_EXHAUSTED where the node's clock is far from the deployment's. */
   readonly checkClock: () => void;
+  readonly volumes: Pick<Volumes, "referencesOf" | "holding">;
   readonly metrics: Pick<NodeMetrics, "createSeconds">;
 };
 
@@ -80,7 +85,7 @@ export function openCreate(parts: CreateParts): CreateSandbox {
     timeouts.check(input.timeout);
     parts.checkClock();
     const begin = async (idempotent: Idempotent | undefined) => {
-      const template = await findTemplate(parts, input.buildID ?? input.templateID);
+      const template = await withVolumes(parts, await findTemplate(parts, input.buildID ?? input.templateID), input.volumeMounts ?? undefined);
       checkPause(parts.drivers, template, input);
       return answer(await create(parts, claimOf(parts.clock, input, template), template, idempotent));
     };
@@ -101,6 +106,25 @@ async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string
     if (fetched === undefined) throw error;
     return templateIndex.find(fetched);
   }
+}
+
+/**
+ * Returns the template with the volumes of the create, or else with those of the snapshot that it is. Memory can only be restored with the mounts that it
+ * was kept with: a template's start command runs again instead, and a snapshot with memory is refused.
+ */
+async function withVolumes({ volumes, drivers }: CreateParts, template: Template, asked: readonly VolumeMount[] | undefined): Promise<Template> {
+  if (asked === undefined || (asked.length === 0 && (template.volumes ?? []).length === 0)) return template;
+  const references = await volumes.referencesOf(asked);
+  const keyOf = (all: readonly VolumeReference[]) => JSON.stringify(all.map(({ volumeID, path }) => [volumeID, path]));
+  if (template.checkpointID === undefined || keyOf(references) === keyOf(template.volumes ?? [])) return { ...template, volumes: references };
+  if (template.source !== "snapshot")
+    return { ...template, volumes: references, checkpointID: undefined, envd: undefined, envdVersion: undefined, runtime: drivers.runtime.name };
+  if (template.isFilesOnly === true) return { ...template, volumes: references };
+  const own = (template.volumes ?? []).map(({ name, path }) => `${name} at ${path}`).join(", ");
+  return fail(
+    "INVALID_REQUEST",
+    `volumeMounts: snapshot '${template.templateID}' has memory, which is bound to the volumes of its sandbox (${own || "none"}): leave volumeMounts out, or take a snapshot of the files alone (memory: false)`,
+  );
 }
 
 /** @throws CHECKPOINT_UNAVAILABLE already at create, not at the timeout, when the driver cannot keep the requested kind of checkpoint. */
@@ -133,6 +157,7 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
     user: template.user,
     workdir: template.workdir,
     strictFiles: input.strictFiles ?? template.strictFiles,
+    ...(template.volumes === undefined || template.volumes.length === 0 ? {} : { volumes: template.volumes }),
     alias: template.name === "" ? input.sourceName : template.name,
     parentSandboxID: undefined,
     forkDepth: 0,
@@ -140,13 +165,15 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
 }
 
 function create(parts: CreateParts, claim: Claim, template: Template, idempotent: Idempotent | undefined): Promise<Answerable> {
-  const { capacity, templateIndex, handOver, metrics } = parts;
+  const { capacity, templateIndex, handOver, volumes, metrics } = parts;
   return capacity.reserve(async () => {
     const begin = performance.now();
-    const { answerable, source } = await retryStart(parts, async () => {
-      const { record, source } = await obtain(parts, claim.egress, template);
-      return { answerable: await handOver(record, claim, template.checkpointID === undefined ? "fresh" : "copied", idempotent), source };
-    });
+    const { answerable, source } = await volumes.holding(template.volumes ?? [], () =>
+      retryStart(parts, async () => {
+        const { record, source } = await obtain(parts, claim.egress, template);
+        return { answerable: await handOver(record, claim, template.checkpointID === undefined ? "fresh" : "copied", idempotent), source };
+      }),
+    );
     metrics.createSeconds.observe({ source }, (performance.now() - begin) / 1000);
     templateIndex.spawned(template.templateID);
     return answerable;
@@ -156,7 +183,7 @@ function create(parts: CreateParts, claim: Claim, template: Template, idempotent
 /** Returns a warm sandbox: one of the pool, else a new one once its start is admitted. */
 async function obtain(parts: CreateParts, egress: EgressPolicy, template: Template): Promise<{ record: SandboxRecord; source: "pool" | "start" }> {
   const { pool, precreatedPool, networks, ends, admission, start } = parts;
-  const pooled = pool.take(template);
+  const pooled = template.volumes === undefined || template.volumes.length === 0 ? pool.take(template) : undefined;
   if (pooled !== undefined) {
     const slot = pooled.status.state === "warm" ? pooled.status.handle.network : undefined;
     if (slot === undefined || sameEgress(egress, openEgress)) return { record: pooled, source: "pool" };

@@ -7,6 +7,7 @@ import type { Checkpoints } from "../../records/checkpoints.ts";
 import type { Registry, RunningRecord } from "../../records/registry.ts";
 import type { Claim } from "../../records/state.ts";
 import type { Template } from "../../template/template.ts";
+import type { Volumes } from "../../volumes/open-volumes.ts";
 import type { Admission } from "../supply/admission.ts";
 import type { Capacity } from "../supply/capacity.ts";
 import type { Checkpointer } from "../supply/checkpoint.ts";
@@ -32,6 +33,7 @@ export type ForkParts = RetryStartParts & {
   readonly handOver: HandOver;
   readonly answer: AnswerSandbox;
   readonly timeouts: Pick<Timeouts, "check">;
+  readonly volumes: Pick<Volumes, "holding">;
   readonly metrics: Pick<NodeMetrics, "forkSeconds">;
   readonly report: Report;
 };
@@ -40,7 +42,7 @@ export type ForkParts = RetryStartParts & {
 export type ForkSandbox = (sandboxID: string, count: number, timeoutSeconds: number | undefined) => Promise<Forked[]>;
 
 export function openFork(parts: ForkParts): ForkSandbox {
-  const { lock, registry, checkpoints, checkpointer, capacity, timeouts, metrics, report } = parts;
+  const { lock, registry, checkpoints, checkpointer, capacity, timeouts, volumes, metrics, report } = parts;
   return async (sandboxID, count, timeoutSeconds) => {
     if (timeoutSeconds !== undefined) timeouts.check(timeoutSeconds);
     const checkpointID = checkpoints.newID();
@@ -54,7 +56,8 @@ export function openFork(parts: ForkParts): ForkSandbox {
     });
     try {
       const template = templateOf(record, checkpointID);
-      const forked = await Promise.all(Array.from({ length: count }, () => child(parts, record, template, timeoutSeconds)));
+      const startAll = () => Promise.all(Array.from({ length: count }, () => child(parts, record, template, timeoutSeconds)));
+      const forked = await volumes.holding(template.volumes ?? [], startAll);
       const children = forked.filter((each) => "sandbox" in each).length;
       report("sandbox.forked", record, { children, failed: count - children });
       metrics.forkSeconds.observe((performance.now() - begin) / 1000);
@@ -108,6 +111,7 @@ function templateOf({ templateID, image, limits, envd, envdVersion, status }: Ru
     envdVersion,
     runtime: handle.runtime,
     limits,
+    volumes: claim.volumes,
     verified: true,
   };
 }

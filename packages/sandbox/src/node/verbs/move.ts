@@ -13,6 +13,7 @@ import type { Report } from "../../observe/open-observe.ts";
 import type { Clock } from "../../records/clock.ts";
 import { isPaused, isRunning, type Registry } from "../../records/registry.ts";
 import type { SnapshotTransfer } from "../../snapshot-transfer/open-snapshot-transfer.ts";
+import type { Volumes } from "../../volumes/open-volumes.ts";
 import type { Drivers } from "../supply/drivers.ts";
 import type { ProxyLink } from "../supply/proxy-link.ts";
 import type { Claims } from "./claims.ts";
@@ -40,6 +41,7 @@ export type MoveParts = {
   readonly proxy: Pick<ProxyLink, "waitingFor">;
   readonly resume: ResumeSandbox;
   readonly transfer: Pick<SnapshotTransfer, "exports" | "releaseSandbox">;
+  readonly volumes: Pick<Volumes, "isShared">;
   readonly report: Report;
   readonly clock: Clock;
   readonly log: Log;
@@ -80,7 +82,13 @@ export function openMoves(parts: MoveParts): Moves {
     isPossible: ownership !== undefined && exports !== undefined,
     async move(sandboxID, asked) {
       await claims.settled(sandboxID);
-      registry.owned(sandboxID);
+      const { claim } = registry.owned(sandboxID).status;
+      const [own] = parts.volumes.isShared ? [] : (claim.volumes ?? []);
+      if (own !== undefined)
+        fail(
+          "INVALID_REQUEST",
+          `sandbox '${sandboxID}' mounts volume '${own.name}', which only this node has: volumes that move need a shared directory (volumes.directory)`,
+        );
       if (ownership === undefined || exports === undefined)
         return fail("INVALID_REQUEST", "sandboxes move between nodes that share etcd (cluster.etcd) and object storage (objects.url): set both on all of them");
       const targets = await targetsFor(ownership, sandboxID, asked);

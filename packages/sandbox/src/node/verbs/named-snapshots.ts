@@ -111,9 +111,11 @@ function templateOf(snapshot: NamedSnapshot): Template {
     folder: "",
     image: snapshot.image,
     checkpointID: snapshot.checkpointID,
+    isFilesOnly: snapshot.kind === "filesystem",
     envd: snapshot.envd,
     envdVersion: snapshot.envdVersion,
     runtime: snapshot.runtime,
     limits,
+    volumes: snapshot.volumes,
   };
 }

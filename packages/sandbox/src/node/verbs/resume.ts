@@ -151,11 +151,12 @@ async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, f
   // An earlier run may have left parts behind, if its end was interrupted.
   if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
   const checkpoint = await parts.checkpoints.find(from.checkpointID);
-  // A precreated sandbox was started for this processor.
-  const precreated = from.isForFiles === true ? undefined : await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
+  const { egress, volumes = [] } = record.status.claim;
+  // A precreated sandbox was started for this processor, and has its mounts already.
+  const precreated = from.isForFiles === true || volumes.length > 0 ? undefined : await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
   if (precreated !== undefined) undo.push(() => parts.precreatedPool.discard(precreated));
   const onSlot = (slot: NetworkSlot) => void undo.push(async () => parts.networks?.detach(slot));
-  return bringUp(parts, { record, runtime, ...from, egress: record.status.claim.egress, precreated, onSlot });
+  return bringUp(parts, { record, runtime, ...from, egress, volumes, precreated, onSlot });
 }
 
 /** Extracts the files of a memory checkpoint. Only the sandbox itself can read them, so it is restored, frozen at once and checkpointed again. */

@@ -66,6 +66,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
         workdir: claim.workdir,
         strictFiles: claim.strictFiles,
         env: claim.envVars,
+        ...(claim.volumes === undefined || claim.volumes.length === 0 ? {} : { volumes: claim.volumes }),
         sizeBytes,
         createdAtWallMs: clock.wallMs(),
       };

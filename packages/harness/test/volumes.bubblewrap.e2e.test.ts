@@ -1,0 +1,4 @@
+// Volumes over the bubblewrap driver.
+import { volumeSuite } from "./volumes.suite.ts";
+
+volumeSuite("bubblewrap", false);

@@ -1,0 +1,4 @@
+// Volumes over the gvisor driver.
+import { volumeSuite } from "./volumes.suite.ts";
+
+volumeSuite("gvisor", true);
