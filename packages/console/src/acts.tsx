@@ -120,15 +120,15 @@ async function run(act: Act, ids: readonly string[], one: (id: string) => Promis
   if (first !== undefined) say(failures.length === 1 ? first : `${failures.length} failed; the first: ${first}`, "bad");
 }
 
-export function openCreate(): void {
+export function openCreate(from = "base"): void {
   if (isReadOnly()) say("This console is read-only.", "bad");
-  else openDialog({ title: "Create a sandbox", body: () => <Create /> });
+  else openDialog({ title: "Create a sandbox", body: () => <Create from={from} /> });
 }
 
 type Listed = { readonly templateID: string; readonly names?: readonly string[]; readonly aliases?: readonly string[] };
 
-function Create(): JSX.Element {
-  const [template, setTemplate] = useState("base");
+function Create({ from }: { readonly from: string }): JSX.Element {
+  const [template, setTemplate] = useState(from);
   const [minutes, setMinutes] = useState("10");
   const [metadata, setMetadata] = useState("");
   const [isPausing, setPausing] = useState(false);

@@ -64,7 +64,7 @@ function onKey(event: KeyboardEvent): void {
   }
   const acts: Readonly<Record<string, () => void>> = {
     "/": () => document.getElementById("filter")?.focus(),
-    c: openCreate,
+    c: () => openCreate(),
     t() {
       const [view, id = focused.value] = path.value;
       if (view === "sandboxes" || view === undefined) if (id !== "") go(to(["sandboxes", id, "terminal"]));

@@ -19,10 +19,13 @@ export const isDialogOpen = (): boolean => shown.value !== undefined;
 
 export function Dialogs(): JSX.Element | null {
   const dialog = shown.value;
-  return dialog === undefined ? null : <Dialog {...dialog} />;
+  return dialog === undefined ? null : <Dialog key={dialog.title} dialog={dialog} />;
 }
 
-function Dialog({ title, body, isWide = false }: Shown): JSX.Element {
+function Dialog({ dialog }: { readonly dialog: Shown }): JSX.Element {
+  const { title, body, isWide = false } = dialog;
+  // The event of an element's close comes late, when another dialog may be open.
+  const onClose = () => shown.peek() === dialog && closeDialog();
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const own = element.current;
@@ -31,7 +34,7 @@ function Dialog({ title, body, isWide = false }: Shown): JSX.Element {
     return () => own?.close();
   }, []);
   return (
-    <dialog ref={element} class={isWide ? "wide" : ""} aria-labelledby="dialog-title" onClose={closeDialog}>
+    <dialog ref={element} class={isWide ? "wide" : ""} aria-labelledby="dialog-title" onClose={onClose}>
       <header>
         <h2 id="dialog-title">{title}</h2>
         <button type="button" class="small" aria-label="Close" onClick={closeDialog}>

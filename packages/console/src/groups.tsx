@@ -3,7 +3,7 @@ import type { ConsoleRow } from "@svc/contract/console.ts";
 import type { JSX } from "preact";
 import { perform } from "./acts.tsx";
 import { count, reasonWords } from "./format.ts";
-import { Ago, Empty } from "./parts.tsx";
+import { Ago, Empty, Scroll } from "./parts.tsx";
 import { query, to } from "./router.ts";
 import { type Group, groupBy } from "./rows.ts";
 import { isReadOnly } from "./session.ts";
@@ -16,7 +16,7 @@ export function Groups({ list, label }: { readonly list: readonly ConsoleRow[]; 
   if (groups.length === 0) return <Empty title={`No sandbox here has the metadata ${label}.`} />;
   const members = (group: Group) => list.filter((row) => row.metadata[label] === group.value && row.state !== "ended").map(({ id }) => id);
   return (
-    <div class="scroll">
+    <Scroll label="Runs">
       <table>
         <thead>
           <tr>
@@ -64,6 +64,6 @@ export function Groups({ list, label }: { readonly list: readonly ConsoleRow[]; 
         </tbody>
       </table>
       {groups.length > MOST ? <p class="muted">{count(groups.length - MOST)} more; narrow them by the filter.</p> : null}
-    </div>
+    </Scroll>
   );
 }

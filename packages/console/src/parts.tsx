@@ -74,6 +74,26 @@ async function copyText(text: string): Promise<void> {
   if (!isDone) throw new Error("the browser refused to copy; select the text and copy it by hand");
 }
 
+/** A part that scrolls; it takes the focus, so that keys scroll it. */
+export function Scroll({ label, kind = "", children }: { readonly label: string; readonly kind?: string; readonly children: ComponentChildren }): JSX.Element {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the focus for the keys that scroll
+    <section class={`scroll ${kind}`} tabIndex={0} aria-label={label}>
+      {children}
+    </section>
+  );
+}
+
+/** Text of a program, which scrolls beyond some lines. */
+export function Output({ text, label }: { readonly text: string; readonly label: string }): JSX.Element {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the focus for the keys that scroll
+    <section class="output" tabIndex={0} aria-label={label}>
+      <pre>{text}</pre>
+    </section>
+  );
+}
+
 export function Empty({ title, children }: { readonly title: string; readonly children?: ComponentChildren }): JSX.Element {
   return (
     <div class="empty">

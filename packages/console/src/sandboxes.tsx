@@ -68,7 +68,7 @@ export function Sandboxes(): JSX.Element {
           ))}
         </select>
         {isReadOnly() ? null : (
-          <button type="button" class="primary" onClick={openCreate} aria-keyshortcuts="c">
+          <button type="button" class="primary" onClick={() => openCreate()} aria-keyshortcuts="c">
             Create
           </button>
         )}

@@ -36,4 +36,10 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
 const hasSandboxes = ({ kind }: ConsoleSession) => kind === "node" || kind === "gateway";
 const Nothing = () => null;
 
-export const views: readonly View[] = [{ name: "sandboxes", title: "Sandboxes", fits: hasSandboxes, View: Nothing }];
+export const views: readonly View[] = [
+  { name: "sandboxes", title: "Sandboxes", fits: hasSandboxes, View: Nothing },
+  { name: "forks", title: "Forks", fits: hasSandboxes, View: later(async () => (await import("./forks.tsx")).Forks) },
+  { name: "templates", title: "Templates", fits: hasSandboxes, View: later(async () => (await import("./templates.tsx")).Templates) },
+  { name: "nodes", title: "Nodes", fits: ({ hasNodes }) => hasNodes, View: later(async () => (await import("./nodes.tsx")).Nodes) },
+  { name: "health", title: "Health", fits: () => true, View: later(async () => (await import("./health.tsx")).Health) },
+];

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Chart } from "../chart.tsx";
 import { bytes } from "../format.ts";
-import { Empty, Problem } from "../parts.tsx";
+import { Empty, Problem, Scroll } from "../parts.tsx";
 import { call, messageOf } from "../session.ts";
 import type { TabProps } from "./sandbox.tsx";
 
@@ -32,7 +32,7 @@ export function SandboxMetrics({ row }: TabProps): JSX.Element {
   const times = samples.map(({ timestampUnix }) => timestampUnix * 1000);
   const line = (label: string, member: "cpuUsedPct" | "memUsed" | "memCache" | "diskUsed") => ({ label, values: samples.map((sample) => sample[member]) });
   return (
-    <div class="charts scroll">
+    <Scroll label="Metrics" kind="charts">
       <Problem error={problem} />
       <Chart
         title={`CPU, of ${newest.cpuCount * 100} %`}
@@ -49,6 +49,6 @@ export function SandboxMetrics({ row }: TabProps): JSX.Element {
         most={newest.memTotal}
       />
       <Chart title={`Disk, of ${bytes(newest.diskTotal)}`} times={times} lines={[line("used", "diskUsed")]} format={bytes} most={newest.diskTotal} />
-    </div>
+    </Scroll>
   );
 }

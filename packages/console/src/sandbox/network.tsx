@@ -4,7 +4,7 @@ import type { SandboxDetail } from "@svc/contract/sandbox.ts";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { count } from "../format.ts";
-import { Ago, Empty, Problem } from "../parts.tsx";
+import { Ago, Empty, Problem, Scroll } from "../parts.tsx";
 import { events } from "../rows.ts";
 import { call, isReadOnly, messageOf } from "../session.ts";
 import { say } from "../toasts.tsx";
@@ -65,7 +65,7 @@ export function Network({ row }: TabProps): JSX.Element {
       `${row.id} has no rule for ${rule} any more.`,
     ).catch((error: unknown) => say(messageOf(error), "bad"));
   return (
-    <div class="columns scroll">
+    <Scroll label="Network" kind="columns">
       <div>
         <h2>Rules</h2>
         <Problem error={failure} />
@@ -123,6 +123,6 @@ export function Network({ row }: TabProps): JSX.Element {
           </tbody>
         </table>
       </div>
-    </div>
+    </Scroll>
   );
 }

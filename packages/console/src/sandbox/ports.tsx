@@ -1,7 +1,7 @@
 // The ports of a sandbox's applications: a link for each that one names, and a preview in a frame of its own origin.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { Copy, Field, textFrom } from "../parts.tsx";
+import { Copy, Field, Scroll, textFrom } from "../parts.tsx";
 import { query, setQuery } from "../router.ts";
 import { signed } from "../session.ts";
 import type { TabProps } from "./sandbox.tsx";
@@ -16,7 +16,7 @@ export function Ports({ row, detail }: TabProps): JSX.Element {
   const isPrivate = detail?.network?.allowPublicTraffic === false;
   const urlOf = (number: string) => `${location.protocol}//${number}-${row.id}.${domain}/`;
   return (
-    <div class="scroll ports">
+    <Scroll label="Ports" kind="ports">
       <div class="bar">
         <Field label="Port">
           <input
@@ -54,6 +54,6 @@ export function Ports({ row, detail }: TabProps): JSX.Element {
       {shown === "" ? null : (
         <iframe title={`Port ${port} of ${row.id}`} src={shown} sandbox="allow-scripts allow-forms allow-same-origin" referrerpolicy="no-referrer" />
       )}
-    </div>
+    </Scroll>
   );
 }

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { confirm } from "../dialog.tsx";
-import { Empty, Problem } from "../parts.tsx";
+import { Empty, Problem, Scroll } from "../parts.tsx";
 import { messageOf, request } from "../session.ts";
 import { say } from "../toasts.tsx";
 import type { TabProps } from "./sandbox.tsx";
@@ -42,7 +42,7 @@ export function Processes({ row }: TabProps): JSX.Element {
     });
   if (list === undefined) return problem === "" ? <Empty title="Reading the processes …" /> : <Problem error={problem} />;
   return (
-    <div class="scroll">
+    <Scroll label="Processes">
       <Problem error={problem} />
       {list.length === 0 ? <Empty title="No process was started through the sandbox's agent, or all have ended." /> : null}
       <table>
@@ -75,6 +75,6 @@ export function Processes({ row }: TabProps): JSX.Element {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }

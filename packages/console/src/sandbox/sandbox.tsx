@@ -5,7 +5,7 @@ import type { FunctionComponent, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { acts, perform } from "../acts.tsx";
 import { eventWords, exact, megabytes, reasonWords } from "../format.ts";
-import { Ago, Copy, Empty, Left, Problem, State } from "../parts.tsx";
+import { Ago, Copy, Empty, Left, Output, Problem, Scroll, State } from "../parts.tsx";
 import { path, to } from "../router.ts";
 import { events, hasFailed, isLoaded, rows, version } from "../rows.ts";
 import { call, isReadOnly, messageOf, signed } from "../session.ts";
@@ -116,7 +116,7 @@ export function Sandbox({ id }: { readonly id: string }): JSX.Element {
 function Overview({ row, detail }: TabProps): JSX.Element {
   const own = events.filter(({ sandboxID }) => sandboxID === row.id).reverse();
   return (
-    <div class="columns scroll">
+    <Scroll label="Overview" kind="columns">
       <div>
         {row.state === "ended" ? <Death row={row} /> : null}
         <dl>
@@ -177,7 +177,7 @@ function Overview({ row, detail }: TabProps): JSX.Element {
           ))}
         </ol>
       </div>
-    </div>
+    </Scroll>
   );
 }
 
@@ -196,7 +196,7 @@ function Death({ row }: { readonly row: ConsoleRow }): JSX.Element {
     <div class={`death ${hasFailed(row) ? "bad" : ""}`}>
       <h2>Ended: {reasonWords(row.reason ?? "unknown")}</h2>
       {lines?.length === 0 ? <p class="muted">Its log is no longer kept.</p> : null}
-      <pre>{lines?.map(({ message }) => message).join("\n")}</pre>
+      <Output text={lines?.map(({ message }) => message).join("\n") ?? ""} label="The end of its log" />
     </div>
   );
 }
@@ -220,7 +220,7 @@ function Snippets({ id }: { readonly id: string }): JSX.Element | null {
         <Copy text={typescript} what="the TypeScript snippet" label="TypeScript" />{" "}
         <Copy text={`./svc connect ${id}`} what="the svc command" label="svc connect" /> <Copy text={tokens} what="its access tokens" label="Tokens" />
       </p>
-      <pre>{python}</pre>
+      <Output text={python} label="A program in Python" />
     </div>
   );
 }
