@@ -149,8 +149,10 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
     return options.doctor === undefined ? fail("ROUTE_NOT_FOUND", "this server checks no host; run ./svc doctor on a node") : await options.doctor();
   });
   api("POST", "inside/:sandboxID", async (request) => {
+    // The body is read before a refusal: a connection that closes with it unread may lose the answer.
+    const act = (await readJSON(request)) as InsideAct;
     acting(request);
-    const answer = await insideOf(started()).act(idOf(request), (await readJSON(request)) as InsideAct);
+    const answer = await insideOf(started()).act(idOf(request), act);
     return { value: Array.isArray(answer) ? answer.slice(0, MAX_LISTED * 50) : answer };
   });
   api("GET", "files/:sandboxID", async (request, reply) => {
@@ -170,8 +172,9 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
     });
   });
   api("POST", "build", async (request) => {
+    const asked = await readJSON(request);
     acting(request);
-    return await buildFromDockerfile(started().client, await readJSON(request));
+    return await buildFromDockerfile(started().client, asked);
   });
 }
 
