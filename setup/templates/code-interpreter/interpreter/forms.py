@@ -15,7 +15,7 @@ def _svc():
         _return_type = dict
         classes: dict = {}
 
-        # The registry of the base class is no place for these: matplotlib's backend clears its own class there when it starts.
+        # The registry of the base class cannot keep these: matplotlib's backend clears its own class there when it starts.
         def __call__(self, shown):
             for each in type(shown).__mro__:
                 form = self.classes.get((each.__module__, each.__name__))
