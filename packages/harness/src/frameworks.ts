@@ -1,6 +1,7 @@
 // Agents' frameworks that drive E2B sandboxes: what is installed of each, and the program that uses its own classes without a model.
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { copyFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -33,8 +34,20 @@ export const frameworks: readonly Framework[] = [
 const INSTALL_MS = 900_000;
 const DRIVE_MS = 300_000;
 
-/** Some need a newer Python than the host's own. */
-const pythons = ["python3.13", "python3.12", "python3"];
+/** Harbor and Inspect need a newer Python than many hosts' own. */
+const NEWER = ["3.13", "3.12"];
+
+/** Returns a program that is there and runs: pyenv has programs on the PATH that only say which versions there are. */
+function findPython(): string {
+  const runs = (program: string) => spawnSync(program, ["-c", ""], { stdio: "ignore" }).status === 0;
+  for (const version of NEWER) {
+    if (runs(`python${version}`)) return `python${version}`;
+    const prefix = spawnSync("pyenv", ["prefix", version], { encoding: "utf8" });
+    const own = prefix.status === 0 ? join(prefix.stdout.trim(), "bin/python3") : undefined;
+    if (own !== undefined && runs(own)) return own;
+  }
+  return "python3";
+}
 
 /** Returns the folder of the installed packages, from the cache or from the package index. */
 async function install({ drive, packages, language }: Framework, interpreter: string): Promise<string> {
@@ -60,12 +73,11 @@ async function install({ drive, packages, language }: Framework, interpreter: st
 
 /** Returns what the framework used, and the release that it was. @throws with its output if it fails. */
 export async function driveFramework(framework: Framework, node: Pick<TestNode, "url">, apiKey: string): Promise<{ used: string; release: string }> {
-  const interpreter = pythons.find((name) => canRun(name)) ?? "python3";
+  const interpreter = findPython();
   const folder = await install(framework, interpreter);
   const isPython = framework.language === "python";
   const program = fileURLToPath(new URL(`../test/frameworks/drive-${framework.drive}.${isPython ? "py" : "mjs"}`, import.meta.url));
   const reach = { E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: apiKey };
-  // Modules are resolved from the program's own folder, so a link to the packages lies beside a copy of it.
   const said = isPython
     ? await run(interpreter, [program], { ...reach, PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: "1" }, DRIVE_MS, tmpdir())
     : await run(process.execPath, ["--input-type=module", "--eval", `await import(${JSON.stringify(await beside(folder, program))})`], reach, DRIVE_MS, folder);
@@ -74,8 +86,8 @@ export async function driveFramework(framework: Framework, node: Pick<TestNode, 
   return { used, release: releaseOf(folder, framework) };
 }
 
+/** Node resolves packages from the program's own folder. */
 async function beside(folder: string, program: string): Promise<string> {
-  const { copyFile } = await import("node:fs/promises");
   const copy = join(folder, "drive.mjs");
   await copyFile(program, copy);
   return copy;
@@ -87,11 +99,6 @@ function releaseOf(folder: string, { packages, language }: Framework): string {
   if (pinned !== undefined) return `${name} ${pinned}`;
   const info = language === "python" ? readdirSync(folder).find((each) => each.startsWith(`${name.replaceAll("-", "_")}-`)) : undefined;
   return `${name} ${/-([\d.]+)\.dist-info$/.exec(info ?? "")?.[1] ?? ""}`.trim();
-}
-
-function canRun(program: string): boolean {
-  const folders = (process.env["PATH"] ?? "").split(":");
-  return folders.some((folder) => existsSync(join(folder, program)));
 }
 
 async function run(command: string, args: readonly string[], more: Readonly<Record<string, string>>, boundMs: number, cwd: string): Promise<string> {
