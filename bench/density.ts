@@ -57,7 +57,7 @@ async function commandTimes(url: string, apiKey: string, sandboxID: string): Pro
 }
 
 /** Returns all memory that the kernel charges to this home's sandboxes, page cache included; cgroup v1, otherwise v2. */
-function cgroupBytes(home: string): number | undefined {
+export function cgroupBytes(home: string): number | undefined {
   const parent = parentNameOf(realpathSync(home));
   const files = [`/sys/fs/cgroup/memory/${parent}/memory.usage_in_bytes`, `/sys/fs/cgroup/${parent}/memory.current`];
   const file = files.find((path) => existsSync(path));

@@ -122,13 +122,12 @@ export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive
 }
 
 /**
- * Runs a login shell that does nothing, so that its files and libraries are cached before a client's first command. Called only before the
- * identity
- * is sent, while envd requires no token. A failure is ignored: the sandbox works without it.
+ * Runs a login shell that does nothing, or the template's ready command, so that files, libraries and memory are cached before a client's first
+ * command. Called only before the identity is sent, while envd requires no token. A failure is ignored: the sandbox works without it.
  */
-export async function warmShell(handle: RuntimeHandle): Promise<void> {
+export async function warmShell(handle: RuntimeHandle, readyCmd = "true"): Promise<void> {
   const headers = { ...connectHeaders, "connect-timeout-ms": String(WARM_MS) };
-  const body = envelope({ process: { cmd: "/bin/bash", args: ["-l", "-c", "true"] }, stdin: false });
+  const body = envelope({ process: { cmd: "/bin/bash", args: ["-l", "-c", readyCmd] }, stdin: false });
   await requestAgent(handle, { method: "POST", path: START_PROCESS, headers, body, boundMs: WARM_MS, maxBytes: MAX_WARM_BYTES }).catch(() => undefined);
 }
 

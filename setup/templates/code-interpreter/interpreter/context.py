@@ -13,6 +13,8 @@ from refused import Refused
 
 FOLDER = "/tmp/.svc-interpreter/kernels"
 START_SECONDS = 60
+# For so long after an error tslab aborts what it is sent, whatever the request says about that.
+TSLAB_ABORTS_SECONDS = 0.25
 # How long interrupted code may take to end before its kernel is replaced.
 INTERRUPT_SECONDS = 10
 ALIVE_EVERY_SECONDS = 0.25
@@ -46,6 +48,10 @@ class Context:
             async for _ in self._send("", silent=True).messages():
                 pass
 
+    async def check(self):
+        if not self._lock.locked():
+            await self.warm()
+
     @contextlib.asynccontextmanager
     async def running(self, code: str, envs: dict[str, str]):
         async with self._lock:
@@ -61,6 +67,8 @@ class Context:
             try:
                 yield execution
                 await execution.ended()
+                if execution.has_failed and self.language in ("javascript", "typescript"):
+                    await asyncio.sleep(TSLAB_ABORTS_SECONDS)
             finally:
                 execution.cancel()
                 await watch

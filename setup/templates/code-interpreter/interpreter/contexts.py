@@ -30,6 +30,10 @@ class Contexts:
         await self._default_of("python").warm()
         self.is_warm = True
 
+    async def check(self):
+        """Runs nothing in Python's kernel, unless it runs something else."""
+        await self._default_of("python").check()
+
     def all(self) -> list[Context]:
         return list(self._by_id.values())
 

@@ -1,6 +1,7 @@
 """One piece of code that runs: turns the kernel's messages into the lines that clients read."""
 
 import asyncio
+import json
 import time
 from collections import deque
 
@@ -17,6 +18,8 @@ FORMS = {
     "text/latex": "latex",
     "application/json": "json",
     "application/javascript": "javascript",
+    # The value of the last expression, where a kernel does not tell it from what is shown (tslab-hook.cjs).
+    "text/x-svc-result": "text",
     "e2b/data": "data",
     "e2b/chart": "chart",
 }
@@ -32,6 +35,7 @@ class Execution:
         self._end = asyncio.Event()
         self._change = asyncio.Event()
         self.is_cancelled = False
+        self.has_failed = False
 
     @property
     def is_over(self) -> bool:
@@ -57,6 +61,8 @@ class Execution:
         if size > 0 and self._unread_bytes + size > MAX_UNREAD_BYTES and self._unread:
             self._left_out_bytes += size
             return
+        if message["type"] == "error":
+            self.has_failed = True
         if message["type"] in ("stdout", "stderr"):
             message["timestamp"] = time.time_ns()
         self._unread.append((message, size))
@@ -76,9 +82,12 @@ class Execution:
             case "stream":
                 text = content["text"]
                 self.add({"type": content["name"], "text": text}, len(text))
+            case "display_data" if "application/x-svc-error" in content["data"]:
+                error = json.loads(content["data"]["application/x-svc-error"])
+                self.add({"type": "error", **{name: str(error.get(name, "")) for name in ("name", "value", "traceback")}})
             case "execute_result" | "display_data":
                 line = result(content["data"])
-                line["is_main_result"] = message["msg_type"] == "execute_result"
+                line["is_main_result"] = message["msg_type"] == "execute_result" or "text/x-svc-result" in content["data"]
                 self.add(line, sum(len(value) for value in content["data"].values() if isinstance(value, str)))
             case "error":
                 traceback = "\n".join(content["traceback"])

@@ -9,25 +9,31 @@ def _svc():
     # Larger tables give no data: a client would have to read all of it with each look at the first rows.
     max_cells = 200_000
 
-    class Chart(BaseFormatter):
-        format_type = Unicode("e2b/chart")
-        print_method = ObjectName("_repr_svc_chart_")
-        _return_type = dict
+    class ByName(BaseFormatter):
+        """Formats objects of classes that are known by name, so that their libraries are not imported before the code does it."""
 
-    class Data(Chart):
-        format_type = Unicode("e2b/data")
-        print_method = ObjectName("_repr_svc_data_")
+        _return_type = dict
+        classes: dict = {}
+
+        # The registry of the base class cannot keep these: matplotlib's backend clears its own class there when it starts.
+        def __call__(self, shown):
+            for each in type(shown).__mro__:
+                form = self.classes.get((each.__module__, each.__name__))
+                if form is None:
+                    continue
+                try:
+                    return form(shown)
+                except Exception:
+                    # The other forms are shown in any case.
+                    return None
+            return None
 
     def chart(figure):
         from e2b_charts import chart_figure_to_dict
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                return chart_figure_to_dict(figure)
-            except Exception:
-                # The image is shown in any case.
-                return None
+            return chart_figure_to_dict(figure)
 
     def data(frame):
         import json
@@ -38,14 +44,19 @@ def _svc():
         shown.columns = [str(name) for name in shown.columns]
         return {name: list(json.loads(column.to_json(orient="values", date_format="iso"))) for name, column in shown.items()}
 
+    class Chart(ByName):
+        format_type = Unicode("e2b/chart")
+        print_method = ObjectName("_repr_svc_chart_")
+        classes = {("matplotlib.figure", "Figure"): chart}
+
+    class Data(ByName):
+        format_type = Unicode("e2b/data")
+        print_method = ObjectName("_repr_svc_data_")
+        classes = {("pandas.core.frame", "DataFrame"): data, ("pandas", "DataFrame"): data}
+
     formatters = get_ipython().display_formatter.formatters
-    charts, tables = Chart(), Data()
-    # The types are given by name, so that neither library is imported.
-    charts.for_type_by_name("matplotlib.figure", "Figure", chart)
-    tables.for_type_by_name("pandas.core.frame", "DataFrame", data)
-    tables.for_type_by_name("pandas", "DataFrame", data)
-    formatters["e2b/chart"] = charts
-    formatters["e2b/data"] = tables
+    formatters["e2b/chart"] = Chart()
+    formatters["e2b/data"] = Data()
 
 
 _svc()

@@ -39,9 +39,11 @@ class Handler(web.RequestHandler):
 
 
 class Health(Handler):
-    def get(self):
+    async def get(self):
         if not self.contexts.is_warm:
             raise Refused(503, "the Python kernel is starting")
+        # The node asks this of a restored sandbox, whose kernel is then ready for its first code.
+        await self.contexts.check()
         self.finish("ok\n")
 
 

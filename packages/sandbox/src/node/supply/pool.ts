@@ -95,7 +95,7 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
   function refill(each: TemplatePool): void {
     run(each, async () => {
       const { sandboxID } = await start(each.template, openEgress);
-      if (isQuiet()) await warm(sandboxID);
+      if (isQuiet()) await warm(each, sandboxID);
       else each.cold.add(sandboxID);
       return sandboxID;
     });
@@ -113,14 +113,16 @@ export function openPool(parts: PoolParts, sizes: ReadonlyMap<string, number>, d
     each.ready = each.ready.filter((id) => id !== sandboxID);
     each.cold.delete(sandboxID);
     run(each, async () => {
-      await warm(sandboxID);
+      await warm(each, sandboxID);
       return sandboxID;
     });
   }
 
-  async function warm(sandboxID: string): Promise<void> {
+  async function warm({ template }: TemplatePool, sandboxID: string): Promise<void> {
     const record = registry.get(sandboxID);
-    if (record?.status.state === "warm") await warmShell(record.status.handle);
+    // A server that was restored from the template's checkpoint answers its first client sooner once its ready command has asked it.
+    const readyCmd = template.checkpointID === undefined ? undefined : template.startup?.readyCmd;
+    if (record?.status.state === "warm") await warmShell(record.status.handle, readyCmd);
   }
 
   /** Runs `work`, which resolves with the id of a ready sandbox. */
