@@ -37,7 +37,7 @@ export const shortcuts: readonly (readonly [keys: string, does: string])[] = [
   ["c", "Create a sandbox"],
   ["t", "Open a terminal in the sandbox that has the focus"],
   ["Ctrl K", "Find a view, an act or a sandbox"],
-  ["g then s, f, e, n, h, d", "Go to sandboxes, forks, templates, nodes, health, cache (data)"],
+  ["g then s, f, e, n, h, d", "Go to sandboxes, forks, templates, nodes, health, cache"],
   ["↑ ↓ or j k", "Move in the table"],
   ["x or Space", "Choose the row"],
   ["Enter", "Open the row"],

@@ -9,6 +9,7 @@ import type { RawScope } from "../serve.ts";
 import { clientOf } from "../serve-audit.ts";
 import type { Assets } from "./assets.ts";
 import { buildFromDockerfile } from "./build.ts";
+import { Cache } from "./cache.ts";
 import { type Guard, type OwnHost, protect } from "./guard.ts";
 import { type InsideAct, pathOf } from "./inside.ts";
 import type { ConsoleOptions, Started } from "./options.ts";
@@ -170,6 +171,20 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
     await envd.upload(pathOf((request.query as { path?: string }).path), (request.body ?? Buffer.alloc(0)) as Readable, {
       ...(Number.isSafeInteger(length) ? { sizeBytes: length } : {}),
     });
+  });
+  const cache = new Cache(settings);
+  api("GET", "cache", async (request) => {
+    signed(request);
+    return await cache.view();
+  });
+  api("POST", "explain", async (request) => {
+    signed(request);
+    return await cache.explain(await readJSON(request));
+  });
+  api("POST", "cache-act", async (request) => {
+    acting(request);
+    const { act, id } = await readJSON(request);
+    return await cache.act(act, id);
   });
   api("POST", "build", async (request) => {
     const asked = await readJSON(request);

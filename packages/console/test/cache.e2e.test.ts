@@ -1,0 +1,119 @@
+// The console's view of the cache, against a real indexer, master and admin server, and without them.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { endWithUs } from "@svc/harness/children.ts";
+import { makeHome, removeHome } from "@svc/harness/home.ts";
+import { needs } from "@svc/harness/needs.ts";
+import { startNode, type TestNode } from "@svc/harness/node.ts";
+import { freePorts } from "@svc/harness/ports.ts";
+import { type OpenServer, openServer } from "@svc/harness/server-process.ts";
+import { until } from "@svc/harness/until.ts";
+import type { Page } from "playwright-core";
+import { CHROMIUM, checkAccess, openBrowser, type TestBrowser } from "./browser.ts";
+
+const need = needs("root", "runsc", "envd", CHROMIUM);
+const main = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
+const TOKENS = Array.from({ length: 48 }, (_, index) => index + 1).join(",");
+const home = makeHome();
+let node: TestNode;
+let browser: TestBrowser;
+let page: Page;
+let urls: readonly string[];
+const servers: OpenServer[] = [];
+
+before(async () => {
+  if (need.skip !== false) return;
+  const [indexer = 0, store = 0, admin = 0] = await freePorts(3);
+  urls = [indexer, store, admin].map((port) => `http://127.0.0.1:${port}`);
+  const flags = ["indexer", "store", "store_admin"].map((name, at) => `--console.${name}_url=${urls[at]}`);
+  [node, browser] = await Promise.all([startNode({ runtime: "gvisor", flags }), openBrowser()]);
+  page = await browser.signedIn(node, "/cache");
+});
+after(async () => {
+  await browser?.[Symbol.asyncDispose]();
+  for (const server of servers) await server[Symbol.asyncDispose]();
+  await node?.[Symbol.asyncDispose]();
+  removeHome(home);
+});
+
+const portOf = (at: number) => new URL(urls[at] ?? "").port;
+
+void test("a server of the cache that is not there is a line with the command that starts it", need, async () => {
+  await page.getByText("The cache indexer is not there").waitFor();
+  await page.getByText("The cache store's master is not there").waitFor();
+  await page.getByText("The store's admin server is not there").waitFor();
+  await page.getByText("./svc indexer", { exact: true }).waitFor();
+  await checkAccess(page, "a cache without servers");
+});
+
+void test("engines show their blocks, lag and state, and a prompt typed in shows how many blocks each one holds", need, async () => {
+  const indexer = await openServer([main("indexer/src/main.ts")], [`--home=${home}`, `--listen=127.0.0.1:${portOf(0)}`]);
+  servers.push(indexer);
+  await page.getByText("No publisher is registered.").waitFor();
+  const engine = spawn(
+    process.execPath,
+    [main("indexer/src/cli/main.ts"), "simulate", "--model", "demo", "--instance", "engine-a", "--prompts", "20", "--stay", "--url", indexer.url],
+    {
+      stdio: "ignore",
+    },
+  );
+  endWithUs(engine);
+  await page.getByRole("rowheader", { name: "engine-a" }).waitFor();
+  await until("its events arrive", async () =>
+    (await page.getByRole("row").filter({ hasText: "engine-a" }).getByText("complete").count()) > 0 ? true : undefined,
+  );
+  await page.getByLabel("Tokens of the prompt").fill(TOKENS);
+  await page.getByRole("button", { name: "Explain" }).click();
+  await page.getByText("0 of 3 blocks").waitFor();
+  await page.getByText("no instance has it", { exact: false }).first().waitFor();
+  await checkAccess(page, "engines");
+  await page.getByLabel("Tokens of the prompt").fill("1, two");
+  await page.getByRole("button", { name: "Explain" }).click();
+  await page.getByText('expected numbers, got "two"').waitFor();
+  engine.kill("SIGKILL");
+  await page.getByRole("row").filter({ hasText: "engine-a" }).getByText("not connected").waitFor();
+});
+
+void test("the store's master and the admin server show fill, segments, devices and migrations", need, async () => {
+  const [rpc = 0] = await freePorts(1);
+  servers.push(
+    await openServer(
+      [main("store/src/master/main.ts")],
+      [`--home=${home}/store`, `--listen=127.0.0.1:${portOf(1)}`, "--rpc-address=127.0.0.1", `--rpc-port=${rpc}`],
+    ),
+  );
+  await page.getByText("0 keys, 0 unfinished puts").waitFor();
+  servers.push(await openServer([main("store-admin/src/main.ts")], [`--home=${home}/admin`, `--listen=127.0.0.1:${portOf(2)}`, `--master=127.0.0.1:${rpc}`]));
+  await page.getByText("There is no device.").waitFor();
+  await page.getByText("There is no migration.").waitFor();
+  await checkAccess(page, "a cache with all servers");
+});
+
+void test("the console asks only the addresses of its settings: a redirect is not followed, and a page cannot name another path", need, async () => {
+  const asked: string[] = [];
+  const other = createServer((incoming, response) => {
+    asked.push(incoming.url ?? "");
+    response.end("{}");
+  });
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  const target = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`;
+  await servers[0]?.kill("SIGKILL");
+  const redirecting = createServer((_, response) => response.writeHead(302, { location: target }).end());
+  await new Promise<void>((resolve) => redirecting.listen(Number(portOf(0)), "127.0.0.1", resolve));
+  await page.getByText("The cache indexer is not there").waitFor();
+  const tried = (await page.evaluate(`(async () => {
+    const headers = { "x-svc-console": localStorage.getItem("svc-console-half"), "content-type": "application/json" };
+    const post = (path, body) => fetch("/console/api/" + path, { method: "POST", headers, body: JSON.stringify(body) }).then((r) => r.status);
+    return [await post("cache-act", { act: "constructor", id: "x" }), await post("cache-act", { act: "drainDevice", id: "../../x" }), await post("explain", { url: ${JSON.stringify(target)} })];
+  })()`)) as number[];
+  assert.equal(tried[0], 404);
+  assert.ok((tried[1] ?? 0) >= 400 && (tried[2] ?? 0) >= 400, String(tried));
+  assert.deepEqual(asked, []);
+  redirecting.close();
+  other.close();
+  assert.deepEqual(browser.errors, []);
+});
