@@ -1,6 +1,6 @@
 // The console's view of the cache, against a real indexer, master and admin server, and without them.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
@@ -10,7 +10,7 @@ import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { freePorts } from "@svc/harness/ports.ts";
-import { type OpenServer, openServer } from "@svc/harness/server-process.ts";
+import { endProcess, type Started, startProcess } from "@svc/harness/server-process.ts";
 import { until } from "@svc/harness/until.ts";
 import type { Page } from "playwright-core";
 import { CHROMIUM, checkAccess, openBrowser, type TestBrowser } from "./browser.ts";
@@ -23,7 +23,8 @@ let node: TestNode;
 let browser: TestBrowser;
 let page: Page;
 let urls: readonly string[];
-const servers: OpenServer[] = [];
+const servers: Started[] = [];
+let engine: ChildProcess | undefined;
 
 before(async () => {
   if (need.skip !== false) return;
@@ -35,11 +36,15 @@ before(async () => {
 });
 after(async () => {
   await browser?.[Symbol.asyncDispose]();
-  for (const server of servers) await server[Symbol.asyncDispose]();
+  engine?.kill("SIGKILL");
+  for (const { child } of servers) await endProcess(child, "SIGKILL");
   await node?.[Symbol.asyncDispose]();
   removeHome(home);
 });
 
+const start = async (file: string, at: number, flags: readonly string[]) => {
+  servers.push(await startProcess(main(file), [`--listen=127.0.0.1:${portOf(at)}`, ...flags], {}, () => undefined));
+};
 const portOf = (at: number) => new URL(urls[at] ?? "").port;
 
 void test("a server of the cache that is not there is a line with the command that starts it", need, async () => {
@@ -51,12 +56,11 @@ void test("a server of the cache that is not there is a line with the command th
 });
 
 void test("engines show their blocks, lag and state, and a prompt typed in shows how many blocks each one holds", need, async () => {
-  const indexer = await openServer([main("indexer/src/main.ts")], [`--home=${home}`, `--listen=127.0.0.1:${portOf(0)}`]);
-  servers.push(indexer);
+  await start("indexer/src/main.ts", 0, [`--home=${home}`]);
   await page.getByText("No publisher is registered.").waitFor();
-  const engine = spawn(
+  engine = spawn(
     process.execPath,
-    [main("indexer/src/cli/main.ts"), "simulate", "--model", "demo", "--instance", "engine-a", "--prompts", "20", "--stay", "--url", indexer.url],
+    [main("indexer/src/cli/main.ts"), "simulate", "--model", "demo", "--instance", "engine-a", "--prompts", "20", "--stay", "--url", urls[0] ?? ""],
     {
       stdio: "ignore",
     },
@@ -80,14 +84,9 @@ void test("engines show their blocks, lag and state, and a prompt typed in shows
 
 void test("the store's master and the admin server show fill, segments, devices and migrations", need, async () => {
   const [rpc = 0] = await freePorts(1);
-  servers.push(
-    await openServer(
-      [main("store/src/master/main.ts")],
-      [`--home=${home}/store`, `--listen=127.0.0.1:${portOf(1)}`, "--rpc-address=127.0.0.1", `--rpc-port=${rpc}`],
-    ),
-  );
+  await start("store/src/master/main.ts", 1, [`--home=${home}/store`, "--store.rpc_address=127.0.0.1", `--store.rpc_port=${rpc}`]);
   await page.getByText("0 keys, 0 unfinished puts").waitFor();
-  servers.push(await openServer([main("store-admin/src/main.ts")], [`--home=${home}/admin`, `--listen=127.0.0.1:${portOf(2)}`, `--master=127.0.0.1:${rpc}`]));
+  await start("store-admin/src/main.ts", 2, [`--home=${home}/admin`, `--master=127.0.0.1:${rpc}`]);
   await page.getByText("There is no device.").waitFor();
   await page.getByText("There is no migration.").waitFor();
   await checkAccess(page, "a cache with all servers");
@@ -101,7 +100,7 @@ void test("the console asks only the addresses of its settings: a redirect is no
   });
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
   const target = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`;
-  await servers[0]?.kill("SIGKILL");
+  if (servers[0] !== undefined) await endProcess(servers[0].child, "SIGKILL");
   const redirecting = createServer((_, response) => response.writeHead(302, { location: target }).end());
   await new Promise<void>((resolve) => redirecting.listen(Number(portOf(0)), "127.0.0.1", resolve));
   await page.getByText("The cache indexer is not there").waitFor();
