@@ -4,7 +4,7 @@ import type { ConsoleSettings } from "./settings.ts";
 
 type Kind = "indexer" | "store" | "admin";
 type Part = { readonly name: string; readonly path: string; readonly as: "json" | "metrics" };
-/** What a page gets of one server: its parts, or why it does not answer. */
+/** The view of one server: its parts, or why it does not answer. */
 export type CacheServer = { readonly url: string; readonly isUp: boolean; readonly why: string; readonly parts: Readonly<Record<string, unknown>> };
 export type CacheView = Readonly<Partial<Record<Kind, CacheServer>>>;
 
