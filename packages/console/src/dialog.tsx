@@ -15,7 +15,8 @@ export function closeDialog(): void {
   shown.value = undefined;
 }
 
-export const isDialogOpen = (): boolean => shown.value !== undefined;
+/** The document decides: the element closes by Escape a moment before its event arrives. */
+export const isDialogOpen = (): boolean => document.querySelector("dialog[open]") !== null;
 
 export function Dialogs(): JSX.Element | null {
   const dialog = shown.value;
