@@ -15,8 +15,17 @@ export const path = computed<readonly string[]>(() => {
     .slice(BASE.length)
     .split("/")
     .filter((word) => word !== "")
-    .map(decodeURIComponent);
+    .map(decoded);
 });
+/** An address that a person mistyped must still show a view. */
+function decoded(word: string): string {
+  try {
+    return decodeURIComponent(word);
+  } catch {
+    return word;
+  }
+}
+
 export const query = computed(() => new URLSearchParams(address.value.split("?")[1] ?? ""));
 
 /** Builds an address below /console; empty values are left out of the query. */

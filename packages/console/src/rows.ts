@@ -11,26 +11,61 @@ export let events: ConsoleEvent[] = [];
 export const version = signal(0);
 export const isLoaded = signal(false);
 let isReloading = false;
+/** The rows that changed since the list was last computed, so that a batch costs what it changes and not what there is. */
+let changed = new Set<string>();
+export type Counts = { all: number; running: number; paused: number; ended: number; failed: number };
+export const counts: Counts = { all: 0, running: 0, paused: 0, ended: 0, failed: 0 };
+const labels = new Map<string, number>();
+
+function count(row: ConsoleRow, by: 1 | -1): void {
+  counts.all += by;
+  counts[row.state] += by;
+  if (hasFailed(row)) counts.failed += by;
+  for (const name of Object.keys(row.metadata)) labels.set(name, (labels.get(name) ?? 0) + by);
+}
+
+function put(row: ConsoleRow): void {
+  const known = rows.get(row.id);
+  if (known !== undefined) count(known, -1);
+  count(row, 1);
+  rows.set(row.id, row);
+  changed.add(row.id);
+}
+
+function drop(id: string): void {
+  const known = rows.get(id);
+  if (known === undefined) return;
+  count(known, -1);
+  rows.delete(id);
+  changed.add(id);
+}
 
 export function takeTable(message: FromServer): void {
   if (message.t === "rows") {
     if (message.isFirst) {
-      rows.clear();
+      empty();
       events = [];
     }
     isReloading = !message.isLast;
-    for (const row of message.rows) rows.set(row.id, row);
+    for (const row of message.rows) put(row);
     if (message.isLast) isLoaded.value = true;
   } else if (message.t === "batch") {
-    for (const row of message.rows) rows.set(row.id, row);
-    for (const id of message.gone) rows.delete(id);
+    for (const row of message.rows) put(row);
+    for (const id of message.gone) drop(id);
     if (message.events.length > 0) events = [...events, ...message.events].slice(-MAX_EVENTS);
   }
   if (!isReloading) version.value++;
 }
 
-export function clearTable(): void {
+function empty(): void {
   rows.clear();
+  labels.clear();
+  Object.assign(counts, { all: 0, running: 0, paused: 0, ended: 0, failed: 0 });
+  computed = undefined;
+}
+
+export function clearTable(): void {
+  empty();
   events = [];
   isLoaded.value = false;
 }
@@ -73,12 +108,41 @@ const compare: Readonly<Record<SortKey, (a: ConsoleRow, b: ConsoleRow) => number
   memory: (a, b) => b.memoryMB - a.memoryMB,
 };
 
+type Computed = { readonly key: string; readonly list: ConsoleRow[] };
+let computed: Computed | undefined;
+
+/** Returns the rows of a filter in order. The same question as before is answered from the former list and what changed since. */
 export function select(filter: Filter, sort: SortKey, isReversed: boolean): ConsoleRow[] {
+  const key = JSON.stringify([filter, sort, isReversed]);
   const isWanted = matcher(filter);
-  const found: ConsoleRow[] = [];
-  for (const row of rows.values()) if (isWanted(row)) found.push(row);
-  found.sort(compare[sort]);
-  return isReversed ? found.reverse() : found;
+  const order = isReversed ? (a: ConsoleRow, b: ConsoleRow) => compare[sort](b, a) : compare[sort];
+  const fresh = changed;
+  changed = new Set();
+  const former = computed?.key === key ? computed.list : undefined;
+  const list = former === undefined ? [...rows.values()].filter(isWanted).sort(order) : merged(former, fresh, isWanted, order);
+  computed = { key, list };
+  return list;
+}
+
+function merged(
+  former: ConsoleRow[],
+  fresh: ReadonlySet<string>,
+  isWanted: (row: ConsoleRow) => boolean,
+  order: (a: ConsoleRow, b: ConsoleRow) => number,
+): ConsoleRow[] {
+  if (fresh.size === 0) return former;
+  const incoming = [...fresh]
+    .flatMap((id) => rows.get(id) ?? [])
+    .filter(isWanted)
+    .sort(order);
+  const list: ConsoleRow[] = [];
+  let next = 0;
+  for (const row of former) {
+    if (fresh.has(row.id)) continue;
+    for (let other = incoming[next]; other !== undefined && order(other, row) <= 0; other = incoming[++next]) list.push(other);
+    list.push(row);
+  }
+  return [...list, ...incoming.slice(next)];
 }
 
 export type Group = {
@@ -109,7 +173,8 @@ export function groupBy(list: readonly ConsoleRow[], name: string): Group[] {
 
 /** The names of metadata members in use, the most common first. */
 export function labelNames(): string[] {
-  const counts = new Map<string, number>();
-  for (const { metadata } of rows.values()) for (const name of Object.keys(metadata)) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return [...counts].sort(([, a], [, b]) => b - a).map(([name]) => name);
+  return [...labels]
+    .filter(([, uses]) => uses > 0)
+    .sort(([, a], [, b]) => b - a)
+    .map(([name]) => name);
 }

@@ -7,7 +7,7 @@ import { Grid } from "./grid.tsx";
 import { Groups } from "./groups.tsx";
 import { Command, Empty, textFrom } from "./parts.tsx";
 import { query, setQuery, to } from "./router.ts";
-import { hasFailed, isLoaded, labelNames, rows, type SortKey, select, version } from "./rows.ts";
+import { counts, isLoaded, labelNames, rows, type SortKey, select, version } from "./rows.ts";
 import { isReadOnly } from "./session.ts";
 
 export const chosen = signal<ReadonlySet<string>>(new Set());
@@ -19,17 +19,6 @@ const list = computed(() => {
   void version.value;
   return select({ text: member("q"), state: member("state") }, (member("sort") || "state") as SortKey, member("reverse") === "yes");
 });
-const counts = computed(() => {
-  void version.value;
-  const found = { all: 0, running: 0, paused: 0, ended: 0, failed: 0 };
-  for (const row of rows.values()) {
-    found.all++;
-    found[row.state]++;
-    if (hasFailed(row)) found.failed++;
-  }
-  return found;
-});
-
 function choose(ids: readonly string[], isChosen: boolean): void {
   const next = new Set(chosen.value);
   for (const id of ids) {
@@ -117,11 +106,11 @@ export function Sandboxes(): JSX.Element {
 
 function States(): JSX.Element {
   const choices = [
-    ["", "All", counts.value.all],
-    ["running", "Running", counts.value.running],
-    ["paused", "Paused", counts.value.paused],
-    ["ended", "Ended", counts.value.ended],
-    ["failed", "Failed", counts.value.failed],
+    ["", "All", counts.all],
+    ["running", "Running", counts.running],
+    ["paused", "Paused", counts.paused],
+    ["ended", "Ended", counts.ended],
+    ["failed", "Failed", counts.failed],
   ] as const;
   return (
     <fieldset class="choices" aria-label="State">
