@@ -1,5 +1,6 @@
 // The pictures of the guide: each view of a console with real sandboxes, engines and a store, in both themes.
 import { spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { SvcClient } from "@svc/contract/client.ts";
@@ -13,7 +14,7 @@ import { progress } from "./report.ts";
 
 const SIZE = { width: 1080, height: 620 };
 const main = (file: string) => fileURLToPath(new URL(`../packages/${file}`, import.meta.url));
-const TOKENS = Array.from({ length: 96 }, (_, index) => index + 1).join(",");
+const TOKENS = Array.from({ length: 96 }, (_, index) => index + 1);
 
 export async function takePictures(browser: Browser, folder: string): Promise<void> {
   progress("pictures");
@@ -32,21 +33,14 @@ export async function takePictures(browser: Browser, folder: string): Promise<vo
       () => undefined,
     ),
   ];
+  /** The first engine has served the whole prompt of the picture, the second one a third of it. */
+  const trace = (at: number) => {
+    const file = join(home, `trace-${at}.jsonl`);
+    writeFileSync(file, `${JSON.stringify({ timestamp: 0, token_ids: at === 0 ? TOKENS : TOKENS.slice(0, 32) })}\n`);
+    return file;
+  };
   const engines = ["engine-a", "engine-b"].map((instance, at) => {
-    const words = [
-      "simulate",
-      "--model",
-      "demo",
-      "--instance",
-      instance,
-      "--prompts",
-      String(40 + 30 * at),
-      "--seed",
-      String(at),
-      "--stay",
-      "--url",
-      `http://127.0.0.1:${indexer}`,
-    ];
+    const words = ["simulate", "--model", "demo", "--instance", instance, "--trace", trace(at), "--stay", "--url", `http://127.0.0.1:${indexer}`];
     const engine = spawn(process.execPath, [main("indexer/src/cli/main.ts"), ...words], { stdio: "ignore" });
     endWithUs(engine);
     return engine;
@@ -84,7 +78,7 @@ export async function takePictures(browser: Browser, folder: string): Promise<vo
     ["terminal", `/sandboxes/${first}/terminal`, "svc connect"],
     ["files", `/sandboxes/${first}/files?path=/home/user/project`, "main.py"],
     ["forks", "/forks", "prepared"],
-    ["cache", `/cache?tokens=${TOKENS}`, "engine-b"],
+    ["cache", `/cache?tokens=${TOKENS.join(",")}`, "engine-b"],
     ["health", "/health", "Requests a second"],
   ];
   for (const colorScheme of ["light", "dark"] as const) {

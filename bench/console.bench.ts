@@ -1,5 +1,5 @@
 // The console: size and start of its first view, ten thousand sandboxes under events, memory, a hundred pages, a terminal's echo, and the pictures
-// of the guide. Needs Debian's chromium-headless-shell and root. `node bench/console.bench.ts [--only pictures]`
+// of the guide. Needs Debian's chromium-headless-shell and root. `node bench/console.bench.ts [--only pictures|table]`
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync } from "node:fs";
@@ -33,13 +33,13 @@ const raw: Record<string, unknown> = {};
 try {
   if (flags.only !== "pictures") {
     await measureTable();
-    await measureTerminal();
+    if (flags.only !== "table") await measureTerminal();
   }
-  await takePictures(browser, pictures);
+  if (flags.only !== "table") await takePictures(browser, pictures);
 } finally {
   await browser.close();
 }
-if (flags.only !== "pictures") report("console", rows, raw);
+if (flags.only !== "pictures") report("console", rows, raw, flags.only !== undefined);
 process.exit(0);
 
 type Halves = { readonly cookie: string; readonly half: string };
@@ -136,6 +136,7 @@ async function measureTable(): Promise<void> {
   });
   raw["frames"] = frames;
 
+  if (flags.only === "table") return void child.disconnect();
   progress("memory of the page at 2,000 events a second");
   const heap = async () => {
     await cdp.send("HeapProfiler.collectGarbage");

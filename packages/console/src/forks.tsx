@@ -72,7 +72,7 @@ export function Forks(): JSX.Element {
       <header class="page-head">
         <h1>Forks and snapshots</h1>
         <span class="muted">
-          {count(placed.length)} in {count(trees.length)} trees
+          {count(placed.length)} in {count(trees.length)} {trees.length === 1 ? "tree" : "trees"}
         </span>
       </header>
       <Problem error={problem} />

@@ -135,7 +135,7 @@ const Row = memo(function Row({ row, index, isChosen, onChoose, onFocus }: RowPr
         {row.parent === undefined ? null : (
           <span class="muted" title={`forked from ${row.parent}`}>
             {" "}
-            ⑂{row.depth}
+            ↳{row.depth}
           </span>
         )}
       </td>

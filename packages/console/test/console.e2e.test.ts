@@ -94,7 +94,7 @@ void test("acts on many chosen sandboxes run together: pause, resume, fork, dele
   for (const { sandboxID } of made) await row(sandboxID).getByText("running").waitFor();
   await page.getByRole("toolbar").getByRole("button", { name: "Fork" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Fork" }).click();
-  await page.getByText("⑂1").nth(1).waitFor();
+  await page.getByText("↳1").nth(1).waitFor();
   await page.getByLabel("Choose all that are listed").check();
   await page.getByRole("toolbar").getByRole("button", { name: "Delete" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
