@@ -105,6 +105,7 @@ export function Sandboxes(): JSX.Element {
 }
 
 function States(): JSX.Element {
+  void version.value;
   const choices = [
     ["", "All", counts.all],
     ["running", "Running", counts.running],

@@ -51,9 +51,11 @@ void test("a sandbox that anybody creates, pauses or deletes changes in the open
   const { sandboxID } = await node.call(createSandbox, { templateID: "base", metadata: { run: "live", step: "1" } });
   await row(sandboxID).getByText("running").waitFor();
   await row(sandboxID).getByText("run=live").waitFor();
+  await page.getByRole("button", { name: "Running 1" }).waitFor();
   await checkAccess(page, "the table");
   await client.pause(sandboxID);
   await row(sandboxID).getByText("paused").waitFor();
+  await page.getByRole("button", { name: "Paused 1" }).waitFor();
   await node.call(deleteSandbox, { sandboxID });
   await row(sandboxID).getByText("deleted by a request").waitFor();
 });
