@@ -30,7 +30,7 @@ void test("a session survives a restart of its server, and no other key", () => 
   assert.equal(open("another-key").sessions.find(cookieOf("80", cookie), "80", half), undefined);
 });
 
-void test("a cookie that was changed, that is of another port, or without its half is no session", () => {
+void test("a cookie that was changed, that is of another port, or without its half opens nothing", () => {
   const { sessions } = open();
   const { cookie, half } = sessions.signIn({ key: "the-key", isReadOnly: true });
   for (const changed of [cookie.replace(".r.", ".w."), cookie.replace(/^\d+/, "99999999999999"), cookie.slice(0, -1), ""])
