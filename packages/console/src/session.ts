@@ -101,19 +101,32 @@ export async function request<T>(route: string, body?: object): Promise<T> {
   return (await (await send(route, body)).json()) as T;
 }
 
+const SENDS = 3;
+const AGAIN_MS = 200;
+
+/** A browser loses requests when a network of its machine changes, as each sandbox does on the server's own machine. Reads are sent again. */
+function isRepeatable(route: string, body: object | undefined): boolean {
+  if (body === undefined) return true;
+  if (route === "sign-in") return !("once" in body);
+  return route === "call" && "operation" in body && /^(get|list)/.test(String(body.operation));
+}
+
 export async function send(route: string, body?: object | Blob): Promise<Response> {
   const isFile = body instanceof Blob;
   const headers: Record<string, string> = { [HEADER]: half() };
   if (body !== undefined) headers["content-type"] = isFile ? "application/octet-stream" : "application/json";
-  let response: Response;
-  try {
-    response = await fetch(`/console/api/${route}`, {
-      method: body === undefined ? "GET" : "POST",
-      headers,
-      credentials: "same-origin",
-      ...(body === undefined ? {} : { body: isFile ? body : JSON.stringify(body) }),
-    });
-  } catch {
+  const options: RequestInit = {
+    method: body === undefined ? "GET" : "POST",
+    headers,
+    credentials: "same-origin",
+    ...(body === undefined ? {} : { body: isFile ? body : JSON.stringify(body) }),
+  };
+  let response: Response | undefined;
+  for (let attempt = isRepeatable(route, body) ? 1 : SENDS; response === undefined && attempt <= SENDS; attempt++) {
+    response = await fetch(`/console/api/${route}`, options).catch(() => undefined);
+    if (response === undefined && attempt < SENDS) await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+  }
+  if (response === undefined) {
     throw new Failed(0, "SERVER_UNREACHABLE", "the server does not answer; it may be restarting, and the page tries again");
   }
   if (response.ok) return response;
