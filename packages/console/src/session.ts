@@ -101,7 +101,7 @@ export async function request<T>(route: string, body?: object): Promise<T> {
   return (await (await send(route, body)).json()) as T;
 }
 
-const SENDS = 3;
+const SENDS = 8;
 const AGAIN_MS = 200;
 
 /** A browser loses requests when a network of its machine changes, as each sandbox does on the server's own machine. Reads are sent again. */

@@ -7,7 +7,8 @@ import { type Browser, type BrowserContext, chromium, type Page } from "playwrig
 export const CHROMIUM = "/usr/bin/chromium-headless-shell";
 /** At least ten times what a view takes on a busy machine. */
 const WAIT_MS = 60_000;
-const OPENS = 10;
+const OPENS = 100;
+const PAUSE_MS = 300;
 const DRAWN_MS = 10_000;
 
 export type Server = { readonly url: string; readonly apiKey: string };
@@ -66,6 +67,7 @@ function openAgain(page: Page): void {
         return opened;
       } catch (error) {
         if (attempt === OPENS) throw error;
+        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
       }
     }
   };
