@@ -104,7 +104,7 @@ export class Engine {
     if (this.circuit.state === "open") return;
     this.circuit.failures++;
     if (!certain && this.circuit.failures < this.#options.circuitFailures) return;
-    // One that is gone is looked for at once; one that answers and fails is an outlier.
+    // An engine that is gone is looked for at once; one that answers and fails is an outlier.
     const pauseMs = certain ? 0 : Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.#ejections++);
     this.circuit = { state: "open", why, probeAtMs: performance.now() + pauseMs };
     this.load = undefined;
