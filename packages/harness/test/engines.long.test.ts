@@ -1,9 +1,12 @@
 // Two real vLLM engines on the CPU behind the router, with the indexer beside them: what the router expects of their caches is what they find.
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
+import { freePorts } from "../src/ports.ts";
 import { type OpenServer, openServer } from "../src/server-process.ts";
 import { until } from "../src/until.ts";
 import { makeModel, startVllm, VLLM_BLOCK, type Vllm, type VllmSetup } from "../src/vllm.ts";
@@ -119,6 +122,8 @@ void test("what the router expects of two real engines is what they find cached,
     await indexer.start();
     await heard(indexer.url, ["a", "b"]);
     await until("what was missed was replayed", async () => (await rowsOf(indexer.url)).every(({ freshness }) => freshness.complete) || undefined);
+    // After a question without an answer, the router does without the indexer for a second.
+    await until("the router asks the indexer again", () => router.log().includes("the indexer answers again") || undefined);
     const restored = await oneByOne(stack, traffic, 100);
     assert.deepEqual(restored.differences, [], "after kill -9 of the indexer");
 
@@ -153,6 +158,7 @@ void test("side by side at least 99 of 100 expectations come true, and none exce
     const { indexer, router } = stack;
     let equal = 0;
     let all = 0;
+    let tooMany = 0;
     const above: string[] = [];
     const evicted = async () => (await rowsOf(indexer.url)).reduce((sum, { events }) => sum + (events["blocks_removed"] ?? 0), 0);
     const before = await evicted();
@@ -167,7 +173,10 @@ void test("side by side at least 99 of 100 expectations come true, and none exce
         answered(said.text);
         all++;
         if (said.expected === said.cached) equal++;
-        else if ((said.expected ?? 0) > (said.cached ?? 0)) above.push(`${said.engine}: expected ${said.expected}, cached ${said.cached}`);
+        else if ((said.expected ?? 0) > (said.cached ?? 0)) {
+          tooMany += (said.expected ?? 0) - (said.cached ?? 0);
+          above.push(`${said.engine}: expected ${said.expected}, cached ${said.cached}`);
+        }
       }
     };
     await Promise.all(Array.from({ length: 6 }, (_, seed) => talk(100 + seed)));
@@ -175,7 +184,7 @@ void test("side by side at least 99 of 100 expectations come true, and none exce
     const gone = (await evicted()) - before;
     t.diagnostic(`${equal} of ${all} equal, ${above.length} above: ${above.join("; ")}; ${gone} blocks were evicted meanwhile`);
     assert.ok(equal >= 0.99 * all, `${equal} of ${all} were equal`);
-    if (gone === 0) assert.deepEqual(above, []);
+    assert.ok(tooMany <= gone * VLLM_BLOCK, `${tooMany} tokens too many were expected, and ${gone} blocks were evicted meanwhile`);
   } finally {
     removeHome(home);
   }
@@ -191,6 +200,37 @@ void test("an engine with sliding windows beside full attention is expected righ
     t.diagnostic(`200 requests: ${cached} cached tokens, ${differences.length} differences`);
     assert.deepEqual(differences, []);
     assert.ok(cached > 3_000, "the conversations find their beginnings");
+  } finally {
+    removeHome(home);
+  }
+});
+
+void test("a prefix that one engine computed is loaded by the other one through the store, with the same text", options, async (t) => {
+  const home = makeHome();
+  try {
+    const model = await makeModel(home, "llama");
+    const [rpcPort] = await freePorts(1);
+    await using master = await openServer(
+      [file("../../store/src/master/main.ts")],
+      [`--home=${home}`, `--rpc_port=${rpcPort}`, "--rpc_address=127.0.0.1", "--brand=mooncake,svc", "--client_ttl=60s"],
+    );
+    const config = join(home, "store.json");
+    const memory = { global_segment_size: "128MB", local_buffer_size: "64MB", protocol: "tcp", device_name: "" };
+    writeFileSync(config, JSON.stringify({ metadata_server: "P2PHANDSHAKE", master_server_address: `127.0.0.1:${rpcPort}`, ...memory }));
+    const flags = ["--kv-transfer-config", JSON.stringify({ kv_connector: "MooncakeStoreConnector", kv_role: "kv_both" })];
+    await using stack = await openStack(home, { model, blocks: 160, flags, env: { MOONCAKE_CONFIG_PATH: config } });
+    const [a, b] = stack.engines;
+    const prompt = Array.from({ length: 20 * VLLM_BLOCK + 5 }, (_, at) => (at * 7) % 256);
+    const asked = { path: "/v1/completions", body: { model: "tiny", prompt, max_tokens: 8, temperature: 0, ignore_eos: true } };
+    const computed = await say(a.url, asked);
+    assert.equal(computed.status, 200, computed.body);
+    const keys = async () => Number(/^svc_store_keys (\d+)/m.exec(await (await fetch(`${master.url}/metrics`)).text())?.[1] ?? 0);
+    const stored = await until("the first engine has stored its blocks", async () => ((await keys()) >= 20 ? keys() : undefined));
+    const loaded = await say(b.url, asked);
+    t.diagnostic(`${stored} keys in the store; the second engine found ${loaded.cached} of ${prompt.length} tokens`);
+    assert.equal(loaded.status, 200, loaded.body);
+    assert.ok((loaded.cached ?? 0) >= 19 * VLLM_BLOCK, `loaded ${loaded.cached} tokens: ${b.log().slice(-3000)}`);
+    assert.equal(loaded.text, computed.text);
   } finally {
     removeHome(home);
   }

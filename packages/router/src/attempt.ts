@@ -30,6 +30,8 @@ const ownHeaders: ReadonlySet<string> = new Set([
   ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"],
   ...["host", "expect", "content-length", "x-svc-engine", "x-svc-explain"],
 ]);
+/** The tokens that the engine had cached, behind the body. */
+const CACHED = "x-svc-cached-tokens";
 /** An engine that answers so has not begun, or lost what it needs: another one can answer. */
 const ELSEWHERE = [502, 503, 504];
 
@@ -89,6 +91,8 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           began = true;
           isOpenStream = (answer.headers["content-type"] ?? "").startsWith("text/event-stream") && answer.headers["content-length"] === undefined;
           try {
+            // Only an answer of unknown length can have more behind its body; for others the client reads its usage.
+            if (answer.headers["content-length"] === undefined) response.setHeader("trailer", CACHED);
             response.writeHead(status, headersOf(answer, placed));
           } catch (error) {
             // A status or a header that HTTP does not have.
@@ -119,6 +123,8 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           if (over || !answer.complete) return;
           begin();
           if (over) return;
+          const { cachedTokens } = scan.usage();
+          if (cachedTokens !== undefined && response.getHeader("trailer") === CACHED) response.addTrailers({ [CACHED]: String(cachedTokens) });
           response.end();
           settle({ end: "answered", status, scan });
         });

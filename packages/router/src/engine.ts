@@ -5,6 +5,9 @@ import type { EngineRecord } from "./engine-list.ts";
 import type { EngineLoad } from "./engine-load.ts";
 import { RecentPrompts } from "./recent-prompts.ts";
 
+/** An engine whose health is good and whose requests fail is left out for longer each time. */
+const FIRST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 60_000;
 /** Idle connections that are kept to an engine. */
 const IDLE_CONNECTIONS = 256;
 
@@ -16,7 +19,7 @@ const IDLE_CONNECTIONS = 256;
  * ```
  * While a circuit is open, only probes go to the engine: no request of a user tries whether it works again.
  */
-export type Circuit = { readonly state: "closed"; failures: number } | { readonly state: "open"; readonly sinceMs: number; readonly why: string };
+export type Circuit = { readonly state: "closed"; failures: number } | { readonly state: "open"; readonly why: string; readonly probeAtMs: number };
 
 export type Role = "prefill" | "decode" | "both";
 export type ModelCard = { readonly id: string; readonly parent?: string | null; readonly [member: string]: unknown };
@@ -56,6 +59,8 @@ export class Engine {
   /** Ways of tokenizing that the engine answered with 404; they are tried again once its circuit was open. */
   readonly lacks = new Set<string>();
   readonly #options: EngineOptions;
+  /** Times in a row that its circuit opened though it answers. */
+  #ejections = 0;
 
   constructor(options: EngineOptions) {
     this.#options = options;
@@ -90,6 +95,7 @@ export class Engine {
   }
 
   succeeded(): void {
+    this.#ejections = 0;
     if (this.circuit.state === "closed") this.circuit.failures = 0;
   }
 
@@ -98,7 +104,9 @@ export class Engine {
     if (this.circuit.state === "open") return;
     this.circuit.failures++;
     if (!certain && this.circuit.failures < this.#options.circuitFailures) return;
-    this.circuit = { state: "open", sinceMs: performance.now(), why };
+    // An engine that is gone is looked for at once; one that answers and fails is an outlier.
+    const pauseMs = certain ? 0 : Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.#ejections++);
+    this.circuit = { state: "open", why, probeAtMs: performance.now() + pauseMs };
     this.load = undefined;
     // An engine that was replaced has none of what its predecessor was sent.
     this.recent.clear();

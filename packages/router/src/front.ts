@@ -78,7 +78,8 @@ export class Front {
     const sent: Sent = { method: request.method ?? "GET", target: request.url ?? "/", headers: request.headers, body, path };
     const failed = new Set<Engine>();
     const queuedMs = performance.now();
-    let placed = await queue.enter(() => placement.place(sought, failed), signal);
+    const enter = () => queue.enter(() => placement.place(sought, failed), signal, sought.prompt.priority);
+    let placed = await enter();
     metrics.queued.observe((performance.now() - queuedMs) / 1000);
     const mayRetry = (failing = placed.engine) => failed.size === 0 && sought.pinned === undefined && placement.couldPlace(sought, new Set([failing]));
     for (;;) {
@@ -105,7 +106,7 @@ export class Front {
         failed.add(failing);
         metrics.retries.inc({ engine: failing.name });
         log.warn({ engine: engine.name, path, reason: outcome.refusal.message }, "the request goes to another engine");
-        placed = await queue.enter(() => placement.place(sought, failed), signal);
+        placed = await enter();
         continue;
       }
       return this.#finish(placed, sought, path, outcome);

@@ -157,7 +157,10 @@ export class Placement {
     const { tokens, bytes, prompt } = sought;
     const left = tokens.tokens === undefined ? Math.ceil(bytes / BYTES_PER_TOKEN) : tokens.tokens.length - option.certainTokens;
     if (tokens.tokens !== undefined) this.#meanTokens += MEAN_WEIGHT * (left - this.#meanTokens);
-    const recent = tokens.tokens === undefined ? undefined : engine.recent.add(tokens.tokens, spaceOf(engine, prompt), performance.now());
+    const recent =
+      tokens.tokens === undefined
+        ? undefined
+        : engine.recent.add(tokens.tokens, spaceOf(engine, prompt), performance.now(), sought.rows[engine.name]?.matched_tokens);
     if (prompt.session !== undefined) this.#sessions.set(prompt.session, engine.name);
     return new Placed(engine, tokens.tokens === undefined ? undefined : option.certainTokens, left, recent, considered);
   }
@@ -261,7 +264,7 @@ function spaceOf(engine: Engine, prompt: Prompt): string {
 
 function cachedOn(engine: Engine, prompt: Prompt, tokens: Uint32Array, row: ScoreRow | undefined): { certain: number; uncertain: number } {
   const blockSize = row?.block_size ?? USUAL_BLOCK_SIZE;
-  const recent = engine.recent.match(tokens, spaceOf(engine, prompt), blockSize, performance.now());
+  const recent = engine.recent.match(tokens, spaceOf(engine, prompt), blockSize, performance.now(), row?.matched_tokens);
   // An engine computes a prompt's last token itself, whatever it has cached.
   const most = Math.max(0, Math.floor((tokens.length - 1) / blockSize) * blockSize);
   const certain = Math.min(most, Math.max(row?.matched_tokens ?? 0, recent.certain));

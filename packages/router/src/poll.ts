@@ -79,6 +79,7 @@ export class Poll {
 
   async #look(engine: Engine, round: number): Promise<void> {
     if (engine.circuit.state === "open") {
+      if (performance.now() < engine.circuit.probeAtMs) return;
       const health = await this.#get(engine, "/health");
       if (!health.ok) return;
       engine.recovered();

@@ -20,6 +20,8 @@ export type Prompt = {
   /** From the request's header or its `user`. */
   readonly session: string | undefined;
   readonly previousResponse: string | undefined;
+  /** As in vLLM: lower is more urgent, and 0 is the default. */
+  readonly priority?: number;
 };
 
 const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
@@ -43,6 +45,7 @@ export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: strin
     cacheSalt: text(members["cache_salt"]) ?? "",
     session: text(sessionHeader) ?? text(members["user"]),
     previousResponse: text(members["previous_response_id"]),
+    ...(Number.isSafeInteger(members["priority"]) ? { priority: members["priority"] as number } : {}),
   };
 }
 

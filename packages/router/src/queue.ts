@@ -1,7 +1,7 @@
-// Requests that wait for an engine with room, first come first served, in a bounded number and for a bounded time.
+// Requests that wait for an engine with room, the more urgent ones first and otherwise in their order, in a bounded number and for a bounded time.
 import { Refusal } from "./refusals.ts";
 
-type Waiting<T> = { readonly attempt: () => T | undefined; readonly settle: (result: T | Refusal) => void };
+type Waiting<T> = { readonly priority: number; readonly attempt: () => T | undefined; readonly settle: (result: T | Refusal) => void };
 
 export class AdmissionQueue<T> {
   readonly #most: number;
@@ -20,18 +20,24 @@ export class AdmissionQueue<T> {
   }
 
   /**
-   * The result of `attempt` as soon as it has one. It may throw a Refusal, which ends the wait.
+   * The result of `attempt` as soon as it has one. It may throw a Refusal, which ends the wait. A lower `priority` is more urgent, as in vLLM.
    * @throws Refusal where the queue is full, or nothing was found in time
    */
-  async enter(attempt: () => T | undefined, signal: AbortSignal): Promise<T> {
+  async enter(attempt: () => T | undefined, signal: AbortSignal, priority = 0): Promise<T> {
     if (signal.aborted) throw new Refusal("client_gone", "the client is gone");
-    // A request that comes later must not overtake those that wait.
-    const found = this.#waiting.length === 0 ? attempt() : undefined;
+    // A request that comes later must not overtake those that wait, unless it is more urgent.
+    const found = this.#waiting.every((other) => priority < other.priority) ? attempt() : undefined;
     if (found !== undefined) return found;
-    if (this.#waiting.length >= this.#most)
-      throw new Refusal("queue_full", `all engines are full and ${this.#waiting.length} requests wait, the maximum (router.queue)`, 1);
+    if (this.#waiting.length >= this.#most) {
+      const full = () => new Refusal("queue_full", `all engines are full and ${this.#most} requests wait, the maximum (router.queue)`, 1);
+      // The least urgent one that came last gives way.
+      const last = this.#waiting.at(-1);
+      if (last === undefined || last.priority <= priority) throw full();
+      last.settle(full());
+      this.#waiting.pop();
+    }
     const { promise, resolve } = Promise.withResolvers<T | Refusal>();
-    const one: Waiting<T> = { attempt, settle: resolve };
+    const one: Waiting<T> = { priority, attempt, settle: resolve };
     const leave = (result: Refusal) => {
       this.#waiting = this.#waiting.filter((other) => other !== one);
       resolve(result);
@@ -42,7 +48,8 @@ export class AdmissionQueue<T> {
     );
     const gone = () => leave(new Refusal("client_gone", "the client is gone"));
     signal.addEventListener("abort", gone, { once: true });
-    this.#waiting.push(one);
+    const at = this.#waiting.findIndex((other) => other.priority > priority);
+    this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, one);
     // The requests that wait already may need another model.
     this.pump();
     const result = await promise;

@@ -10,6 +10,8 @@ export type RecentPrompt = {
   /** Prompts of another model, adapter or salt share nothing. */
   readonly space: string;
   readonly untilMs: number;
+  /** Tokens that the indexer knew of when it was sent: of these the indexer says whether they are still there. */
+  readonly indexed: number;
   /** The first answer byte came, so the prompt has been computed. */
   computed: boolean;
 };
@@ -25,8 +27,8 @@ export class RecentPrompts {
     this.#keepMs = keepMs;
   }
 
-  add(tokens: Uint32Array, space: string, nowMs: number): RecentPrompt {
-    const prompt = { tokens, space, untilMs: nowMs + this.#keepMs, computed: false };
+  add(tokens: Uint32Array, space: string, nowMs: number, indexed = 0): RecentPrompt {
+    const prompt = { tokens, space, untilMs: nowMs + this.#keepMs, indexed, computed: false };
     this.#prompts = this.#prompts.filter(({ untilMs }) => untilMs > nowMs);
     if (this.#keepMs > 0 && tokens.length <= MAX_TOKENS) this.#prompts.push(prompt);
     let count = this.#prompts.reduce((sum, one) => sum + one.tokens.length, 0);
@@ -43,8 +45,11 @@ export class RecentPrompts {
     this.#prompts = [];
   }
 
-  /** In tokens of complete blocks: `certain` was computed, `uncertain` comes on top of it and is still being computed. */
-  match(tokens: Uint32Array, space: string, blockSize: number, nowMs: number): RecentMatch {
+  /**
+   * In tokens of complete blocks: `certain` was computed, `uncertain` comes on top of it and is still being computed. `indexed`: what the
+   * indexer knows of these tokens now. A prompt that it knows as a whole needs no memory of its own any more: a later eviction would be missed.
+   */
+  match(tokens: Uint32Array, space: string, blockSize: number, nowMs: number, indexed = 0): RecentMatch {
     if (this.#prompts.length === 0) return none;
     let certain = 0;
     let all = 0;
@@ -52,6 +57,8 @@ export class RecentPrompts {
       if (prompt.untilMs <= nowMs || prompt.space !== space) continue;
       const shared = sharedTokens(prompt.tokens, tokens);
       const matched = shared - (shared % blockSize);
+      if (prompt.computed && matched > 0 && matched <= indexed && shared + blockSize > prompt.tokens.length) this.remove(prompt);
+      if (matched <= Math.max(indexed, prompt.indexed)) continue;
       if (prompt.computed) certain = Math.max(certain, matched);
       all = Math.max(all, matched);
     }

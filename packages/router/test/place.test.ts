@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { joinRepeated } from "@svc/kit/repeated-flags.ts";
+import { Engine } from "../src/engine.ts";
 import { readLoad } from "../src/engine-load.ts";
 import { type Cost, choose, costOf, type Option } from "../src/place.ts";
 import { AdmissionQueue } from "../src/queue.ts";
@@ -76,6 +77,61 @@ void test("a prompt that was just sent is uncertain until its first answer byte,
   assert.deepEqual(recent.match(other, "m", 16, 1_000), { certain: 0, uncertain: 0 });
   recent.remove(sent);
   assert.deepEqual(recent.match(tokens, "m", 16, 1), { certain: 0, uncertain: 0 });
+});
+
+void test("what the indexer knew of a prompt when it was sent follows the indexer, and a prompt that it knows as a whole is forgotten", () => {
+  const recent = new RecentPrompts(1_000);
+  const tokens = Uint32Array.from({ length: 100 }, (_, at) => at);
+  recent.add(tokens, "m", 0, 32).computed = true;
+  const beginning = tokens.with(40, 7);
+  assert.deepEqual(recent.match(beginning, "m", 16, 1, 0), { certain: 0, uncertain: 0 }, "its first two blocks have been evicted since");
+  assert.deepEqual(recent.match(tokens, "m", 16, 1, 32), { certain: 96, uncertain: 0 }, "the rest is newer than what the indexer knows");
+  assert.deepEqual(recent.match(tokens, "m", 16, 1, 96), { certain: 0, uncertain: 0 });
+  assert.deepEqual(recent.match(tokens, "m", 16, 1, 48), { certain: 0, uncertain: 0 }, "the indexer knew all of it, and has heard of an eviction");
+});
+
+void test("more urgent requests leave the queue first, and the least urgent one gives way where it is full", async () => {
+  let free = 0;
+  const queue = new AdmissionQueue<string>({ length: 3, waitMs: 60_000, hasRoom: () => free > 0 });
+  const order: string[] = [];
+  const ask = (name: string, priority: number) =>
+    queue
+      .enter(() => (free-- > 0 ? name : undefined), new AbortController().signal, priority)
+      .then(
+        (got) => void order.push(got),
+        (error: Refusal) => void order.push(`${name}: ${error.code}`),
+      );
+  const all = [ask("first", 0), ask("later", 5), ask("second", 0), ask("urgent", -1), ask("too late", 5)];
+  free = 3;
+  queue.pump();
+  await Promise.all(all);
+  assert.deepEqual(order.slice(0, 2).sort(), ["later: queue_full", "too late: queue_full"]);
+  assert.deepEqual(order.slice(2), ["urgent", "first", "second"]);
+});
+
+void test("an engine that answers and fails is left out for longer each time, and one that is gone is looked for at once", () => {
+  const engine = new Engine({
+    record: { name: "a", url: "http://127.0.0.1:1" },
+    prefillTokensPerSecond: 1,
+    maxInFlight: 1,
+    circuitFailures: 1,
+    speculativeMs: 0,
+    onCircuit: () => {},
+  });
+  const pauseMs = (certain: boolean) => {
+    const nowMs = performance.now();
+    engine.failed("it answered 503", certain);
+    const { circuit } = engine;
+    assert.equal(circuit.state, "open");
+    engine.recovered();
+    return circuit.state === "open" ? Math.floor((circuit.probeAtMs - nowMs) / 1_000) : Number.NaN;
+  };
+  assert.deepEqual([false, false, false].map(pauseMs), [1, 2, 4]);
+  assert.equal(pauseMs(true), 0);
+  for (let time = 0; time < 10; time++) pauseMs(false);
+  assert.equal(pauseMs(false), 60);
+  engine.succeeded();
+  assert.equal(pauseMs(false), 1);
 });
 
 void test("the token cache finds equal conversations and the beginnings of longer ones, within its bytes", () => {

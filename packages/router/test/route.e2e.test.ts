@@ -1,5 +1,6 @@
 // A router in front of engines and beside a real indexer: where prompts go, and what their answers say.
 import assert from "node:assert/strict";
+import { request } from "node:http";
 import { test } from "node:test";
 import { chat, fit, heard, metric, openIndexer, openRouter, post, startEngine, until } from "./stack.ts";
 
@@ -117,6 +118,24 @@ void test("the render path of an engine that has it switched off is called once,
   for (let turn = 0; turn < 3; turn++) assert.equal((await post(router.url, "/v1/chat/completions", chat(`${LONG} ${turn}`))).status, 200);
   const { rendered, tokenized } = await a.seen();
   assert.deepEqual([rendered, tokenized], [1, 3]);
+});
+
+void test("behind an answer without a declared length stands how many tokens the engine had cached", async () => {
+  await using a = await startEngine("a");
+  await using router = await openRouter([a]);
+  for (const expected of [0, 96]) {
+    const trailers = await new Promise<NodeJS.Dict<string>>((resolve, reject) => {
+      const asking = request(`${router.url}/v1/completions`, { method: "POST", headers: { "content-type": "application/json" } }, (answer) => {
+        answer.resume();
+        answer.once("end", () => resolve(answer.trailers));
+      });
+      asking.once("error", reject);
+      asking.end(
+        JSON.stringify({ model: "demo", prompt: Array.from({ length: 100 }, (_, at) => at + 1), stream: true, stream_options: { include_usage: true } }),
+      );
+    });
+    assert.equal(trailers["x-svc-cached-tokens"], String(expected));
+  }
 });
 
 void test("where tokens cannot be had, a prompt is placed by load alone, and a metric says so", async () => {

@@ -36,7 +36,8 @@ bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Out
     return false;
   };
   if (!event.model.empty() && event.model != sub.model) return refuse(RefusedModel, contradiction("model", event.model, sub.model));
-  if (event.hasBlockSize && event.blockSize != sub.blockSize)
+  // An offloading connector that knows no size of its own says 0.
+  if (event.hasBlockSize && event.blockSize != 0 && event.blockSize != sub.blockSize)
     return refuse(RefusedBlockSize, contradiction("block size", std::to_string(event.blockSize), std::to_string(sub.blockSize)));
   if (!event.lora.empty() && !sub.lora.empty() && event.lora != sub.lora) return refuse(RefusedLora, contradiction("LoRA adapter", event.lora, sub.lora));
   if (!event.salt.empty() && !sub.salt.empty() && event.salt != sub.salt) return refuse(RefusedSalt, "an event's salt is not the registration's");
@@ -87,8 +88,11 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   like.ahead = event.hasPairs ? 1 : event.ahead;
   bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty() && sub.salt.empty();
   // The tokens cover a run of blocks, of which this group keeps some. Their hashes identify them if another group has all blocks.
-  const bool isSparse = event.hasTokens && group->kind != GroupKind::Whole && event.hasGroup && event.tokenCount % like.blockSize == 0 &&
-                        event.tokenCount > static_cast<u64>(event.hashCount) * like.blockSize;
+  const bool coversMore = event.hasTokens && group->kind != GroupKind::Whole && event.hasGroup && event.tokenCount % like.blockSize == 0 &&
+                          event.tokenCount > static_cast<u64>(event.hashCount) * like.blockSize;
+  // An engine's other tiers may say only the hashes under which its device's events named the same blocks.
+  const bool isOffloaded = event.tokenCount == 0 && !event.standardNames && sub.kind == PublisherKind::Engine && mediumOf(event.medium) != "GPU";
+  const bool isSparse = coversMore || isOffloaded;
   if (event.hasTokens && !isSparse) {
     const bool isMisled = event.ahead > 0 && event.aheadRows != event.hashCount;
     if (isMisled || event.tokenCount != static_cast<u64>(event.hashCount) * like.blockSize) {
