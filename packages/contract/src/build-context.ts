@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import type { PlannedStep } from "./dockerfile.ts";
+import type { PlannedStep } from "./dockerfile-step.ts";
 import { Failure, fail } from "./failures.ts";
 import { globPattern } from "./glob.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "./tar.ts";

@@ -1,7 +1,7 @@
 // COPY and ADD of a Dockerfile as steps: files of the context, of another stage or image, inline files, URLs and archives.
 
-import type { PlannedStep, Refuse } from "./dockerfile.ts";
 import { type HereDocument, type Instruction, jsonForm, takeFlags, wordsOf } from "./dockerfile-lines.ts";
+import type { PlannedStep, Refuse } from "./dockerfile-step.ts";
 import { literal, quoted } from "./dockerfile-words.ts";
 
 export type CopyScope = {

@@ -3,22 +3,9 @@
 
 import { copies } from "./dockerfile-copy.ts";
 import { type Instruction, instructionsOf, jsonForm, type Lookup, takeFlags, unquoted, wordsOf } from "./dockerfile-lines.ts";
+import type { PlannedStep, Refuse, SecretMount } from "./dockerfile-step.ts";
 import { literal, quoted } from "./dockerfile-words.ts";
 import { fail } from "./failures.ts";
-
-export type PlannedStep = {
-  readonly type: "COPY" | "RUN" | "ENV" | "WORKDIR" | "USER" | "FROM";
-  readonly args: string[];
-  readonly force?: boolean;
-  /** The hash of a COPY step's files, set once they are uploaded; see build-context.ts. */
-  readonly filesHash?: string;
-  /** Where a COPY takes its files from instead of the context: `stage:NUMBER` or an image. */
-  readonly from?: string;
-  /** The build secrets that a RUN sees. */
-  readonly secrets?: SecretMount[];
-};
-
-export type SecretMount = { readonly id: string; readonly target?: string; readonly env?: string; readonly required?: boolean };
 
 /** The body of POST /v2/templates/{id}/builds/{id}, except that COPY steps do not have their hashes yet. */
 export type BuildPlan = {
@@ -55,7 +42,6 @@ const predefinedArgs = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"
 const platformArgs: Readonly<Record<string, string>> = { TARGETOS: "linux", BUILDOS: "linux" };
 
 type Words = { readonly shell: string } | { readonly exec: readonly string[] };
-export type Refuse = (why: string) => never;
 
 /** A stage as it is read; `args` and `env` are what its text can refer to. */
 type Stage = {
@@ -203,7 +189,7 @@ function planOf(stages: readonly Stage[], target: string | undefined, notes: rea
     needed.add(at);
   };
   visit(wanted);
-  // Stages are numbered anew, without those that nothing needs.
+  // Stages are numbered again, without those that nothing needs.
   const order = [...needed].sort((a, b) => a - b);
   const renumbered = (from: string) => {
     const at = /^stage:(\d+)$/.exec(from)?.[1];

@@ -73,7 +73,7 @@ void describe("a Dockerfile", () => {
     refused("FROM a\nENV 1A=b", /'1A' is not the name/);
   });
 
-  void test("builds the stages that the last one needs, numbered anew, and takes files of stages and images", () => {
+  void test("builds the stages that the last one needs, numbered again, and takes files of stages and images", () => {
     const text =
       "FROM golang AS build\nRUN make\nFROM node AS unused\nRUN npm ci\nFROM build AS test\nRUN check\nFROM debian\nCOPY --from=build /out/app /usr/bin/\nCOPY --from=2 --chown=me x y\nCOPY --from=nginx:1 /etc/nginx /n";
     const plan = planFromDockerfile(text);
