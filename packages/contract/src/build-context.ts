@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import type { PlannedStep } from "./dockerfile.ts";
+import type { PlannedStep } from "./dockerfile-step.ts";
 import { Failure, fail } from "./failures.ts";
 import { globPattern } from "./glob.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "./tar.ts";
@@ -128,9 +128,9 @@ export async function uploadFiles(
   onBytes?: (source: string, sentBytes: number, totalBytes: number) => void,
 ): Promise<PlannedStep[]> {
   const hashes = new Map<string, string>();
-  for (const { type, args } of steps) {
+  for (const { type, args, from } of steps) {
     const source = args[0] ?? "";
-    if (type !== "COPY" || hashes.has(source)) continue;
+    if (type !== "COPY" || from !== undefined || hashes.has(source)) continue;
     const hash = await context.hash(source);
     const { present, url, headers = {} } = await ask(hash);
     if (present) onUpload(source, "present");
@@ -143,7 +143,7 @@ export async function uploadFiles(
       );
     hashes.set(source, hash);
   }
-  return steps.map((step) => (step.type === "COPY" ? { ...step, filesHash: hashes.get(step.args[0] ?? "") ?? "" } : step));
+  return steps.map((step) => (step.type === "COPY" && step.from === undefined ? { ...step, filesHash: hashes.get(step.args[0] ?? "") ?? "" } : step));
 }
 
 /** Reports the progress for each chunk that is read. */

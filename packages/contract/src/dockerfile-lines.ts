@@ -1,7 +1,9 @@
 // Splits a Dockerfile into instructions: joins continued lines, drops comments, and separates words and quotes.
 import { fail } from "./failures.ts";
 
-export type Instruction = { readonly line: number; readonly keyword: string; readonly rest: string };
+/** `expands` is false if the delimiter was quoted: variables then stay as written. */
+export type HereDocument = { readonly name: string; readonly content: string; readonly expands: boolean };
+export type Instruction = { readonly line: number; readonly keyword: string; readonly rest: string; readonly documents: readonly HereDocument[] };
 export type Lines = { readonly escapeChar: string; readonly instructions: readonly Instruction[] };
 
 /** @throws INVALID_REQUEST with the line's number. */
@@ -10,16 +12,42 @@ export function instructionsOf(text: string): Lines {
   const escapeChar = escapeOf(lines);
   const instructions: Instruction[] = [];
   let pending: { line: number; text: string } | undefined;
-  lines.forEach((raw, at) => {
-    if (/^\s*#/.test(raw) || (raw.trim() === "" && pending !== undefined)) return;
+  for (let at = 0; at < lines.length; at++) {
+    const raw = lines[at] ?? "";
+    if (/^\s*#/.test(raw) || (raw.trim() === "" && pending !== undefined)) continue;
     const continued = endsContinued(raw, escapeChar);
     const part = continued === undefined ? raw : continued;
-    const joined = pending === undefined ? { line: at + 1, text: part } : { line: pending.line, text: pending.text + part };
+    const joined: { line: number; text: string } = pending === undefined ? { line: at + 1, text: part } : { line: pending.line, text: pending.text + part };
     pending = continued === undefined ? undefined : joined;
-    if (pending === undefined && joined.text.trim() !== "") instructions.push(instructionOf(joined));
-  });
+    if (pending !== undefined || joined.text.trim() === "") continue;
+    const instruction = instructionOf(joined);
+    const found = documentsAfter(lines, at, instruction);
+    at = found.last;
+    instructions.push({ ...instruction, documents: found.documents });
+  }
   if (pending !== undefined) instructions.push(instructionOf(pending));
   return { escapeChar, instructions };
+}
+
+const hereDocument = /(?<![<\w])<<(-?)(["']?)([A-Za-z_][\w.-]*)\2/g;
+const withDocuments: readonly string[] = ["RUN", "COPY", "ADD"];
+
+/** Reads the here-documents that an instruction names; `last` is the line of the last delimiter. */
+function documentsAfter(lines: readonly string[], from: number, { keyword, rest, line }: Instruction): { documents: HereDocument[]; last: number } {
+  const documents: HereDocument[] = [];
+  let last = from;
+  if (!withDocuments.includes(keyword) || jsonForm(rest) !== undefined) return { documents, last };
+  for (const [, dash = "", quote = "", name = ""] of rest.matchAll(hereDocument)) {
+    const content: string[] = [];
+    const strip = (text: string) => (dash === "" ? text : text.replace(/^\t+/, ""));
+    let at = last + 1;
+    for (; at < lines.length && strip(lines[at] ?? "") !== name; at++) content.push(`${strip(lines[at] ?? "")}\n`);
+    if (at >= lines.length)
+      fail("INVALID_REQUEST", `Dockerfile line ${line}: ${keyword}: the here-document ${name} has no end: expected a line with ${name} alone`);
+    documents.push({ name, content: content.join(""), expands: quote === "" });
+    last = at;
+  }
+  return { documents, last };
 }
 
 /** Returns the line without its last character if that is the continuation character, else undefined. */
@@ -41,7 +69,7 @@ function escapeOf(lines: readonly string[]): string {
 function instructionOf({ line, text }: { line: number; text: string }): Instruction {
   const [, keyword = "", rest = ""] = /^\s*(\S+)\s*([\s\S]*)$/.exec(text) ?? [];
   if (!/^[A-Za-z]+$/.test(keyword)) fail("INVALID_REQUEST", `Dockerfile line ${line}: '${keyword}' is not an instruction`);
-  return { line, keyword: keyword.toUpperCase(), rest: rest.trimEnd() };
+  return { line, keyword: keyword.toUpperCase(), rest: rest.trimEnd(), documents: [] };
 }
 
 /** Parses the JSON form, `["a", "b"]`; undefined for any other text. */

@@ -68,9 +68,12 @@ export const getTemplateFiles = operation({
   failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "TEMPLATE_NOT_FOUND"],
 });
 
+const secretID = z.string().regex(/^[\w.-]{1,128}$/, "a secret's id is letters, digits, '-', '_' and '.'");
+
+/** A step of type FROM begins another stage: its argument is an image, or stage:NUMBER for the result of an earlier stage, counted from 0. */
 export const buildStep = z.object({
   type: z.string().transform((type, context) => {
-    const known = ["COPY", "RUN", "ENV", "WORKDIR", "USER"] as const;
+    const known = ["COPY", "RUN", "ENV", "WORKDIR", "USER", "FROM"] as const;
     const found = known.find((name) => name === type.toUpperCase());
     if (found !== undefined) return found;
     context.addIssue({ code: "custom", message: `step type '${type}' is not known; there are ${known.join(", ")}` });
@@ -85,6 +88,23 @@ export const buildStep = z.object({
     .string()
     .regex(/^[0-9a-f]{64}$/)
     .nullish(),
+  from: z.string().min(1).max(512).nullish().describe("For COPY: stage:NUMBER or an image, whose files are copied instead of uploaded ones"),
+  secrets: z
+    .array(
+      z.object({
+        id: secretID,
+        target: z.string().startsWith("/").max(1024).optional().describe("The file that has it; absent: /run/secrets/ID"),
+        env: z
+          .string()
+          .regex(/^[A-Za-z_][A-Za-z0-9_]*$/)
+          .optional()
+          .describe("The variable that has it, instead of a file"),
+        required: z.boolean().optional(),
+      }),
+    )
+    .max(64)
+    .nullish()
+    .describe("For RUN: the build secrets that it sees"),
 });
 export type BuildStep = z.output<typeof buildStep>;
 
@@ -105,6 +125,10 @@ export const buildTemplate = operation({
     fromImage: z.string().min(1).max(512).nullish().describe("An OCI image's name, or debian:SUITE"),
     fromTemplate: z.string().min(1).max(limits.nameLength).nullish(),
     fromImageRegistry: registry.nullish(),
+    secrets: z
+      .record(secretID, z.string().max(64 * 1024))
+      .nullish()
+      .describe("Values that RUN steps see and no layer, log or record keeps, by id"),
     steps: z.array(buildStep).max(1000).nullish(),
     startCmd: z
       .string()

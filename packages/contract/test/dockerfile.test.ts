@@ -2,7 +2,8 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: variables of a Dockerfile are spelled so
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { planFromDockerfile, quoted } from "@svc/contract/dockerfile.ts";
+import { planFromDockerfile } from "@svc/contract/dockerfile.ts";
+import { quoted } from "@svc/contract/dockerfile-words.ts";
 import fc from "fast-check";
 
 const steps = (text: string, buildArgs?: Record<string, string>) => planFromDockerfile(text, { buildArgs }).steps.map(({ type, args }) => [type, ...args]);
@@ -58,16 +59,55 @@ void describe("a Dockerfile", () => {
     assert.match(planFromDockerfile("FROM a\nEXPOSE 80\nLABEL x=y").notes.join("\n"), /line 2: EXPOSE is left out.*\n.*line 3: LABEL/);
     refused("RUN x", /line 1: RUN: FROM comes first/);
     refused("", /has no FROM/);
-    refused("FROM a\nFROM b", /line 2: FROM: a second stage/);
-    refused("FROM a\nCOPY --from=b x y", /one stage/);
-    refused("FROM a\nRUN <<EOF\nx\nEOF", /here-documents/);
-    refused("FROM a\nRUN --mount=type=secret,id=x true", /--mount=type=secret,id=x is not offered/);
-    refused("FROM a\nADD https://x/y z", /nothing is fetched/);
-    refused("FROM a\nADD x.tar.gz /", /archives are not unpacked/);
+    refused("FROM a\nRUN <<EOF\nx", /line 2: RUN: the here-document EOF has no end/);
+    refused("FROM a\nRUN --mount=type=bind,from=b true", /--mount=type=bind,from=b is not offered/);
+    refused("FROM a\nRUN --mount=type=secret true", /expected id=NAME/);
+    refused("FROM a\nCOPY https://x/y z", /only ADD fetches URLs/);
+    refused("FROM a\nSHELL sh", /expected the JSON form/);
+    refused("FROM a\nONBUILD RUN x", /write the instruction where it shall run/);
+    refused("FROM a\nHEALTHCHECK curl x", /expected CMD with a command/);
+    assert.throws(() => planFromDockerfile("FROM a AS one\nFROM b", { target: "two" }), /no stage 'two'; its stages are one, 1/);
     refused("FROM a\nCOPY ../x y", /outside the context/);
     refused("FROM scratch", /needs a root/);
     refused("FROM a\nFLY x", /there is no such instruction/);
     refused("FROM a\nENV 1A=b", /'1A' is not the name/);
+  });
+
+  void test("builds the stages that the last one needs, numbered again, and takes files of stages and images", () => {
+    const text =
+      "FROM golang AS build\nRUN make\nFROM node AS unused\nRUN npm ci\nFROM build AS test\nRUN check\nFROM debian\nCOPY --from=build /out/app /usr/bin/\nCOPY --from=2 --chown=me x y\nCOPY --from=nginx:1 /etc/nginx /n";
+    const plan = planFromDockerfile(text);
+    assert.equal(plan.fromImage, "golang");
+    assert.deepEqual(
+      plan.steps.map(({ type, args, from }) => [type, ...args, ...(from === undefined ? [] : [`<${from}>`])]),
+      [
+        ["RUN", "make"],
+        ["FROM", "stage:0"],
+        ["RUN", "check"],
+        ["FROM", "debian"],
+        ["COPY", "/out/app", "/usr/bin/", "", "", "<stage:0>"],
+        ["COPY", "/x", "y", "me", "", "<stage:1>"],
+        ["COPY", "/etc/nginx", "/n", "", "", "<nginx:1>"],
+      ],
+    );
+    assert.deepEqual(
+      planFromDockerfile(text, { target: "unused" }).steps.map(({ args }) => args[0]),
+      ["npm ci"],
+    );
+  });
+
+  void test("takes here-documents, SHELL, HEALTHCHECK and secrets", () => {
+    const run = (rest: string) => planFromDockerfile(`FROM a\n${rest}`).steps.at(-1);
+    assert.deepEqual(run("RUN <<EOF\nset -e\necho $x '#y'\nEOF")?.args, ["set -e\necho $x '#y'\n"]);
+    assert.deepEqual(run("RUN cat <<-A > /f && sort <<B\n\tone\n\tA\ntwo\nB")?.args, ["cat <<-A > /f && sort <<B\none\nA\ntwo\nB\n"]);
+    assert.match(run("RUN <<E\n#!/usr/bin/env python3\nprint(1)\nE")?.args[0] ?? "", /mktemp.*printf %s '#!\/usr\/bin\/env python3\nprint\(1\)\n'/s);
+    assert.deepEqual(run('SHELL ["/bin/ash", "-ec"]\nRUN a && b')?.args, ["/bin/ash -ec 'a && b'"]);
+    assert.deepEqual(run('SHELL ["/bin/ash", "-ec"]\nRUN ["a", "b c"]')?.args, ["a 'b c'"]);
+    assert.deepEqual(run("RUN --mount=type=secret,id=token,target=/t,required x")?.secrets, [{ id: "token", target: "/t", required: true }]);
+    const plan = planFromDockerfile("FROM a\nHEALTHCHECK --interval=5s CMD curl -f localhost || exit 1\nCMD serve");
+    assert.deepEqual([plan.startCmd, plan.readyCmd], ["serve", "curl -f localhost || exit 1"]);
+    assert.equal(planFromDockerfile("FROM a\nHEALTHCHECK CMD x\nHEALTHCHECK NONE\nCMD serve").readyCmd, undefined);
+    assert.match(planFromDockerfile("FROM a\nHEALTHCHECK CMD x").notes.join(), /no command that it could wait for/);
   });
 
   void test("gives every value of ENV as it was quoted, whatever is in it", () => {

@@ -8,7 +8,7 @@ import { type AccessOptions, withClient } from "../access/access.ts";
 import { ForeseenError, remark } from "../output/complain.ts";
 import { openProgress, type Progress } from "../output/progress.ts";
 import { openBuildView } from "./build-view.ts";
-import { nameOf, type PlanFlags, type Planned, planOf, registryPassword } from "./plan.ts";
+import { nameOf, type PlanFlags, type Planned, planOf, registryPassword, secretsOf } from "./plan.ts";
 
 type Options = AccessOptions &
   PlanFlags & {
@@ -18,6 +18,7 @@ type Options = AccessOptions &
     cache: boolean;
     strictFiles?: true;
     registryUser?: string;
+    secret?: string[];
     detach?: true;
     quiet?: true;
     output?: OutputFormat;
@@ -26,14 +27,15 @@ type Options = AccessOptions &
 const EXIT_INTERRUPTED = 130;
 
 export async function buildTemplate(context: string | undefined, options: Options): Promise<number> {
-  const { url, cpu, memory, disk, cache, strictFiles, registryUser, detach, quiet, output } = options;
+  const { url, cpu, memory, disk, cache, strictFiles, registryUser, secret, detach, quiet, output } = options;
   // Local errors are reported before any request is sent to the server.
   const plan = planOf(context, options);
   const name = nameOf(options.name, context);
+  const secrets = secretsOf(secret ?? []);
   const registry = registryUser === undefined ? undefined : { type: "registry" as const, username: registryUser, password: await registryPassword() };
   if (quiet !== true) for (const note of plan.notes) remark(`Dockerfile: ${note}`);
   return withClient(url === undefined ? {} : { url }, async (client) => {
-    const files = plan.steps.some(({ type }) => type === "COPY") ? await openContext(resolve(context ?? ".")) : undefined;
+    const files = plan.steps.some(({ type, from }) => type === "COPY" && from === undefined) ? await openContext(resolve(context ?? ".")) : undefined;
     const template = await client.templates.request({
       name,
       ...(cpu === undefined ? {} : { cpuCount: cpu }),
@@ -48,7 +50,8 @@ export async function buildTemplate(context: string | undefined, options: Option
         templateID,
         buildID,
         ...plan.base,
-        steps: steps.map((step) => ({ ...step })),
+        steps: steps.map(({ secrets: seen, ...step }) => ({ ...step, ...(seen === undefined ? {} : { secrets: seen.map((each) => ({ ...each })) }) })),
+        ...(Object.keys(secrets).length === 0 ? {} : { secrets }),
         ...(plan.dockerfile ? { dockerfile: true } : {}),
         ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
         ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),

@@ -11,6 +11,7 @@ export type PlanFlags = {
   from?: string;
   image?: string;
   buildArg?: Record<string, string>;
+  target?: string;
   startCmd?: string;
   readyCmd?: string;
 };
@@ -42,9 +43,16 @@ export function planOf(context: string | undefined, flags: PlanFlags): Planned {
     const advice = flags.file === undefined ? "; name another with -f, or begin with --image or --from" : "";
     throw new ForeseenError(`the Dockerfile ${file} cannot be read: ${(error as Error).message}${advice}`);
   }
-  const plan = planFromDockerfile(text, { buildArgs: flags.buildArg });
+  const plan = planFromDockerfile(text, { buildArgs: flags.buildArg, target: flags.target });
   const { steps, notes, dockerfile } = plan;
-  return { base: override ?? { fromImage: plan.fromImage }, steps, notes, startCmd: startCmd ?? plan.startCmd, readyCmd, dockerfile };
+  return {
+    base: override ?? { fromImage: plan.fromImage },
+    steps,
+    notes,
+    startCmd: startCmd ?? plan.startCmd,
+    readyCmd: readyCmd ?? plan.readyCmd,
+    dockerfile,
+  };
 }
 
 /** Returns the given name, or one derived from the directory's name by the rules for templates. */
@@ -56,6 +64,22 @@ export function nameOf(asked: string | undefined, context: string | undefined): 
     .replace(/^[^a-z0-9]+|-+$/g, "");
   if (name === "") throw new UsageError("the directory's name cannot be a template's name: give one with -n NAME");
   return name;
+}
+
+/** Reads build secrets: id=NAME,src=FILE or id=NAME,env=VARIABLE; a value is never an argument, which other users could read. */
+export function secretsOf(asked: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    asked.map((text) => {
+      const parts = new Map(text.split(",").map((part) => [part.slice(0, part.indexOf("=")), part.slice(part.indexOf("=") + 1)]));
+      const [id, file, variable] = [parts.get("id"), parts.get("src") ?? parts.get("source"), parts.get("env")];
+      if (id === undefined || (file === undefined) === (variable === undefined))
+        throw new UsageError(`--secret: expected id=NAME,src=FILE or id=NAME,env=VARIABLE, got ${JSON.stringify(text)}`);
+      if (file !== undefined) return [id, readFileSync(file, "utf8")];
+      const value = process.env[variable ?? ""];
+      if (value === undefined) throw new UsageError(`--secret: the variable ${variable} is not set here`);
+      return [id, value];
+    }),
+  );
 }
 
 /** The password is never an argument, since every user of this machine could read it there. */

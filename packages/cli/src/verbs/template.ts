@@ -1,6 +1,6 @@
 // The verbs for templates: list, build, add, logs, cancel, tag, publish, delete.
 import { Option } from "commander";
-import { count, outputOption, pairs, several, type Verb } from "./verb.ts";
+import { collected, count, outputOption, pairs, several, type Verb } from "./verb.ts";
 
 /** The limits of contract/src/template-build.ts. */
 const MAX_CPU = 1024;
@@ -25,6 +25,8 @@ export function addTemplateVerbs(program: Verb): void {
     .addOption(new Option("--from <template>", "start from this template instead of the Dockerfile's FROM").conflicts("image"))
     .option("--image <image>", "start from this OCI image, or debian:SUITE, instead of the Dockerfile's FROM")
     .option("--build-arg <name=value>", "a value for the Dockerfile's ARG (repeat for more)", pairs)
+    .option("--target <stage>", "the stage of the Dockerfile to build (default: the last one)")
+    .option("--secret <secret>", "id=NAME,src=FILE or id=NAME,env=VARIABLE, for RUN --mount=type=secret (repeat for more)", collected)
     .option("--start-cmd <command>", "command that already runs when a sandbox starts")
     .option("--ready-cmd <command>", "command that succeeds once the start command is ready")
     .option("--cpu <number>", "CPUs of its sandboxes", count(MAX_CPU))

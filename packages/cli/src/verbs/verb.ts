@@ -125,6 +125,11 @@ export function several(text: string, before: string[] = []): string[] {
   return [...before, ...text.split(",").filter((part) => part !== "")];
 }
 
+/** The option may be repeated; commas belong to its value. */
+export function collected(text: string, before: string[] = []): string[] {
+  return [...before, text];
+}
+
 export function count(max: number): (text: string) => number {
   return (text) => {
     const value = Number(text);

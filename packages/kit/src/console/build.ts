@@ -10,7 +10,7 @@ export async function buildFromDockerfile(client: SvcClient, body: Readonly<Reco
   if (typeof name !== "string" || name === "") fail("INVALID_REQUEST", "name: expected the template's name");
   if (typeof dockerfile !== "string" || dockerfile.trim() === "") fail("INVALID_REQUEST", "dockerfile: expected the text of a Dockerfile");
   const plan = planFromDockerfile(dockerfile);
-  if (plan.steps.some(({ type }) => type === "COPY"))
+  if (plan.steps.some(({ type, from }) => type === "COPY" && from === undefined))
     fail("INVALID_REQUEST", "the Dockerfile copies files, which the console does not have: build it by ./svc template build DIRECTORY --name NAME");
   const size = { ...(typeof cpuCount === "number" ? { cpuCount } : {}), ...(typeof memoryMB === "number" ? { memoryMB } : {}) };
   const { templateID, buildID } = await client.templates.request({ name, ...size });
@@ -22,6 +22,7 @@ export async function buildFromDockerfile(client: SvcClient, body: Readonly<Reco
       steps: plan.steps.map((step) => ({ ...step })),
       dockerfile: true,
       ...(plan.startCmd === undefined ? {} : { startCmd: plan.startCmd }),
+      ...(plan.readyCmd === undefined ? {} : { readyCmd: plan.readyCmd }),
     });
   } catch (error) {
     // The build was refused before it began, so the template without a build is cancelled.

@@ -27,6 +27,8 @@ export interface Guest {
   run(command: Command): Promise<number>;
   /** Writes a file as root. */
   upload(path: string, body: Readable, sizeBytes: number, signal: AbortSignal): Promise<void>;
+  /** Reads a file as root; the caller reads it to its end, or destroys it. */
+  download(path: string, signal: AbortSignal): Promise<Readable>;
 }
 
 /** A dying sandbox does not close its connections, so its liveness is polled. */
@@ -118,6 +120,15 @@ export function openGuest(handle: RuntimeHandle, runtime: Pick<Runtime, "isAlive
         if (response.statusCode === 507) fail("DISK_FULL", "the files do not fit on the build's disk; request more with minFreeDiskMb");
         if (response.statusCode !== 200) fail("INTERNAL", `envd refused the files: HTTP ${response.statusCode} ${text}`);
       }),
+    async download(path, signal) {
+      const query = new URLSearchParams({ path, username: "root" });
+      const { call, answered } = beginCall(handle, { method: "GET", path: `/files?${query}`, signal });
+      call.end();
+      const response = await answered;
+      if (response.statusCode === 200) return response;
+      response.destroy();
+      return fail("INTERNAL", `envd did not send a file: HTTP ${response.statusCode}`);
+    },
   };
 }
 

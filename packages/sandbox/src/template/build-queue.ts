@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { type Build, type BuildResult, type BuildSpec, defaultSizes } from "./build-record.ts";
-import type { Builder, Job, RegistryCredentials } from "./builder.ts";
+import type { Builder, Confidential, Job } from "./builder.ts";
 import { runBuild } from "./run-build.ts";
 
 export type BuildEvent = "template.build_started" | "template.built" | "template.build_failed";
@@ -13,7 +13,7 @@ export interface BuildQueue {
    * Cancels older builds of the template whose tags all move to this one. @throws BUILD_CONFLICT if the build was already started,
    * TOO_MANY_REQUESTS if the queue is full.
    */
-  start(build: Build, spec: BuildSpec, credentials: RegistryCredentials | undefined): void;
+  start(build: Build, spec: BuildSpec, confidential: Confidential | undefined): void;
   /** Records that its start was refused: the build has failed, unless it is started again with a valid request. */
   refuse(build: Build, failure: Failure): void;
   /** Cancels a build that has not ended and aborts its work. A build that was never started is removed. @throws BUILD_CONFLICT if it has ended. */
@@ -44,7 +44,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
   const { builds, buildLog, settings } = builder;
   const line: Waiting[] = [];
   const running = new Map<string, Running>();
-  const credentials = new Map<string, RegistryCredentials>();
+  const credentials = new Map<string, Confidential>();
   let closed = false;
   /** Builds whose rows are final while some of their work still runs; nothing is written for them any more. */
   const abandoned = new Set<string>();
@@ -118,7 +118,8 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       build,
       signal: abort.signal,
       deadlineMs: begin + boundMs,
-      credentials: credentials.get(buildID),
+      credentials: credentials.get(buildID)?.registry,
+      secrets: credentials.get(buildID)?.secrets ?? {},
       sizes: {
         cpuCount: build.cpuCount ?? defaultSizes.cpuCount,
         memoryMB: build.memoryMB ?? defaultSizes.memoryMB,
@@ -166,7 +167,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
     const { buildID, templateID } = job.build;
     const failure = asFailure(error);
     if (abandoned.has(buildID) || builds.build(buildID) === undefined) return;
-    if (failure.name === "SHUTTING_DOWN" && job.credentials === undefined) {
+    if (failure.name === "SHUTTING_DOWN" && job.credentials === undefined && Object.keys(job.secrets).length === 0) {
       buildLog.write(buildID, job.step, [{ level: "warn", message: "the node stops; the build continues from its cached steps when it is up again" }]);
       builds.update(buildID, { status: "waiting", step: undefined });
       return;
@@ -229,7 +230,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
       for (const build of builds.withStatus("waiting")) {
         if (build.spec === undefined) continue;
         if (build.spec.needsCredentials)
-          refuse(build.buildID, "base", "the node ended while this build waited, and a registry's credentials are never kept; start it again");
+          refuse(build.buildID, "base", "the node ended while this build waited, and credentials and build secrets are never kept; start it again");
         else line.push({ build, spec: build.spec, ahead: -1 });
       }
       next();
@@ -250,7 +251,7 @@ export function openBuildQueue(builder: Builder, report: ReportBuild): BuildQueu
         if (abandoned.has(build.buildID)) continue;
         abandoned.add(build.buildID);
         if (build.spec?.needsCredentials === true)
-          refuse(build.buildID, undefined, "the node stopped, and a registry's credentials are never kept; start the build again");
+          refuse(build.buildID, undefined, "the node stopped, and credentials and build secrets are never kept; start the build again");
         else builds.update(build.buildID, { status: "waiting", step: undefined });
       }
     },

@@ -7,8 +7,17 @@ import type { Chain, Surroundings } from "./build-record.ts";
 
 /** A change of files. `folders` are WORKDIRs set since the last action; they are created before it, owned by the user at that time. */
 export type Action = { readonly folders: readonly Folder[] } & (
-  | { readonly kind: "run"; readonly command: string; readonly user: string; readonly workdir: string; readonly env: Readonly<Record<string, string>> }
+  | {
+      readonly kind: "run";
+      readonly command: string;
+      readonly user: string;
+      readonly workdir: string;
+      readonly env: Readonly<Record<string, string>>;
+      readonly secrets?: BuildStep["secrets"];
+    }
   | { readonly kind: "copy"; readonly source: string; readonly target: string; readonly owner: string; readonly mode: string; readonly filesHash: string }
+  /** `chain` has the files; `owner` is empty if they keep theirs. */
+  | { readonly kind: "copy-from"; readonly chain: Chain; readonly source: string; readonly target: string; readonly owner: string; readonly mode: string }
   | { readonly kind: "folders" }
 );
 export type Folder = { readonly path: string; readonly owner: string };
@@ -19,7 +28,7 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 const envName = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /** Folds one step. `folders` are those still to be created. @throws INVALID_REQUEST that says what the step lacks. */
-export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, folders: readonly Folder[]): Folded {
+export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, folders: readonly Folder[], from?: Chain): Folded {
   const [first = "", second = "", third = "", fourth = ""] = step.args;
   const stays = { env, user, workdir };
   switch (step.type) {
@@ -28,6 +37,8 @@ export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, 
       for (let at = 0; at < step.args.length; at += 2) added[step.args[at] ?? ""] = expanded(step.args[at + 1] ?? "", { PATH: defaultPath, ...added });
       return { surroundings: { ...stays, env: added }, folders, action: undefined };
     }
+    case "FROM":
+      return { surroundings: stays, folders, action: undefined };
     case "USER":
       return { surroundings: { ...stays, user: expanded(first, env) }, folders, action: undefined };
     case "WORKDIR": {
@@ -35,17 +46,20 @@ export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, 
       return { surroundings: { ...stays, workdir: path }, folders: [...folders, { path, owner: user }], action: undefined };
     }
     case "RUN":
-      return { surroundings: stays, folders: [], action: { kind: "run", command: first, user: second || user, workdir, env, folders } };
+      return { surroundings: stays, folders: [], action: { kind: "run", command: first, user: second || user, workdir, env, folders, ...secretsOf(step) } };
     case "COPY": {
       const named = expanded(second, env, "keep");
-      const target = absolute(named, workdir, user) + (/(^|\/)\.?\.?$/.test(named) && named !== "/" ? "/" : "");
+      const full = absolute(named, workdir, user) + (/(^|\/)\.?\.?$/.test(named) && named !== "/" ? "/" : "");
+      const target = full === "//" ? "/" : full;
+      if (from !== undefined)
+        return { surroundings: stays, folders: [], action: { kind: "copy-from", chain: from, source: first, target, owner: third, mode: fourth, folders } };
       return {
         surroundings: stays,
         folders: [],
         action: {
           kind: "copy",
           source: first,
-          target: target === "//" ? "/" : target,
+          target,
           owner: third || user,
           mode: fourth,
           filesHash: step.filesHash ?? "",
@@ -55,6 +69,9 @@ export function foldStep(step: BuildStep, { env, user, workdir }: Surroundings, 
     }
   }
 }
+
+/** Steps without secrets keep the cache key that they always had. */
+const secretsOf = ({ secrets }: BuildStep) => (secrets == null || secrets.length === 0 ? {} : { secrets });
 
 /** @throws INVALID_REQUEST with the step's number, before the build begins. */
 export function checkSteps(steps: readonly BuildStep[]): void {
@@ -69,8 +86,17 @@ export function checkSteps(steps: readonly BuildStep[]): void {
     } else if (first === "") {
       refuse("the argument is empty");
     }
+    if (step.from != null && step.type !== "COPY") refuse("from: only COPY takes files of a stage or an image");
+    if (step.secrets != null && step.secrets.length > 0 && step.type !== "RUN") refuse("secrets: only RUN sees them");
+    const stage = stageOf(step.type === "FROM" ? first : (step.from ?? ""));
+    if (stage !== undefined && stage >= steps.slice(0, at).filter(({ type }) => type === "FROM").length + (step.type === "FROM" ? 1 : 0))
+      refuse(`stage ${stage} does not come before it`);
     if (step.type === "COPY") {
       if (second === "") refuse("expected source and destination");
+      if (step.from != null) {
+        if (/^[/.]*$/.test(first)) refuse("the whole root cannot be copied from a stage, since it holds /proc and /sys: name its directories");
+        return;
+      }
       if (posix.isAbsolute(first) || posix.normalize(first).startsWith("..")) refuse(`source '${first}' lies outside the build's context`);
       if (!/^([0-7]{3,4})?$/.test(mode)) refuse(`mode '${mode}' is not an octal number`);
       if (step.filesHash == null) refuse("filesHash is missing; upload the files first");
@@ -85,7 +111,14 @@ export function stepKey(chain: Chain, action: Action): string {
     .digest("hex");
 }
 
-export function describeStep({ type, args }: BuildStep): string {
+/** Returns the number of the stage that `stage:NUMBER` means; undefined for the name of an image. */
+export function stageOf(from: string): number | undefined {
+  const number = /^stage:(\d{1,4})$/.exec(from)?.[1];
+  return number === undefined ? undefined : Number(number);
+}
+
+export function describeStep({ type, args, from }: BuildStep): string {
+  if (from != null) return `${type} --from=${from} ${args.slice(0, 2).join(" ")}`;
   if (type === "ENV") return `ENV ${args.filter((_, at) => at % 2 === 0).join(" ")}`;
   const text = args.filter((arg) => arg !== "").join(" ");
   return `${type} ${text.length > 200 ? `${text.slice(0, 200)}…` : text}`;

@@ -77,6 +77,9 @@ export type RegistryCredentials =
   | { readonly type: "aws"; readonly awsAccessKeyId: string; readonly awsSecretAccessKey: string; readonly awsRegion: string }
   | { readonly type: "gcp"; readonly serviceAccountJson: string };
 
+/** Values that are in memory alone while their build waits and runs. */
+export type Confidential = { readonly registry: RegistryCredentials | undefined; readonly secrets: Readonly<Record<string, string>> };
+
 /** The state of one running build. */
 export type Job = {
   readonly builder: Builder;
@@ -84,6 +87,8 @@ export type Job = {
   readonly signal: AbortSignal;
   readonly deadlineMs: number;
   readonly credentials: RegistryCredentials | undefined;
+  /** Build secrets by id. */
+  readonly secrets: Readonly<Record<string, string>>;
   sizes: Sizes;
   /** The current step: "base", a number or "finalize". */
   step: string;

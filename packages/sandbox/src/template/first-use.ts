@@ -1,7 +1,7 @@
 // Builds a template that svc has a recipe for when a sandbox of it is first created; later creates wait for that build.
 import { setTimeout as sleep } from "node:timers/promises";
 import { openContext } from "@svc/contract/build-context.ts";
-import type { PlannedStep } from "@svc/contract/dockerfile.ts";
+import type { PlannedStep } from "@svc/contract/dockerfile-step.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { type Recipe, recipeFolder, recipePlan, recipes } from "@svc/contract/recipes.ts";
 import type { Build } from "./build-record.ts";

@@ -60,7 +60,7 @@ export function templateHandlers(
     const asked: BuildSpec = {
       fromImage: input.fromImage ?? undefined,
       fromTemplate: input.fromTemplate ?? undefined,
-      needsCredentials: input.fromImageRegistry != null,
+      needsCredentials: input.fromImageRegistry != null || Object.keys(input.secrets ?? {}).length > 0,
       steps: input.steps ?? [],
       startCmd: input.startCmd || undefined,
       readyCmd: input.readyCmd || undefined,
@@ -71,8 +71,10 @@ export function templateHandlers(
     checkSource(asked);
     checkSteps(asked.steps);
     const spec = asked.fromTemplate === undefined ? asked : { ...asked, fromTemplate: await sourceHere(asked.fromTemplate) };
-    spec.steps.forEach(({ type, filesHash }, at) => {
-      if (type === "COPY" && !uploads.has(filesHash ?? ""))
+    spec.steps.forEach(({ type, filesHash, from, secrets }, at) => {
+      const lacking = secrets?.find(({ id, required }) => required === true && input.secrets?.[id] === undefined);
+      if (lacking !== undefined) fail("INVALID_REQUEST", `step ${at + 1} (RUN): it requires the build secret '${lacking.id}', which was not given`);
+      if (type === "COPY" && from == null && !uploads.has(filesHash ?? ""))
         fail("INVALID_REQUEST", `step ${at + 1} (COPY): its files are missing; first PUT them to the URL of GET /templates/{id}/files/{hash}`);
     });
     return spec;
@@ -121,7 +123,8 @@ export function templateHandlers(
     async buildTemplate(input) {
       const build = buildOf(input.templateID, input.buildID);
       try {
-        queue.start(build, await specOf(input), input.fromImageRegistry ?? undefined);
+        const confidential = { registry: input.fromImageRegistry ?? undefined, secrets: input.secrets ?? {} };
+        queue.start(build, await specOf(input), confidential);
       } catch (error) {
         const failure = asFailure(error);
         // Without this, lists would show the never started build as waiting forever.

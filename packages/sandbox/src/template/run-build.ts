@@ -1,9 +1,9 @@
 // Runs one build from its base to its checkpoint: each step in a new sandbox over the layers so far.
 import { availableParallelism, totalmem } from "node:os";
-import { asFailure } from "@svc/contract/failures.ts";
+import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { BuildResult, BuildSpec, Chain, Startup, Surroundings } from "./build-record.ts";
-import { type Action, describeStep, type Folder, foldStep, stepKey } from "./build-steps.ts";
-import { hold, inSandbox, type Job, leftMs, say, stage, templateOf } from "./builder.ts";
+import { type Action, describeStep, type Folder, foldStep, stageOf, stepKey } from "./build-steps.ts";
+import { hold, inSandbox, type Job, leftMs, stage as logStage, type Source, say, templateOf } from "./builder.ts";
 import { quietly, runStep, shellOf } from "./run-step.ts";
 import { resolveSource } from "./source.ts";
 import { startUp } from "./startup.ts";
@@ -19,34 +19,72 @@ export async function runBuild(job: Job, spec: BuildSpec): Promise<BuildResult> 
   const { cpuCount, memoryMB, diskSizeMB } = job.build;
   job.sizes = { cpuCount: cpuCount ?? source.sizes.cpuCount, memoryMB: memoryMB ?? source.sizes.memoryMB, diskSizeMB: diskSizeMB ?? source.sizes.diskSizeMB };
   warnOfHostLimits(job);
-  let { chain } = source;
-  const asRoot = spec.dockerfile && !source.names.user;
-  const inRoot = spec.dockerfile && !source.names.workdir;
-  let surroundings: Surroundings = {
-    env: source.env,
-    user: asRoot ? "root" : source.user,
-    workdir: inRoot ? "/" : source.workdir,
-    strictFiles: spec.strictFiles ?? source.strictFiles,
-  };
+  let stage = beginStage(spec, source);
+  const finished: Stage[] = [];
+  let { chain, surroundings } = stage;
   let folders: readonly Folder[] = [];
   let fresh = spec.force;
+  const finish = async () => {
+    if (folders.length > 0) chain = await cachedStep(job, chain, { kind: "folders", folders }, "WORKDIR", fresh);
+    folders = [];
+    stage = { ...stage, chain, surroundings };
+  };
   for (const [at, step] of spec.steps.entries()) {
     enter(job, String(at + 1));
     const title = `[${at + 1}/${spec.steps.length}] ${describeStep(step)}`;
-    const folded = foldStep(step, surroundings, folders);
-    ({ surroundings, folders } = folded);
+    if (step.type === "FROM") {
+      say(job, title);
+      await finish();
+      finished.push(stage);
+      stage = await nextStage(job, spec, step.args[0] ?? "", finished);
+      ({ chain, surroundings } = stage);
+      continue;
+    }
+    const from = step.from == null ? undefined : await chainFrom(job, spec, step.from, finished);
+    const folded = foldStep(step, surroundings, folders, from);
+    folders = folded.folders;
+    surroundings = { ...folded.surroundings, strictFiles: surroundings.strictFiles };
+    stage = { ...stage, names: { user: stage.names.user || step.type === "USER", workdir: stage.names.workdir || step.type === "WORKDIR" } };
     // A forced step changes the files for all later steps, so those run again too.
     fresh ||= step.force === true;
     if (folded.action === undefined) say(job, title);
     else chain = await cachedStep(job, chain, folded.action, title, fresh);
   }
   enter(job, "finalize");
-  const named = (type: string) => spec.steps.some((step) => step.type === type);
-  if (asRoot && !named("USER")) surroundings = { ...surroundings, user: source.user };
-  if (inRoot && !named("WORKDIR")) surroundings = { ...surroundings, workdir: source.workdir };
-  if (folders.length > 0) chain = await cachedStep(job, chain, { kind: "folders", folders }, "WORKDIR", fresh);
-  const startup = startupOf(spec, source.startup);
+  await finish();
+  const { names } = stage;
+  if (spec.dockerfile && !names.user) surroundings = { ...surroundings, user: stage.source.user };
+  if (spec.dockerfile && !names.workdir) surroundings = { ...surroundings, workdir: stage.source.workdir };
+  const startup = startupOf(spec, stage.source.startup);
   return finalize(job, chain, surroundings, startup, spec.readyCmd);
+}
+
+/** `names` says whether the source or a step has named a user and a workdir; else a Dockerfile's steps run as root in /. */
+type Stage = { readonly source: Source; readonly names: Source["names"]; readonly chain: Chain; readonly surroundings: Surroundings };
+
+function beginStage(spec: BuildSpec, source: Source): Stage {
+  const { env, user, workdir, strictFiles, names, chain } = source;
+  const surroundings = {
+    env,
+    user: spec.dockerfile && !names.user ? "root" : user,
+    workdir: spec.dockerfile && !names.workdir ? "/" : workdir,
+    strictFiles: spec.strictFiles ?? strictFiles,
+  };
+  return { source, names, chain, surroundings };
+}
+
+/** Begins with the result of an earlier stage, or with an image. */
+async function nextStage(job: Job, spec: BuildSpec, from: string, finished: readonly Stage[]): Promise<Stage> {
+  const number = stageOf(from);
+  if (number !== undefined) return finished[number] ?? fail("INVALID_REQUEST", `stage ${number} does not come before it`);
+  return beginStage(spec, await resolveSource(job, { ...spec, fromTemplate: undefined, fromImage: from }));
+}
+
+/** Returns the files of an earlier stage, or of an image. */
+async function chainFrom(job: Job, spec: BuildSpec, from: string, finished: readonly Stage[]): Promise<Chain> {
+  const number = stageOf(from);
+  if (number === undefined) return (await resolveSource(job, { ...spec, fromTemplate: undefined, fromImage: from })).chain;
+  return (finished[number] ?? fail("INVALID_REQUEST", `stage ${number} does not come before it`)).chain;
 }
 
 /** Warns if the template has more CPUs or memory than this host, whose sandboxes get no more than the host has. */
@@ -61,7 +99,7 @@ function warnOfHostLimits(job: Job): void {
 function enter(job: Job, step: string): void {
   job.signal.throwIfAborted();
   job.step = step;
-  stage(job, `build ${step}`);
+  logStage(job, `build ${step}`);
   job.builder.builds.update(job.build.buildID, { step });
 }
 
@@ -127,7 +165,7 @@ async function finalize(job: Job, chain: Chain, surroundings: Surroundings, star
       return plain;
     }
     await quietly(job, guest, "/bin/sh", ["-c", "sync"]).catch(() => undefined);
-    stage(job, "build checkpoint");
+    logStage(job, "build checkpoint");
     const checkpointID = builder.checkpoints.newID();
     await builder.checkpoints.take(checkpointID, "memory", runtime.name, (into) => runtime.checkpoint(handle, into), {
       templateID: job.build.templateID,

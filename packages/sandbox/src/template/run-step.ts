@@ -1,11 +1,12 @@
 // Runs one step's work inside a sandbox: a command, or copies of files.
 import { randomBytes } from "node:crypto";
 import { createReadStream } from "node:fs";
+import { Readable } from "node:stream";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import type { Guest } from "../agent/guest.ts";
 import type { Chain } from "./build-record.ts";
 import type { Action, Folder } from "./build-steps.ts";
-import { type Job, layered, leftMs } from "./builder.ts";
+import { inSandbox, type Job, layered, leftMs, templateOf } from "./builder.ts";
 import { copySources } from "./copy-match.ts";
 
 /** Each line of output is a row in a database, so lines are written in batches. */
@@ -17,16 +18,42 @@ export async function runStep(job: Job, chain: Chain, action: Action, note: stri
     await makeFolders(job, guest, action.folders);
     if (action.kind === "run") await runCommand(job, guest, action);
     if (action.kind === "copy") await copyFiles(job, guest, action);
+    if (action.kind === "copy-from") await copyFrom(job, guest, action);
   });
   return { chain: done.chain, layerID: done.layer?.layerID };
 }
 
-async function runCommand(job: Job, guest: Guest, { command, user, workdir, env }: Extract<Action, { kind: "run" }>): Promise<void> {
+async function runCommand(job: Job, guest: Guest, { command, user, workdir, env, secrets }: Extract<Action, { kind: "run" }>): Promise<void> {
   const shell = await shellOf(job, guest);
-  const code = await runLogged(job, guest, { cmd: shell, args: ["-c", command], user, env, cwd: workdir }).catch((error: unknown) => {
+  const given = await placeSecrets(job, guest, secrets ?? [], user);
+  const code = await runLogged(job, guest, { cmd: shell, args: ["-c", command], user, env: { ...env, ...given.env }, cwd: workdir }).catch((error: unknown) => {
     throw notStarted(command, error);
   });
+  // Files below /run are in no layer; others are removed before the layer is made.
+  if (given.files.length > 0) await script(job, guest, 'rm -f -- "$@"', given.files, "a build secret cannot be removed");
   if (code !== 0) fail("INVALID_REQUEST", `the command ended with exit code ${code}: ${shortened(command)}`);
+}
+
+/** Gives the command its secrets as files of its user, or as variables. */
+async function placeSecrets(
+  job: Job,
+  guest: Guest,
+  mounts: NonNullable<Extract<Action, { kind: "run" }>["secrets"]>,
+  user: string,
+): Promise<{ env: Record<string, string>; files: string[] }> {
+  const env: Record<string, string> = {};
+  const files: string[] = [];
+  for (const { id, target = `/run/secrets/${id}`, env: variable } of mounts) {
+    const value = job.secrets[id];
+    if (value === undefined) continue;
+    if (variable !== undefined) env[variable] = value;
+    if (variable !== undefined && target === `/run/secrets/${id}`) continue;
+    const bytes = Buffer.from(value);
+    await guest.upload(target, Readable.from([bytes]), bytes.length, job.signal);
+    await script(job, guest, 'chown "$1" "$2" && chmod 0400 "$2"', [ownerOf(user), target], `the build secret '${id}'`);
+    files.push(target);
+  }
+  return { env, files };
 }
 
 const refusals: ReadonlySet<FailureName> = new Set(["UNAUTHENTICATED", "ACCESS_DENIED", "INVALID_REQUEST"]);
@@ -125,7 +152,7 @@ const putFiles = `stage=$1; target=$2; several=$3; owner=$4; mode=$5; shift 5
 cd "$stage"
 ${madeFunction}
 [ -z "$mode" ] || chmod -R "$mode" "$@"
-chown -Rh "$owner" "$@"
+if [ -n "$owner" ]; then chown -Rh "$owner" "$@"; else owner=0:0; fi
 for source do
   case $target in */) folder=yes ;; *) folder=$several ;; esac
   if [ -d "$source" ] && [ ! -L "$source" ]; then
@@ -151,6 +178,38 @@ async function copyFiles(job: Job, guest: Guest, { source, target, owner, mode, 
   const paths = await script(job, guest, unpack, [stage, `${stage}.tar`, files.packed], "the files cannot be unpacked");
   const sources = copySources(source, paths);
   await script(job, guest, putFiles, [stage, target, sources.length > 1 ? "yes" : "no", ownerOf(owner), mode, ...sources], `COPY ${source} ${target}`);
+}
+
+/** Packs what a pattern means, below / so that a link in the way leads where it leads in the stage; the last part is followed. */
+const pack = `IFS=
+cd /
+set -- $1
+[ -e "$1" ] || { echo "nothing matches $1" >&2; exit 1; }
+left=$#
+while [ "$left" -gt 0 ]; do
+  each=$1
+  shift
+  if [ -L "$each" ]; then each=$(readlink -f "$each"); each=\${each#/}; fi
+  set -- "$@" "./$each"
+  left=$((left - 1))
+done
+tar -cf /tmp/.svc-from.tar "$@"
+wc -c < /tmp/.svc-from.tar
+printf '%s\\n' "$@"`;
+
+/** Copies files of another chain: a sandbox of it packs them, and they pass through the node to this one. */
+async function copyFrom(job: Job, guest: Guest, { chain, source, target, owner, mode }: Extract<Action, { kind: "copy-from" }>): Promise<void> {
+  const stage = `/tmp/.svc-copy-${randomBytes(6).toString("hex")}`;
+  const what = `COPY ${source} ${target}`;
+  const pattern = source.replace(/^\/+/, "") || ".";
+  const sources = await inSandbox(job, templateOf(job, chain), async (from) => {
+    const [size = "", ...names] = await script(job, from, pack, [pattern], what);
+    const body = await from.download("/tmp/.svc-from.tar", job.signal);
+    await guest.upload(`${stage}.tar`, body, Number(size.trim()), job.signal);
+    return names;
+  });
+  await script(job, guest, unpack, [stage, `${stage}.tar`, "plain"], what);
+  await script(job, guest, putFiles, [stage, target, sources.length > 1 ? "yes" : "no", owner === "" ? "" : ownerOf(owner), mode, ...sources], what);
 }
 
 /** A user name alone implies its own group; a number alone is used for both user and group. */
