@@ -67,7 +67,8 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
       [{ ...good, autoPause: "yes" }, 400, /autoPause/],
       [{ ...good, autoResume: { enabled: true } }, 400, /autoResume: needs autoPause/],
       [{ ...good, autoPause: true, autoPauseMemory: false, autoResume: { enabled: true } }, 400, /autoPauseMemory must not be false/],
-      [{ ...good, volumeMounts: [{ name: "v", path: "/v" }] }, 400, /volumeMounts/],
+      [{ ...good, volumeMounts: [{ name: "v", path: "/v" }] }, 404, /^volumeMounts: volume 'v' was not found/],
+      [{ ...good, volumeMounts: [{ name: "a b", path: "/v" }] }, 400, /volumeMounts/],
     ];
     for (const [body, status, message] of cases) {
       for (const path of ["/v2/sandboxes", "/sandboxes"]) {
