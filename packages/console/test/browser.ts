@@ -3,13 +3,11 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import { openOwnNetwork } from "./own-network.ts";
 
 export const CHROMIUM = "/usr/bin/chromium-headless-shell";
 /** At least ten times what a view takes on a busy machine. */
 const WAIT_MS = 60_000;
-const OPENS = 100;
-const PAUSE_MS = 300;
-const DRAWN_MS = 10_000;
 
 export type Server = { readonly url: string; readonly apiKey: string };
 export type TestBrowser = {
@@ -25,13 +23,13 @@ export type TestBrowser = {
 
 export async function openBrowser(): Promise<TestBrowser> {
   // Root may not use the browser's own sandbox; the pages are ours or a test's.
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  const network = openOwnNetwork(CHROMIUM);
+  const browser = await chromium.launch({ executablePath: network.program, args: ["--no-sandbox", ...network.args] });
   const errors: string[] = [];
   const context: TestBrowser["context"] = async (options) => {
     const made = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
     made.setDefaultTimeout(WAIT_MS);
     made.on("page", (page) => {
-      openAgain(page);
       page.on("pageerror", (error) => errors.push(error.message));
       page.on("console", (message) => {
         if (/Content Security Policy/.test(message.text())) errors.push(message.text());
@@ -49,30 +47,11 @@ export async function openBrowser(): Promise<TestBrowser> {
       await signIn(page, server.apiKey);
       return page;
     },
-    [Symbol.asyncDispose]: () => browser.close(),
+    async [Symbol.asyncDispose]() {
+      await browser.close();
+      network[Symbol.dispose]();
+    },
   };
-}
-
-/**
- * Chromium drops requests that are under way when an interface of the machine comes or goes, as sandboxes of other tests make happen. A page
- * of the console whose script was lost that way is opened once more.
- */
-function openAgain(page: Page): void {
-  const [goto, reload] = [page.goto.bind(page), page.reload.bind(page)];
-  const until = async <T>(url: string, open: () => Promise<T>): Promise<T> => {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const opened = await open();
-        if (/\/console(?![\w/]*steal)/.test(url)) await page.locator("#app > *").first().waitFor({ timeout: DRAWN_MS });
-        return opened;
-      } catch (error) {
-        if (attempt === OPENS) throw error;
-        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
-      }
-    }
-  };
-  page.goto = (url, options) => until(url, () => goto(url, options));
-  page.reload = (options) => until(page.url(), () => reload(options));
 }
 
 export async function signIn(page: Page, apiKey: string): Promise<void> {
