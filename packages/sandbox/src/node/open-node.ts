@@ -30,7 +30,8 @@ import { openFirstUse } from "../template/first-use.ts";
 import { openTemplates, type Templates } from "../template/open-templates.ts";
 import { openSetupTemplates } from "../template/setup-templates.ts";
 import { openVolumes, type Volumes } from "../volumes/open-volumes.ts";
-import { openListing } from "./serve/list.ts";
+import { Later } from "./later.ts";
+import { type Listing, openListing } from "./serve/list.ts";
 import type { Verbs } from "./serve/routes.ts";
 import { loadSeed, sweepHalfWritten } from "./serve/secrets.ts";
 import { type NodeSettings, poolSizes } from "./settings.ts";
@@ -38,22 +39,22 @@ import { openAdmission } from "./supply/admission.ts";
 import { buildSandboxes } from "./supply/build-sandboxes.ts";
 import { type Capacity, openCapacity } from "./supply/capacity.ts";
 import { openCheckpointer } from "./supply/checkpoint.ts";
-import { openDrivers } from "./supply/drivers.ts";
-import { openEnds } from "./supply/end.ts";
+import { type Drivers, openDrivers } from "./supply/drivers.ts";
+import { type Ends, openEnds } from "./supply/end.ts";
 import { openIdentities } from "./supply/identity.ts";
 import { joined } from "./supply/membership.ts";
 import { openNodeMetrics, openStages } from "./supply/node-metrics.ts";
 import { networksFor } from "./supply/node-networks.ts";
 import { openPool, type Pool } from "./supply/pool.ts";
-import { openPrecreatedPool } from "./supply/precreated-pool.ts";
+import { openPrecreatedPool, type PrecreatedPool } from "./supply/precreated-pool.ts";
 import type { ProxyLink } from "./supply/proxy-link.ts";
-import { openStart } from "./supply/start.ts";
-import { openUnusable } from "./supply/unusable.ts";
+import { openStart, type StartWarm } from "./supply/start.ts";
+import { openUnusable, type Unusable } from "./supply/unusable.ts";
 import { openAnswers } from "./verbs/answer.ts";
 import { openClaims } from "./verbs/claims.ts";
 import { openCreate } from "./verbs/create.ts";
 import { type KeyedCreates, openKeyedCreates } from "./verbs/create-keys.ts";
-import { openQuarantineDeletion } from "./verbs/delete-quarantined.ts";
+import { openQuarantineDeletion, type QuarantineDeletion } from "./verbs/delete-quarantined.ts";
 import { openFork } from "./verbs/fork.ts";
 import { openHandOver } from "./verbs/hand-over.ts";
 import { openMoves } from "./verbs/move.ts";
@@ -67,7 +68,7 @@ import { openTimeouts } from "./verbs/timeout.ts";
 import { openWake } from "./verbs/wake.ts";
 import { openDeaths } from "./watch/deaths.ts";
 import { type Drain, openDrain } from "./watch/drain.ts";
-import { openIdle } from "./watch/idle.ts";
+import { type Idle, openIdle } from "./watch/idle.ts";
 import { openLimitEvents } from "./watch/limit-events.ts";
 import { type EndedAll, endAll, type Recovered, recover, takeBackUnusable } from "./watch/recover.ts";
 import { openWatch } from "./watch/watch.ts";
@@ -107,8 +108,24 @@ export type Node = {
   parts(destroys: boolean): Part[];
 };
 
+/** Parts that earlier ones call: templates and verbs depend on each other. */
+type CalledEarlier = {
+  drivers: Drivers;
+  ends: Ends;
+  idle: Idle;
+  listing: Listing;
+  observe: Observe;
+  pool: Pool;
+  precreatedPool: PrecreatedPool;
+  quarantined: QuarantineDeletion;
+  start: StartWarm;
+  transfer: SnapshotTransfer;
+  unusable: Unusable;
+};
+
 /** With `purpose` "end" the node only ends existing sandboxes, so it neither reads nor creates a seed and envd. */
 export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end", apiKey: string): Promise<Node> {
+  const later = new Later<CalledEarlier>();
   const quarantine = openQuarantine(join(home, QUARANTINE_FILE), log);
   const reserve = openDiskReserve(join(home, "reserve"));
   const { durability } = settings.node;
@@ -132,12 +149,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const checkpoints = await openCheckpoints(join(home, "snapshots"), spawner, log, durability);
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
   const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
-  const population = { running: () => registry.runningCount, pauseIdle: () => idle.pauseOne() };
+  const population = { running: () => registry.runningCount, pauseIdle: () => later.get("idle").pauseOne() };
   const capacity = openCapacity(max_sandboxes, population, () => nodeIDOf(home));
   const admission = openAdmission(start_concurrency, start_queue, start_timeout_seconds * 1000);
   const nodeMetrics = openNodeMetrics(metrics, {
     states: () => [...registry.all()].map((record) => record.status.state),
-    pool: () => ({ started: pool.ready(), precreated: precreatedPool.ready }),
+    pool: () => ({ started: later.get("pool").ready(), precreated: later.get("precreatedPool").ready }),
     waiting: () => admission.waiting,
     clockSkewMs: () => membership?.clock.skewMs,
   });
@@ -146,13 +163,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   /** Paused sandboxes of which this process has removed all running parts. */
   const takenDown = new Set<string>();
 
-  // Templates and verbs depend on each other: these functions use names that are declared below, and are called only once sandboxes can be started.
   const report: Report = (...event) => {
-    observe.report(...event);
-    transfer.follow(...event);
+    later.get("observe").report(...event);
+    later.get("transfer").follow(...event);
   };
-  const forget = (templateID: string) => pool.forget(templateID);
-  const clearRemembered = () => quarantined.clearRemembered();
+  const forget = (templateID: string) => later.get("pool").forget(templateID);
+  const clearRemembered = () => later.get("quarantined").clearRemembered();
   const snapshots = openNamedSnapshots({ snapshots: records.snapshots, checkpoints, quarantine, forget, clearRemembered, report });
   const setUp = openSetupTemplates(process.env["SVC_TEMPLATES_DIR"] ?? join(home, "templates"));
   const templates = await openTemplates({
@@ -163,18 +179,21 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     setUp,
     snapshots: { find: snapshots.template, unreadable: records.snapshots.unreadable, remove: snapshots.delete },
     checkpoints,
-    sandboxes: buildSandboxes(() => ({ admission, start, ends, drivers })),
+    sandboxes: buildSandboxes(() => ({ admission, start: later.get("start"), ends: later.get("ends"), drivers: later.get("drivers") })),
     envdVersion,
     secret: keys.uploadKey,
     storage,
-    imagesInUse: () => [...records.snapshots.list({}), ...registry.all(), ...unusable.all(), ...precreatedPool.standing()].map(({ image }) => image.rootfs),
+    imagesInUse: () =>
+      [...records.snapshots.list({}), ...registry.all(), ...later.get("unusable").all(), ...later.get("precreatedPool").standing()].map(
+        ({ image }) => image.rootfs,
+      ),
     report: (type, templateID, details) => report(type, { templateID }, details),
     async onDeleted(templateID) {
-      await Promise.all([forget(templateID), precreatedPool.clear()]);
+      await Promise.all([forget(templateID), later.get("precreatedPool").clear()]);
       await clearRemembered();
     },
-    keep: (...build) => transfer.templates.keep(...build),
-    onChanged: (templateID) => transfer.templates.soon(templateID),
+    keep: (...build) => later.get("transfer").templates.keep(...build),
+    onChanged: (templateID) => later.get("transfer").templates.soon(templateID),
   });
   const { index: templateIndex, images } = templates;
   const needed = new Set([...runtimesInUse(records), ...[...templateIndex.checkpointed()].map((each) => each.runtime)]);
@@ -185,11 +204,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const nodeID = () => nodeIDOf(home);
   const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, reserve, nodeID, runtimeNamed: drivers.named });
   const { collect } = observe;
+  later.set({ drivers, observe });
   const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
 
   const volumes = await openVolumes({ home, settings: settings.volumes, seed, spawner, registry, nodeID, metrics, log });
   const { ownership } = membership ?? {};
-  const claims = openClaims({ lock, registry, ownership, listed: (record) => listing.one(record), transfer: () => transfer });
+  const claims = openClaims({ lock, registry, ownership, listed: (record) => later.get("listing").one(record), transfer: () => later.get("transfer") });
   const transfer: SnapshotTransfer = await openSnapshotTransfer({
     home,
     settings: { snapshots: settings.snapshots, objects: isEnding ? { ...settings.objects, url: "" } : settings.objects, durability },
@@ -213,6 +233,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     report,
     log,
   });
+  later.set({ transfer });
 
   const boot = { bootID: bootID(), envd, envdVersion };
   const up = { home, initKeys, networks, checkpoints, images, volumes, stages };
@@ -226,9 +247,11 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     { ...up, slot: membership?.slot, drivers, admission, registry, metrics: nodeMetrics, log },
     { ...settings.pool, max_sandboxes },
   );
+  later.set({ ends, precreatedPool });
   const limits = { ...settings.sandbox, ...settings.template };
   const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits, log });
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
+  later.set({ start, pool });
   const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
   const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, volumes, metrics: nodeMetrics, log };
   const { untilDurable } = transfer;
@@ -246,11 +269,13 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
   const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
   const listing = openListing({ registry, clock, seed, proxy, idle });
+  later.set({ idle, listing });
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
   const deaths = openDeaths({ registry, drivers, ends, pool, limitEvents: openLimitEvents({ report, clock }) });
   const drain = openDrain({ home, capacity, registry, drivers, pauses, moves, log });
   const unusable = openUnusable({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
   const quarantined = openQuarantineDeletion({ home, lock, records, registry, unusable, ends, drivers, checkpoints, networks, quarantine, log });
+  later.set({ unusable, quarantined });
   const isLost = membership?.isLost === true;
   const kept = { records, registry, unusable, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };

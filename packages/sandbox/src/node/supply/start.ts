@@ -86,13 +86,18 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
     limits,
     status: { state: "creating" },
   };
-  try {
-    registry.add(record);
-  } catch (error) {
-    if (precreated !== undefined) await precreatedPool.discard(precreated);
-    throw error;
-  }
+  await using unrecorded = new AsyncDisposableStack();
+  if (precreated !== undefined) unrecorded.defer(() => precreatedPool.discard(precreated));
+  registry.add(record);
+  unrecorded.move(); // From here on the end of the record removes the precreated sandbox as well.
   let slot = precreated?.handle.network;
+  await using undo = new AsyncDisposableStack();
+  undo.defer(async () => {
+    const { status } = registry.get(sandboxID) ?? {};
+    await parts.ends.end(sandboxID, "crashed");
+    // The record of a sandbox that never started has no handle, so its slot is detached here.
+    if (status?.state === "creating" && slot !== undefined) await parts.networks?.detach(slot);
+  });
   try {
     const { checkpointID, startup, env, user, workdir } = template;
     const up = () =>
@@ -116,13 +121,11 @@ async function startWarm(parts: StartParts, template: Template, egress: EgressPo
     if (checkpointID === undefined && startup !== undefined) {
       await parts.stages(runtime.name)("startup", () => runStartup(handle, runtime, startup, { env, user, workdir }));
     }
-    return registry.get(sandboxID) ?? fail("SANDBOX_START_FAILED", "the sandbox ended while it was started");
+    const warm = registry.get(sandboxID) ?? fail("SANDBOX_START_FAILED", "the sandbox ended while it was started");
+    undo.move(); // From here on the sandbox owns its parts.
+    return warm;
   } catch (error) {
     parts.log.warn({ err: error, sandboxID, template: template.templateID }, "a sandbox could not be started");
-    const { status } = registry.get(sandboxID) ?? {};
-    await parts.ends.end(sandboxID, "crashed");
-    // The record of a sandbox that never started has no handle, so its slot is detached here.
-    if (status?.state === "creating" && slot !== undefined) await parts.networks?.detach(slot);
     throw asFailure(error);
   }
 }

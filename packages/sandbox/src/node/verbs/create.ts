@@ -187,13 +187,11 @@ async function obtain(parts: CreateParts, egress: EgressPolicy, template: Templa
   if (pooled !== undefined) {
     const slot = pooled.status.state === "warm" ? pooled.status.handle.network : undefined;
     if (slot === undefined || sameEgress(egress, openEgress)) return { record: pooled, source: "pool" };
-    try {
-      await networks?.setPolicy(slot, egress);
-      return { record: pooled, source: "pool" };
-    } catch (error) {
-      await ends.end(pooled.sandboxID, "crashed");
-      throw error;
-    }
+    await using undo = new AsyncDisposableStack();
+    undo.defer(() => ends.end(pooled.sandboxID, "crashed"));
+    await networks?.setPolicy(slot, egress);
+    undo.move();
+    return { record: pooled, source: "pool" };
   }
   return { record: await admission.run(() => start(template, egress, precreatedPool.take)), source: "start" };
 }

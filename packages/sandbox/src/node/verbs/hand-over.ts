@@ -33,18 +33,16 @@ export function openHandOver({ clock, registry, identities, ends, stages, report
     const claim: Claim = { ...asked, startedAtWallMs: clock.wallMs(), deadlineMs: clock.monotonicMs() + asked.timeoutSeconds * 1000 };
     const { alias, secure, trafficPrivate } = claim;
     const answerable: Answerable = { sandboxID, templateID, alias, secure, trafficPrivate, envdVersion: warm.envdVersion };
-    try {
-      const { status } = warm;
-      if (status.state !== "warm") fail("SANDBOX_START_FAILED", "the sandbox ended before it was handed over");
-      const stage = stages(status.handle.runtime);
-      // I13, I16: no copy is claimed before its envd has accepted an identity of its own and its hooks have succeeded.
-      await stage("identity", () => identities.sendAll(warm, status.handle, claim, origin));
-      const kept: IdempotentCreate | undefined = idempotent && { ...idempotent, answer: JSON.stringify(answerable) };
-      await stage("claim", async () => registry.claim(sandboxID, claim, kept));
-    } catch (error) {
-      await ends.end(sandboxID, "crashed");
-      throw error;
-    }
+    await using undo = new AsyncDisposableStack();
+    undo.defer(() => ends.end(sandboxID, "crashed"));
+    const { status } = warm;
+    if (status.state !== "warm") fail("SANDBOX_START_FAILED", "the sandbox ended before it was handed over");
+    const stage = stages(status.handle.runtime);
+    // I13, I16: no copy is claimed before its envd has accepted an identity of its own and its hooks have succeeded.
+    await stage("identity", () => identities.sendAll(warm, status.handle, claim, origin));
+    const kept: IdempotentCreate | undefined = idempotent && { ...idempotent, answer: JSON.stringify(answerable) };
+    await stage("claim", async () => registry.claim(sandboxID, claim, kept));
+    undo.move(); // From here on the client owns it.
     const { parentSandboxID, timeoutSeconds } = claim;
     report("sandbox.created", warm, { timeoutSeconds, template: alias ?? templateID, ...(parentSandboxID === undefined ? {} : { parentSandboxID }) });
     return answerable;

@@ -93,19 +93,22 @@ async function refuseWhereAllDrain(ownership: ResumeParts["ownership"]): Promise
 
 async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeRequest): Promise<RunningRecord> {
   const { registry, checkpoints, identities, clock, log } = parts;
-  const { sandboxID, directory } = paused;
+  const { sandboxID } = paused;
   const { kept, claim } = paused.status;
   const runtime = parts.drivers.named(kept.runtime);
   const begin = performance.now();
   registry.move(sandboxID, { event: "resuming", kept });
-  const undo: (() => Promise<unknown>)[] = [];
-  let filesOnly: string | undefined;
+  // Removed last, since a half-resumed sandbox may still read it.
+  await using filesAlone = new AsyncDisposableStack();
+  await using undo = new AsyncDisposableStack();
+  undo.defer(() => void registry.moveBack(sandboxID, { event: "stayed" }));
   try {
     let from = kept;
     if (request.kind === "filesystem" && kept.kind === "memory") {
-      from = { ...kept, kind: "filesystem", checkpointID: checkpoints.newID() };
-      filesOnly = from.checkpointID;
-      await keepFilesAlone(parts, runtime, paused, from.checkpointID, undo);
+      const checkpointID = checkpoints.newID();
+      from = { ...kept, kind: "filesystem", checkpointID };
+      filesAlone.defer(removing(parts, sandboxID, "a checkpoint of files alone", () => checkpoints.remove(checkpointID)));
+      await keepFilesAlone(parts, runtime, paused, checkpointID);
     }
     // A start from files alone is a boot, and programs in the sandbox must see that in boot_id.
     const guestBootID = from.kind === "memory" ? paused.guestBootID : randomUUID();
@@ -115,6 +118,7 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
     const deadlineMs = clock.monotonicMs() + request.timeoutSeconds * 1000;
     const { timeoutSeconds } = request;
     const record = registry.resumed(sandboxID, { event: "resumed", handle, deadlineMs, timeoutSeconds }, { bootID: parts.bootID, guestBootID });
+    undo.move(); // From here on the running sandbox owns its parts.
     parts.metrics.resumeSeconds.observe({ cause: request.cause, kind: from.kind }, (performance.now() - begin) / 1000);
     parts.report("sandbox.resumed", record, {
       cause: request.cause,
@@ -123,56 +127,54 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
       ...(request.client === undefined ? {} : { client: request.client }),
     });
     // The record no longer names the checkpoint, so after a kill the next start sweeps it.
-    void checkpoints
-      .remove(kept.checkpointID)
-      .catch((error: unknown) =>
-        log.error({ err: error, sandboxID }, "the checkpoint of a resumed sandbox could not be removed; the next start of the node tries again"),
-      );
+    void removing(parts, sandboxID, "the checkpoint of a resumed sandbox", () => checkpoints.remove(kept.checkpointID))();
     return record;
   } catch (error) {
-    await runtime
-      .destroy({ runtimeID: sandboxID, directory })
-      .catch((left: unknown) => log.error({ err: left, sandboxID }, "a half-resumed sandbox could not be removed"));
-    for (const step of undo)
-      await step().catch((left: unknown) => log.error({ err: left, sandboxID }, "a half-resumed sandbox's network could not be removed"));
-    registry.moveBack(sandboxID, { event: "stayed" });
     log.warn({ err: error, sandboxID }, "a sandbox could not be resumed; it stays paused");
     throw asFailure(error);
-  } finally {
-    if (filesOnly !== undefined) {
-      await checkpoints.remove(filesOnly).catch((left: unknown) => log.error({ err: left, sandboxID }, "a checkpoint of files alone could not be removed"));
-    }
   }
+}
+
+/** Removes a part; a failure is only logged, since the other parts must be removed as well. */
+function removing({ log }: Pick<ResumeParts, "log">, sandboxID: string, what: string, remove: () => Promise<unknown> | undefined): () => Promise<void> {
+  return async () => {
+    try {
+      await remove();
+    } catch (error) {
+      log.error({ err: error, sandboxID }, `${what} could not be removed; the next start of the node tries again`);
+    }
+  };
 }
 
 type From = { readonly checkpointID: string; readonly guestBootID: string; readonly isForFiles?: boolean };
 
-async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, from: From, undo: (() => Promise<unknown>)[]): Promise<RuntimeHandle> {
+/** Starts the sandbox; `undo` then has the steps that remove its parts again. */
+async function run(parts: ResumeParts, runtime: Runtime, record: PausedRecord, from: From, undo: AsyncDisposableStack): Promise<RuntimeHandle> {
+  const { sandboxID, directory } = record;
+  const destroy = () => runtime.destroy({ runtimeID: sandboxID, directory });
   // An earlier run may have left parts behind, if its end was interrupted.
-  if (!parts.takenDown.delete(record.sandboxID)) await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
+  if (!parts.takenDown.delete(sandboxID)) await destroy();
   const checkpoint = await parts.checkpoints.find(from.checkpointID);
   const { egress, volumes = [] } = record.status.claim;
   // A precreated sandbox was started for this processor, and has its mounts already.
   const precreated = from.isForFiles === true || volumes.length > 0 ? undefined : await parts.precreatedPool.take(runtime, { ...record, from: checkpoint });
-  if (precreated !== undefined) undo.push(() => parts.precreatedPool.discard(precreated));
-  const onSlot = (slot: NetworkSlot) => void undo.push(async () => parts.networks?.detach(slot));
+  let slot: NetworkSlot | undefined;
+  // Steps run in reverse order: a slot can be detached only once nothing runs in it. Discarding a precreated sandbox detaches its slot.
+  if (precreated !== undefined) undo.defer(() => parts.precreatedPool.discard(precreated));
+  else undo.defer(removing(parts, sandboxID, "a half-resumed sandbox's network", () => slot && parts.networks?.detach(slot)));
+  undo.defer(removing(parts, sandboxID, "a half-resumed sandbox", destroy));
+  const onSlot = (attached: NetworkSlot) => void (slot = attached);
   return bringUp(parts, { record, runtime, ...from, egress, volumes, precreated, onSlot });
 }
 
 /** Extracts the files of a memory checkpoint. Only the sandbox itself can read them, so it is restored, frozen at once and checkpointed again. */
-async function keepFilesAlone(
-  parts: ResumeParts,
-  runtime: Runtime,
-  record: PausedRecord,
-  checkpointID: string,
-  undo: (() => Promise<unknown>)[],
-): Promise<void> {
+async function keepFilesAlone(parts: ResumeParts, runtime: Runtime, record: PausedRecord, checkpointID: string): Promise<void> {
   if (!runtime.checkpoints.has("filesystem")) fail("CHECKPOINT_UNAVAILABLE", `the ${runtime.name} driver cannot start a sandbox from its files alone`);
-  const handle = await run(parts, runtime, record, { checkpointID: record.status.kept.checkpointID, guestBootID: record.guestBootID, isForFiles: true }, undo);
+  await using restored = new AsyncDisposableStack();
+  const from = { checkpointID: record.status.kept.checkpointID, guestBootID: record.guestBootID, isForFiles: true };
+  const handle = await run(parts, runtime, record, from, restored);
   await runtime.freeze(handle);
   const { templateID, envd, envdVersion, initKey } = record;
   const origin = { templateID, envd, envdVersion, initKey, rootfs: parts.images.groundOf(record.image), isKept: false };
   await parts.checkpoints.take(checkpointID, "filesystem", runtime.name, (into) => runtime.checkpoint(handle, into), origin);
-  await runtime.destroy({ runtimeID: record.sandboxID, directory: record.directory });
-  for (const step of undo.splice(0)) await step();
 }
