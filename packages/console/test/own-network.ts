@@ -77,7 +77,7 @@ async function serve(client: Socket): Promise<void> {
   client.once("close", () => far.destroy());
 }
 
-/** Returns a function that reads so many bytes, before the stream is piped. */
+/** Returns a function that reads a number of bytes, before the stream is piped. */
 function reader(client: Socket): (bytes: number) => Promise<Buffer> {
   return async (bytes) => {
     for (;;) {
