@@ -4,7 +4,9 @@ source "$SVC_ROOT/setup/template.sh"
 # The skeleton copies python3 and library paths that packages install.
 after() { echo apt; }
 
-key=$(template_key host)
+# Programs of /usr are found through these links, which each package that is installed later may add to.
+alternatives() { find /etc/alternatives -maxdepth 1 -type l -printf '%f %l\n' 2>/dev/null | LC_ALL=C sort; }
+key=$(template_key host "$(alternatives)")
 folder=$SVC_TEMPLATES_DIR/host-$key
 advice() { echo "run ./svc setup --only host; without it and without a Debian mirror no sandbox has a root file system"; }
 note() { if [[ ! -x /usr/bin/python3 ]]; then echo " (this host has no /usr/bin/python3, so its sandboxes have none)"; fi; }
