@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { needs } from "@svc/harness/needs.ts";
 import { layModules, SetupTree } from "./setup-tree.ts";
+import { sourceFiles } from "./source-files.ts";
 
 void test("uninstall asks first, and then leaves nothing", async () => {
   using tree = new SetupTree();
@@ -166,6 +167,22 @@ void test("uninstall empties a home that is a separate file system, and removes 
   } finally {
     run("umount", home);
   }
+});
+
+void test("uninstall knows every name that a server uses in its home", () => {
+  const root = join(import.meta.dirname, "..");
+  const kept = /kept_names='([^']*)'/.exec(readFileSync(join(root, "setup/uninstall.sh"), "utf8"))?.[1]?.split(/\s+/) ?? [];
+  const sources = sourceFiles(root).filter((file) => /^packages\/(?!harness)[^/]+\/src\/.*\.ts$/.test(file));
+  const used = sources.flatMap((file) =>
+    [...readFileSync(join(root, file), "utf8").matchAll(/\bjoin\((?:parts\.)?home, "([^"/]+)/g)].map(([, name = ""]) =>
+      name.replace(/^\./, "").replace(/\..*/, ""),
+    ),
+  );
+  assert.ok(used.length > 20, `${used.length} names`);
+  assert.deepEqual(
+    used.filter((name) => !kept.includes(name)),
+    [],
+  );
 });
 
 void test("uninstall does not touch a folder that is not svc's", async () => {
