@@ -78,7 +78,8 @@ for at in range(0, 64 << 20, 4096): m[at] = 1
     }
     // A killed network stack closes no connection, so the answer would never arrive.
     const abandoned = new AbortController();
-    const bomb = run(handle, `echo 0 >/proc/self/oom_score_adj; ${memoryBomb}`, "root", abandoned.signal).catch(() => {});
+    const raised = "until read -r score </proc/self/oom_score_adj && [ $score = 500 ]; do sleep 0.1; done"; // by envd, just after the start
+    const bomb = run(handle, `${raised}; echo 0 >/proc/self/oom_score_adj; ${memoryBomb}`, "root", abandoned.signal).catch(() => {});
     await until("the sandbox is seen dead", () => (fixture.runtime.isAlive(handle) ? undefined : true));
     abandoned.abort();
     await bomb;

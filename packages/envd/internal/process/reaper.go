@@ -58,6 +58,7 @@ func (r *Reaper) Spawn(start func() (int, error), exited func(unix.WaitStatus)) 
 	if err != nil {
 		return nil, err
 	}
+	preferAsVictim(pid)
 	child := &Child{PID: pid, exited: exited, reaped: make(chan struct{})}
 	r.mu.Lock()
 	r.children[pid] = child

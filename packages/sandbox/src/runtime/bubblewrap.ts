@@ -4,7 +4,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
-import { PIDS_HEADROOM } from "./cgroup-layout.ts";
+import { hostTasks } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, pidFrom } from "./driver.ts";
 import { endOfOutput } from "./driver-failures.ts";
@@ -47,7 +47,7 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
 
   return {
     name: "bubblewrap",
-    pidsMax: ({ pids }) => pids + PIDS_HEADROOM,
+    pidsMax: hostTasks,
     launch,
     forget: (_, directory) => disk.unstack(directory),
     known: async () => [],

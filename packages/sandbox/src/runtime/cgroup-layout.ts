@@ -40,6 +40,13 @@ export type Setting = { readonly controller: Controller; readonly file: string; 
 const CPU_PERIOD_US = 100_000;
 /** Host processes that a sandbox needs in addition to the guest's own (gVisor: the sentry's threads and stubs). */
 export const PIDS_HEADROOM = 64;
+/** A small shell takes 0.13 to 0.3 MiB of the group, most of it the kernel's. With more of them memory would end first, and `fork` of everybody would fail. */
+const TASKS_PER_MB = 3;
+
+/** The tasks of a sandbox on the host's own kernel: fewer than its limit where its memory would not hold as many. */
+export function hostTasks({ pids, memoryMB }: Pick<Limits, "pids" | "memoryMB">): number {
+  return Math.min(pids, memoryMB * TASKS_PER_MB) + PIDS_HEADROOM;
+}
 
 /** A driver's bounds on the control group; they differ from the sandbox's limits where the sandbox's own kernel enforces those. */
 export type GroupLimits = { readonly pidsMax: number; readonly memoryBytes: number };

@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { inGroup } from "./cgroup.ts";
-import { PIDS_HEADROOM } from "./cgroup-layout.ts";
+import { hostTasks } from "./cgroup-layout.ts";
 import { openDisk } from "./disk.ts";
 import { type Engine, pidFrom } from "./driver.ts";
 import { endOfOutput } from "./driver-failures.ts";
@@ -98,7 +98,7 @@ export async function runcEngine(host: Host): Promise<Engine> {
 
   return {
     name: "runc",
-    pidsMax: ({ pids }) => pids + PIDS_HEADROOM,
+    pidsMax: hostTasks,
     launch,
     forget,
     known,
