@@ -47,6 +47,14 @@ void describe("a terminal in a sandbox", needs("root", "runsc", "envd", "base", 
     assert.equal((await terminal.end()).code, 0);
   });
 
+  void test("connect without a terminal runs what stdin has, and ends at the end of stdin", async () => {
+    for (const input of ["", "echo piped-$((40 + 2)); sleep 1\n"]) {
+      const { code, stdout } = await live.svc(["connect", live.sandboxID, "--new"], { input });
+      assert.equal(code, 0, stdout);
+      assert.equal(stdout.includes("piped-42"), input !== "", stdout);
+    }
+  });
+
   void test("Ctrl-C ends what runs in the shell, not the shell", async () => {
     using terminal = live.terminal(["connect", live.sandboxID, "--new"]);
     await terminal.sees(PROMPT);

@@ -164,6 +164,8 @@ void test("svc metrics ID prints the newest sample and ends, the last hour with 
   const missing = await it.svc("metrics", "i1", "nobody");
   assert.equal(missing.code, 1);
   assert.match(missing.stderr, /there is no sandbox nobody/);
+  const none = await it.svc("metrics", "nobody");
+  assert.deepEqual([none.code, none.stdout], [1, ""], "no head of a table without rows");
   const child = it.spawn("metrics", "i1", "--watch", "-o", "json");
   let stdout = "";
   child.stdout.on("data", (text) => (stdout += text));

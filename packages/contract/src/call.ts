@@ -124,14 +124,30 @@ const broken: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
 /** The failure of a fetch without an answer. `details.outcome` is "unknown" if the server may have executed the request. */
 export function noAnswer(baseURL: string, error: unknown): Failure {
   const reason = reasonOf(error);
-  if (!broken.includes(reason))
+  if (!broken.includes(codeOf(error)))
     return new Failure("SERVER_UNREACHABLE", `no server answers at ${baseURL} (${reason}); is it running, and is the URL right?`, { cause: error });
   const text = `${baseURL} broke the connection off without an answer (${reason}); the request may have been carried out: look before you send it again`;
   return new Failure("SERVER_UNREACHABLE", text, { cause: error, details: { outcome: "unknown" } });
 }
 
-/** A short reason why a request got no answer, for example ECONNREFUSED. */
+/** A short reason why a request got no answer: the code of the system's error, in words where it is one that users meet. */
 export function reasonOf(error: unknown): string {
+  const code = codeOf(error);
+  const words = reasonWords[code];
+  return words === undefined ? code : `${words}, ${code}`;
+}
+
+const reasonWords: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "nothing listens there",
+  ECONNRESET: "the other side closed the connection",
+  EPIPE: "the other side closed the connection",
+  UND_ERR_SOCKET: "the other side closed the connection",
+  ENOTFOUND: "the name is unknown",
+  EHOSTUNREACH: "the machine cannot be reached",
+  ETIMEDOUT: "the machine does not answer",
+};
+
+function codeOf(error: unknown): string {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
   if (!(cause instanceof Error)) return String(cause);
   return "code" in cause ? String(cause.code) : cause.message;

@@ -203,7 +203,7 @@ export class EnvdHttp {
         throw new Failure("TIMED_OUT", `${request.method} ${request.path}: sandbox ${this.#address.sandboxID} did not answer within ${request.timeoutMs} ms`, {
           cause: error,
         });
-      throw new Failure("SERVER_UNREACHABLE", `no server answers at ${where} (${reasonOf(error)})`, { cause: error });
+      throw new Failure("SERVER_UNREACHABLE", `sandbox ${this.#address.sandboxID} did not answer at ${where} (${reasonOf(error)})`, { cause: error });
     }
   }
 

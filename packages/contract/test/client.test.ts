@@ -115,7 +115,10 @@ void test("an answer that is not this API's is a failure that shows its status",
 void test("an unreachable server is named in the failure", async () => {
   const { baseURL, ...server } = await serve((_, response) => response.end());
   await server[Symbol.asyncDispose]();
-  await assert.rejects(new SvcClient({ baseURL, apiKey: "k" }).health(), isFailure("SERVER_UNREACHABLE", /127\.0\.0\.1:\d+ \(ECONNREFUSED\)/));
+  await assert.rejects(
+    new SvcClient({ baseURL, apiKey: "k" }).health(),
+    isFailure("SERVER_UNREACHABLE", /127\.0\.0\.1:\d+ \(nothing listens there, ECONNREFUSED\)/),
+  );
 });
 
 void test("requests to envd carry the sandbox, the port and the token", async () => {

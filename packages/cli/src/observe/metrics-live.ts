@@ -13,7 +13,7 @@ export async function showLive(client: SvcClient, targets: readonly string[] | u
   if (targets !== undefined && watch.missing.length > 0) fail("SANDBOX_NOT_FOUND", `there is no sandbox ${watch.missing.join(", ")}; svc list lists them`);
   let isOver = false;
   const draw = () => {
-    const note = watch.failure === undefined ? (isOver ? "ended" : "") : `${watch.failure.message.split(";")[0]}; trying again`;
+    const note = watch.failure === undefined ? (isOver ? "ended" : "") : `trying again: ${watch.failure.message.split(";")[0]}`;
     const all = watch.all();
     const [only] = all;
     screen.draw(targets?.length === 1 && only !== undefined ? oneFrame(only, note, screen, Date.now()) : manyFrame(all, note, screen, Date.now()));

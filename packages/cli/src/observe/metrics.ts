@@ -43,7 +43,7 @@ async function printNewest(client: SvcClient, targets: readonly string[] | undef
   await watch.refresh();
   const rows = watch.all().flatMap(({ sandboxID, samples }) => samples.slice(-1).map((sample) => ({ sandboxID, ...sample })));
   if (!isTable) printJSON(rows);
-  else {
+  else if (rows.length > 0 || watch.missing.length === 0) {
     printTable(
       ["SANDBOX ID", ...COLUMNS],
       rows.map((row) => [row.sandboxID, ...cellsOf(row)]),

@@ -25,6 +25,9 @@ export type TerminalEnd = { readonly exitCode: number; readonly isDetached: bool
 /** The time for a program to read its size before it changes again. */
 const REDRAW_MS = 100;
 
+/** A shell that does not read yet, or runs a program, misses a Ctrl-D, so it is repeated. */
+const END_OF_INPUT_MS = 500;
+
 const LEAVING = ["SIGTERM", "SIGHUP"] as const;
 
 /** Runs until the process ends, the user detaches, or a signal arrives. Then the terminal is restored. */
@@ -70,7 +73,7 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
           await delay(REDRAW_MS); // A program may see two changes in quick succession as none.
           await resize(size);
         }
-        if (sendsInput) sendKeys(envd, pid, user, options.detachByte, leave);
+        if (sendsInput) sendKeys(envd, pid, user, options.detachByte, leave, restore);
       }
     }
     throw new Failure("SERVER_UNREACHABLE", "the terminal's stream ended before its process did");
@@ -88,7 +91,14 @@ export async function runTerminal(options: TerminalOptions): Promise<TerminalEnd
 }
 
 /** Sends keys in the order typed; those typed during a request go into the next one. */
-function sendKeys(envd: EnvdClient, pid: number, user: string | undefined, detachByte: number | undefined, leave: (end: TerminalEnd) => void): void {
+function sendKeys(
+  envd: EnvdClient,
+  pid: number,
+  user: string | undefined,
+  detachByte: number | undefined,
+  leave: (end: TerminalEnd) => void,
+  restore: DisposableStack,
+): void {
   let waiting: Buffer[] = [];
   let isSending = false;
   const flush = async () => {
@@ -113,8 +123,13 @@ function sendKeys(envd: EnvdClient, pid: number, user: string | undefined, detac
   });
   process.stdin.once("end", () => {
     // Byte 4 (Ctrl-D) is what a terminal sends at the end of its input.
-    waiting.push(Buffer.from([4]));
-    void flush();
+    const sendEnd = () => {
+      waiting.push(Buffer.from([4]));
+      void flush();
+    };
+    sendEnd();
+    const repeated = setInterval(sendEnd, END_OF_INPUT_MS);
+    restore.defer(() => clearInterval(repeated));
   });
 }
 

@@ -111,7 +111,7 @@ export function environment(text: string, before: Record<string, string> | undef
 /** Parses VOLUME:PATH; the option may be repeated. */
 export function volumeMount(text: string, before: { name: string; path: string }[] = []): { name: string; path: string }[] {
   const [, name = "", path = ""] = /^([a-zA-Z0-9_-]+):(\/.+)$/.exec(text) ?? [];
-  if (name === "") throw new InvalidArgumentError("Expected VOLUME:PATH with an absolute path, such as data:/data.");
+  if (name === "") throw new InvalidArgumentError("Expected VOLUME:PATH with an absolute path below /, such as data:/data.");
   return [...before, { name, path }];
 }
 
