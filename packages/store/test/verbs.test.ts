@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
@@ -11,6 +11,7 @@ import { endWithUs } from "@svc/harness/children.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { runStore } from "@svc/harness/store-command.ts";
 import { until } from "@svc/harness/until.ts";
+import { StoreClient } from "@svc/store/client/store-client.ts";
 import { startMaster, type TestMaster } from "./master.ts";
 import { startService } from "./service.ts";
 
@@ -76,6 +77,37 @@ void test("a stored file is listed, inspected, read back byte for byte, and remo
     assert.deepEqual(await store.json("rm", "--match", "^models/", "--force"), { removed: 2 });
     assert.deepEqual(await store.json("ls"), []);
     await service.kill("SIGTERM");
+  } finally {
+    removeHome(home);
+  }
+});
+
+void test("a key too long to be asked about stays in the list, without a size, and does not hide the others", async () => {
+  await using master = await startMaster();
+  await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=32mb"] });
+  const store = on(master);
+  const long = "k".repeat(60_000);
+  await using client = await StoreClient.open({ master: `127.0.0.1:${master.rpcPort}` });
+  for (const key of ["near", long]) assert.equal(await client.put(key, Buffer.from("value")), true);
+  const listed = await store.json<{ key: string; sizeBytes: number | null }[]>("ls");
+  assert.deepEqual(listed.map(({ key, sizeBytes }) => [key.length, sizeBytes]).sort(), [
+    [4, 5],
+    [60_000, null],
+  ]);
+  const stat = await store.raw(["stat", long]);
+  assert.deepEqual([stat.code, /too long to be asked about: expected at most 30 KiB/.test(stat.stderr)], [2, true], stat.stderr);
+  await service.kill("SIGTERM");
+});
+
+void test("a file larger than a value may be is refused with both sizes before it is read", async () => {
+  await using master = await startMaster();
+  const home = makeHome();
+  try {
+    const file = join(home, "large");
+    writeFileSync(file, "");
+    truncateSync(file, 3 * 2 ** 30); // sparse
+    const put = await on(master).raw(["put", "large", file]);
+    assert.deepEqual([put.code, put.stderr.includes(`${file}: expected at most 2.0 GiB, got 3.0 GiB: store it in parts`)], [2, true], put.stderr);
   } finally {
     removeHome(home);
   }

@@ -36,10 +36,11 @@ export async function replicas(args: Arguments): Promise<number> {
   return 0;
 }
 
-async function found(args: Arguments): Promise<KeyEntry> {
+async function found(args: Arguments): Promise<KeyEntry & { readonly sizeBytes: number }> {
   const [key = ""] = operands(args, "KEY");
   const [entry] = await entriesOf(args, [key]);
-  if (entry !== undefined) return entry;
+  if (entry?.sizeBytes === null) return fail("INVALID_REQUEST", "KEY: the key is too long to be asked about: expected at most 30 KiB");
+  if (entry !== undefined) return { ...entry, sizeBytes: entry.sizeBytes };
   await using client = await openClient(args);
   return fail("STORE_KEY_NOT_FOUND", await whyMissing(args, client, key));
 }

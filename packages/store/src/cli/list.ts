@@ -18,7 +18,7 @@ export async function list(args: Arguments): Promise<number> {
     args,
     entries,
     ["KEY", "SIZE", "HOLDERS"],
-    entries.map(({ key, sizeBytes, replicas }) => [key, byteSize(sizeBytes), replicas.map(({ endpoint }) => endpoint).join(", ")]),
+    entries.map(({ key, sizeBytes, replicas }) => [key, sizeBytes === null ? "-" : byteSize(sizeBytes), replicas.map(({ endpoint }) => endpoint).join(", ")]),
   );
   return 0;
 }

@@ -1,6 +1,6 @@
 // `svc store put` and `get`: one value, from and to a file or a pipe.
 import { readFileSync, statSync, writeFileSync } from "node:fs";
-import { asFailure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { byteSize, printJSON } from "@svc/contract/table.ts";
 import type { StoreClient } from "../client/store-client.ts";
 import { type Arguments, openClient, operands, wholeNumber } from "./arguments.ts";
@@ -30,8 +30,12 @@ export async function put(args: Arguments): Promise<number> {
   };
   await using client = await openClient(args);
   let isStored = true;
-  if (args.has("upsert")) await client.upsert(key, value, options);
-  else isStored = await client.put(key, value, options);
+  try {
+    if (args.has("upsert")) await client.upsert(key, value, options);
+    else isStored = await client.put(key, value, options);
+  } catch (error) {
+    throw await withCapacity(args, value.length, asFailure(error));
+  }
   const segments = await holdersOf(client, key);
   if (args.isJSON) printJSON({ key, ...(isStored ? { sizeBytes: value.length } : {}), stored: isStored, ...(segments === undefined ? {} : { segments }) });
   const kept = `${key} is there already and keeps its value; --upsert replaces it\n`;
@@ -40,6 +44,22 @@ export async function put(args: Arguments): Promise<number> {
   else if (!args.isJSON) process.stdout.write(`${key}: ${byteSize(value.length)} stored${segments === undefined ? "" : ` on ${segments.join(", ")}`}\n`);
   if (isStored && segments !== undefined) warn(segments, replicas + nofReplicas, segment);
   return 0;
+}
+
+/** Adds to a refusal for lack of memory how much the largest segment has, since no wait makes a value fit that is larger. */
+async function withCapacity(args: Arguments, bytes: number, failure: Failure): Promise<Failure> {
+  if (failure.name !== "CAPACITY_EXHAUSTED") return failure;
+  const rows = await segmentDetails(args).catch(() => []);
+  const sizes = rows.map((row) => row.size_bytes);
+  const largest = Math.max(0, ...sizes);
+  const total = sizes.reduce((sum, size) => sum + size, 0);
+  const has =
+    rows.length === 0 ? "the store has no segment" : `the store has ${byteSize(total)} in ${rows.length === 1 ? "one segment" : `${rows.length} segments`}`;
+  const why = bytes > largest && rows.length > 0 ? `, of which the largest holds ${byteSize(largest)}, less than the value's ${byteSize(bytes)}` : "";
+  return new Failure(failure.name, `${failure.message}; ${has}${why}; svc store segments shows how full they are`, {
+    cause: failure,
+    details: failure.details,
+  });
 }
 
 /** Only warns, since the value is stored all the same. */
@@ -98,8 +118,15 @@ async function isAwaited(args: Arguments, client: StoreClient, key: string): Pro
 
 function readWhole(file: string): Buffer {
   try {
+    const size = statSync(file).size;
+    if (size > MAX_VALUE_BYTES)
+      return fail(
+        "INVALID_REQUEST",
+        `${file}: expected at most ${byteSize(MAX_VALUE_BYTES)}, got ${byteSize(size)}: store it in parts, each under its own key`,
+      );
     return readFileSync(file);
   } catch (error) {
+    if (error instanceof Failure) throw error;
     return fail("INVALID_REQUEST", `${file}: ${(error as Error).message}`, { cause: error });
   }
 }
