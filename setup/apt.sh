@@ -2,9 +2,14 @@
 
 packages_of() { awk -v groups=" $* " 'index(groups, " " $1 " ") { print $2 }' "$SVC_ROOT/setup/packages.txt"; }
 
-# The folder of package files for an export and an import, below the cache: the files fit one release of one system.
+# The groups of a machine with sandboxes; a release is built with SVC_PACK_SUITES.
+run_groups() { if [[ -d $SVC_ROOT/prebuilt || -n ${SVC_PACK_SUITES-} ]]; then echo run; else echo run base; fi; }
+
+host_suite() { (. /etc/os-release && echo "${VERSION_CODENAME-}"); }
+
+# The folder of package files for an export and an import, below the cache: the files fit one release of one system, $1 or the host's.
 packed_debs() {
-  echo "debs/$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")-$(dpkg --print-architecture)-$(packages_of run data | sha256sum | cut -c1-16)"
+  echo "debs/$(. /etc/os-release && echo "$ID-${1-${VERSION_CODENAME-}}")-$(dpkg --print-architecture)-$(packages_of $(run_groups) data | sha256sum | cut -c1-16)"
 }
 
 # Prints the packages of the named groups whose program is missing.

@@ -26,6 +26,11 @@ if ! mkdir -p "$SVC_CACHE/logs" "$SVC_CACHE/locks" 2>/dev/null || [[ ! -w $SVC_C
   exit 1
 fi
 
+if [[ -d $SVC_ROOT/prebuilt ]]; then
+  source "$SVC_ROOT/setup/prebuilt.sh"
+  take_prebuilt
+fi
+
 # The board, where steps report their results to each other; boards of killed runs are removed.
 for board in "$SVC_CACHE"/.run-*; do
   [[ -d /proc/${board##*.run-} ]] || rm -rf "$board"

@@ -1,9 +1,6 @@
 # The paths of everything, and checks that are cheap enough for every command; the user's variables take precedence.
 source "$SVC_ROOT/setup/versions.sh"
 
-# An archive of a release brings a cache in which everything is made already.
-if [[ -z ${SVC_CACHE-} && -d $SVC_ROOT/prebuilt ]]; then SVC_CACHE=$SVC_ROOT/prebuilt; fi
-
 if ((EUID == 0)); then
   : "${SVC_CACHE:=/var/cache/svc}" "${SVC_HOME:=/var/lib/svc}"
 else

@@ -10,7 +10,7 @@ usage() {
   cat <<'TEXT'
 Usage: ./svc release [--out DIR] [--check]
 Builds this version's archive, npm packs and Python wheel into DIR (default: dist), and notes its commit in releases.json.
---check stops after the checks: a clean tree, a section of the version in CHANGELOG.md, and no release of that version.
+--check stops after the checks: a clean tree, a commit of main, a dated section of the version in CHANGELOG.md, and no release of that version.
 Example: ./svc release --out /tmp/release
 TEXT
 }
@@ -31,11 +31,22 @@ version=$(sed -n 's/^  "version": "\(.*\)",$/\1/p' "$SVC_ROOT/package.json")
 refuse() { say "release: $*"; exit 1; }
 type -P git >/dev/null || refuse "git is missing; the archive holds what git tracks"
 commit=$(git -C "$SVC_ROOT" rev-parse --verify HEAD 2>/dev/null) || refuse "$SVC_ROOT is not a git checkout; release from a clone"
-[[ -z $(git -C "$SVC_ROOT" status --porcelain) ]] || refuse "the tree has changes that are not committed; commit or stash them first"
-grep -q "^## $version\b" "$SVC_ROOT/CHANGELOG.md" || refuse "CHANGELOG.md has no section \"## $version\"; describe the release there"
+[[ -z $(git -C "$SVC_ROOT" status --porcelain) ]] || refuse "the tree has changes that are not committed; commit them first"
+heading=$(grep -m 1 '^## ' "$SVC_ROOT/CHANGELOG.md" || true)
+[[ $heading =~ ^"## $version ("[0-9]{4}-[0-9]{2}-[0-9]{2}")"$ ]] ||
+  refuse "expected the first section of CHANGELOG.md to be \"## $version (YYYY-MM-DD)\", got \"$heading\"; describe the release there, with its date"
+# Another branch may be rebased, and tests could not build the release's tree from a commit that is gone.
+for branch in origin/main main; do
+  git -C "$SVC_ROOT" rev-parse --verify --quiet "$branch^{commit}" >/dev/null || continue
+  git -C "$SVC_ROOT" merge-base --is-ancestor "$commit" "$branch" && on_main=yes || : "${on_main:=no}"
+done
+[[ ${on_main-} != no ]] || refuse "commit ${commit:0:12} is not on main; a release is cut from a commit that has landed there"
 ! grep -q "\"version\": \"$version\"" "$SVC_ROOT/releases.json" || refuse "releases.json has a release $version already; raise the version in package.json"
 if [[ $only_check == yes ]]; then say "release: $version may be built from commit ${commit:0:12}"; exit 0; fi
 
+# The addons need the C library that they were built with, or a newer one.
+oldest=$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")
+[[ $oldest == debian-bookworm ]] || say "release: this is $oldest, and the addons may not load on Debian 12; build releases there"
 install_for setup
 mkdir -p "$out"
 source "$SVC_ROOT/setup/release/archive.sh"

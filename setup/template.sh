@@ -8,11 +8,24 @@
 template_key() {
   {
     recipe_hash setup/templates/skeleton setup/templates/lay-skeleton.sh "setup/templates/$1" "setup/steps/$1.sh" setup/template.sh
-    find -L /usr/local/share/ca-certificates -type f -exec sha256sum {} + 2>/dev/null | LC_ALL=C sort
+    host_authorities
     uname -m
     ((EUID == 0)) && echo root
     echo "${2-}"
   } | sha256sum | cut -c1-16
+}
+
+# The certificates that the host trusts beside the distribution's, each with its checksum.
+host_authorities() { find -L /usr/local/share/ca-certificates -type f -exec sha256sum {} + 2>/dev/null | LC_ALL=C sort; }
+
+# Makes the root $1 trust them too. The file is replaced, because it may be linked from another template.
+trust_host_authorities() {
+  local bundle=$1/etc/ssl/certs/ca-certificates.crt
+  find -L /usr/local/share/ca-certificates -type f -exec cat {} + | cat "$bundle" - >"$bundle.making"
+  mv "$bundle.making" "$bundle"
+  # A later update-ca-certificates inside the sandbox keeps them.
+  mkdir -p "$1/usr/local/share/ca-certificates"
+  cp -RL /usr/local/share/ca-certificates/. "$1/usr/local/share/ca-certificates/"
 }
 
 # An id of 20 characters, as E2B's clients print it; a template's name has the same id on every machine.

@@ -76,9 +76,11 @@ if [[ $alone == yes && ${#targets[@]} -eq 0 ]]; then
   echo "svc: --home: expected the folder of a home, got \"$SVC_HOME\", in which no server has left anything; nothing was removed" >&2
   exit 2
 fi
-# The client's saved credentials and compiled sources, and what set-up put into the tree.
-[[ $alone == yes ]] || for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" \
-  "$SVC_ROOT/node_modules" "$SVC_ROOT/.making-node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build; do
+# The client's saved credentials and compiled sources, and what set-up put into the tree. The archive of a release has its modules from the
+# start, and could not fetch them again.
+in_tree=("$SVC_ROOT/node_modules" "$SVC_ROOT/.making-node_modules" "$SVC_ROOT"/packages/*/node_modules "$SVC_ROOT"/packages/*/native/build)
+[[ ! -d $SVC_ROOT/prebuilt ]] || in_tree=()
+[[ $alone == yes ]] || for folder in "${XDG_CONFIG_HOME:-${HOME-}/.config}/svc/credentials" "${XDG_CACHE_HOME:-${HOME-}/.cache}/svc/compiled" "${in_tree[@]}"; do
   if [[ -e $folder || -L $folder ]]; then targets+=("$folder"); fi
 done
 

@@ -37,13 +37,19 @@ export class FreshRoot implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), "svc-test-fresh-"));
   readonly root = join(this.folder, "root");
 
-  /** `archive` is a release, which is unpacked in the root instead of this tree. */
-  constructor(archive?: string) {
+  /** `archive` is a release, which is unpacked in the root instead of this tree; `suite` is another release of Debian than the host's. */
+  constructor(archive?: string, suite?: string) {
     // The root has the host's release, mirrors and settings, read by the scripts that set-up itself uses.
     const script = `source setup/mirrors.sh
       options=(); while read -r line; do options+=("--aptopt=$line"); done < <(apt_settings)
-      mirror_lines | mmdebstrap --mode=root --variant=minbase --dpkgopt=force-unsafe-io '--aptopt=Acquire::Languages "none"' "\${options[@]}" "$(mirror_suite)" "$1" -`;
-    execFileSync("bash", ["-euo", "pipefail", "-c", script, "bash", this.root], { cwd: root, stdio: ["ignore", "ignore", "pipe"] });
+      own=$(mirror_suite) suite=\${2:-$(mirror_suite)}
+      mirror_lines | sed -E "s, $own(-[a-z]+)? , $suite\\1 ," |
+        mmdebstrap --mode=root --variant=minbase --dpkgopt=force-unsafe-io '--aptopt=Acquire::Languages "none"' "\${options[@]}" "$suite" "$1" -`;
+    execFileSync("bash", ["-euo", "pipefail", "-c", script, "bash", this.root, suite ?? ""], { cwd: root, stdio: ["ignore", "ignore", "pipe"] });
+    if (archive !== undefined) {
+      this.unpack(archive, tree);
+      return;
+    }
     if (existsSync(bundle)) {
       mkdirSync(join(this.root, "etc/ssl/certs"), { recursive: true });
       cpSync(bundle, join(this.root, bundle), { dereference: true });
@@ -51,13 +57,15 @@ export class FreshRoot implements Disposable {
     }
     cpSync("/etc/resolv.conf", join(this.root, "etc/resolv.conf"), { dereference: true });
     mkdirSync(join(this.root, tree), { recursive: true });
-    if (archive !== undefined) {
-      execFileSync("tar", ["--extract", "--numeric-owner", "--xattrs", "--strip-components=1", "--file", archive, "--directory", join(this.root, tree)]);
-      return;
-    }
     // The copy contains what a clone would: no modules and no builds.
     const pack = 'tar -C "$1" --exclude=node_modules --exclude=.git --exclude=native/build -cf - . | tar -C "$2" -xf -';
     execFileSync("bash", ["-euo", "pipefail", "-c", pack, "bash", root, join(this.root, tree)]);
+  }
+
+  /** Unpacks a release as its users do. */
+  unpack(archive: string, into: string): void {
+    mkdirSync(join(this.root, into), { recursive: true });
+    execFileSync("tar", ["-xf", archive, "--strip-components=1", "-C", join(this.root, into)]);
   }
 
   /** Runs a command in the root; `killWhen` checks its output and may end everything with SIGKILL. */

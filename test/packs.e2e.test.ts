@@ -1,7 +1,7 @@
 // Installs the npm packs and the Python wheel as their users do, into an empty folder, and runs them with types against real servers.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -41,6 +41,16 @@ const stored: boolean = await client.put("key", Buffer.from("value"));
 console.log(JSON.stringify({ stored, value: (await client.get("key"))?.toString(), none: (await client.get("nothing")) === undefined }));
 `;
 
+/** The programs of a guide in one language, with the addresses of this test's servers in place of the default ones. */
+async function programsOf(page: string, language: "ts" | "python", servers: Readonly<Record<string, string>>): Promise<string[]> {
+  const blocks = [...(await readFile(join(root, page), "utf8")).matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)];
+  const texts = blocks.flatMap(([, name, code = ""]) => (name === language ? [code] : []));
+  return texts.map((text) => Object.entries(servers).reduce((program, [from, to]) => program.replaceAll(from, to), text));
+}
+
+/** The output of each program of docs/clients.md. */
+const GUIDE_SAYS = { typescript: ["3 data.txt\nSANDBOX_NOT_FOUND\n", "4 object\n", "value\n"], python: "3\nSANDBOX_NOT_FOUND\ndict\nvalue\n" };
+
 const compilerOptions = { module: "NodeNext", target: "ES2024", lib: ["ES2024", "ESNext.Disposable"], types: ["node"], strict: true, skipLibCheck: false };
 
 void test("each npm pack installs into an empty folder, has types, and works against real servers", async () => {
@@ -55,26 +65,32 @@ void test("each npm pack installs into an empty folder, has types, and works aga
   await symlink(join(root, "node_modules/undici-types"), join(folder, "node_modules/undici-types"));
   await writeFile(join(folder, "sandboxes.mts"), userOfSandboxes);
   await writeFile(join(folder, "store.mts"), userOfTheStore);
-  await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: { ...compilerOptions, noEmit: true }, include: ["*.mts"] }));
-  const checked = await run(join(root, "node_modules/.bin/tsc"), ["-p", "."], { cwd: folder }).catch((error: { stdout: string }) => error);
-  assert.equal(checked.stdout, "", "the types of the packs are whole");
-
   const [rpcPort = 0] = await freePorts(1);
   const home = (name: string) => `--home=${join(folder, name)}`;
   const node = undo.use(await startNode());
   const indexer = undo.use(await openServer([join(root, "packages/indexer/src/main.ts")], [home("indexer")]));
   undo.use(await openServer([join(root, "packages/store/src/master/main.ts")], [home("master"), `--rpc_port=${rpcPort}`, "--rpc_address=127.0.0.1"]));
+  const servers = { "http://localhost:8000": node.url, "http://localhost:13333": indexer.url, "127.0.0.1:50051": `127.0.0.1:${rpcPort}` };
+  const guide = await programsOf("docs/clients.md", "ts", servers);
+  for (const [at, program] of guide.entries()) await writeFile(join(folder, `guide-${at}.mts`), program);
+  await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: { ...compilerOptions, noEmit: true }, include: ["*.mts"] }));
+  const checked = await run(join(root, "node_modules/.bin/tsc"), ["-p", "."], { cwd: folder }).catch((error: { stdout: string }) => error);
+  assert.equal(checked.stdout, "", "the types of the packs are whole");
+
   const as = async (script: string, env: Record<string, string>) => {
     const { stdout } = await run(process.execPath, ["--disable-warning=ExperimentalWarning", script], { cwd: folder, env: { ...process.env, ...env } });
-    return JSON.parse(stdout) as unknown;
+    return stdout;
   };
-  assert.deepEqual(await as("sandboxes.mts", { NODE_URL: node.url, API_KEY: node.apiKey, INDEXER_URL: indexer.url }), {
+  const says = [];
+  for (const at of guide.keys()) says.push(await as(`guide-${at}.mts`, { SDK_API_KEY: node.apiKey }));
+  assert.deepEqual(says, GUIDE_SAYS.typescript);
+  assert.deepEqual(JSON.parse(await as("sandboxes.mts", { NODE_URL: node.url, API_KEY: node.apiKey, INDEXER_URL: indexer.url })), {
     said: "42\n",
     refused: "SANDBOX_NOT_FOUND",
     blocks: 4,
     answer: "object",
   });
-  assert.deepEqual(await as("store.mts", { MASTER: `127.0.0.1:${rpcPort}` }), { stored: true, value: "value", none: true });
+  assert.deepEqual(JSON.parse(await as("store.mts", { MASTER: `127.0.0.1:${rpcPort}` })), { stored: true, value: "value", none: true });
 });
 
 const pythonUser = `
@@ -136,6 +152,11 @@ void test("the Python wheel installs into an empty folder and works against real
     INDEXER_URL: indexer.url,
     SERVICE_URL: `http://127.0.0.1:${rest.port}`,
   };
+  const servers = { "http://localhost:8000": node.url, "http://localhost:13333": indexer.url, "http://localhost:8080": env.SERVICE_URL };
+  const [program = ""] = await programsOf("docs/clients.md", "python", servers);
+  await writeFile(join(folder, "guide.py"), program);
+  const guide = await run("python3", [join(folder, "guide.py")], { cwd: folder, env: { ...process.env, ...env, SDK_API_KEY: node.apiKey } });
+  assert.equal(guide.stdout, GUIDE_SAYS.python);
   const { stdout } = await run("python3", [join(folder, "user.py")], { cwd: folder, env: { ...process.env, ...env } });
   assert.deepEqual(JSON.parse(stdout), {
     command: [3, "bytes", "error\n"],

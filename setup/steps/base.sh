@@ -4,6 +4,12 @@ source "$SVC_ROOT/setup/mirrors.sh"
 
 # The release comes from os-release, because asking apt for it costs a second, and each `up` needs the key.
 key=$(template_key base "$(. /etc/os-release 2>/dev/null && echo "${ID-}:${VERSION_CODENAME-}")")
+# The archive of a release has one base for every system; a host with authorities of its own gets a copy that trusts them.
+prebuilt=$(compgen -G "$SVC_ROOT/prebuilt/templates/base-*" || true)
+if [[ -n $prebuilt ]]; then
+  key=${prebuilt##*/base-}
+  if [[ -n $(host_authorities) ]]; then key=$(template_key base "$key"); fi
+fi
 folder=$SVC_TEMPLATES_DIR/base-$key
 aliases=$SVC_TEMPLATES_DIR/aliases.json
 after() { echo apt host; }
@@ -15,7 +21,7 @@ parts() { echo "templates/base-$key"; }
 # Prints why this machine cannot build the template, if so; the alias then replaces it.
 refuses() {
   local reason
-  if template_whole "$folder"; then
+  if [[ -n $prebuilt ]] || template_whole "$folder"; then
     return 1
   elif ! type -P mmdebstrap >/dev/null; then
     reason="mmdebstrap is not installed"
@@ -49,7 +55,10 @@ make() {
   # Servers find some base from here on, even if this build fails; an older real one stays current meanwhile.
   [[ -e $SVC_TEMPLATES_DIR/base/template.json ]] || alias_to_host "the Debian root is being made"
   making=$(fresh_beside "$folder")
-  if ! bootstrap "$making"; then
+  if [[ -n $prebuilt ]]; then
+    cp -al "$prebuilt/rootfs" "$making/" 2>/dev/null || cp -a "$prebuilt/rootfs" "$making/"
+    trust_host_authorities "$making/rootfs"
+  elif ! bootstrap "$making"; then
     rm -rf --one-file-system "$making"
     [[ -e $aliases ]] && alias_to_host "mmdebstrap failed; see $SVC_CACHE/logs/base.log"
     return 1

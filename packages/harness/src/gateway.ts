@@ -36,7 +36,10 @@ export type TestGateway = {
   call<T extends Operation>(operation: T, input: Input<T>): Promise<Output<T>>;
   callForAnswer<T extends Operation>(operation: T, input: Input<T>): Promise<Answer<T>>;
   /** Starts a new process on the same port; it has no state of the previous one. */
-  restart(signal?: NodeJS.Signals, options?: { readonly env: Readonly<Record<string, string>> }): Promise<void>;
+  restart(
+    signal?: NodeJS.Signals,
+    options?: { readonly env: Readonly<Record<string, string>> /** Of this tree from now on. */; readonly isPresent?: boolean },
+  ): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 };
 
@@ -46,6 +49,7 @@ export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env:
   let started: Started | undefined;
   let logged = "";
   const host = namespace?.host ?? "127.0.0.1";
+  let main = tree === undefined ? MAIN : join(tree, MAIN_IN_TREE);
 
   async function start(port: number, env: Readonly<Record<string, string>> = {}): Promise<Started> {
     const set = [
@@ -60,7 +64,7 @@ export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env:
     const onLog = (text: string) => {
       logged += text;
     };
-    return startProcess(tree === undefined ? MAIN : join(tree, MAIN_IN_TREE), [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, namespace);
+    return startProcess(main, [...set, ...flags], { SVC_API_KEY: apiKey, ...own, ...env }, onLog, namespace);
   }
 
   // The port stays reserved while the gateway is down.
@@ -83,7 +87,8 @@ export async function startGateway({ nodes, etcd, apiKey, tree, flags = [], env:
     log: () => logged,
     call: (operation, input) => call(operation, input, where()),
     callForAnswer: (operation, input) => callForAnswer(operation, input, where()),
-    async restart(signal = "SIGKILL", { env } = { env: {} }) {
+    async restart(signal = "SIGKILL", { env, isPresent } = { env: {} }) {
+      if (isPresent === true) main = MAIN;
       if (started !== undefined) await endProcess(started.child, signal);
       key = env["SVC_API_KEY"] ?? apiKey;
       started = await start(port, env);

@@ -1,4 +1,5 @@
 // `svc nodes drain|undrain|remove`: takes a node out of service and puts it back.
+import type { SvcClient } from "@svc/contract/client.ts";
 import type { NodeDrain } from "@svc/contract/node-control.ts";
 import { type AccessOptions, withClient } from "../access/access.ts";
 
@@ -9,27 +10,31 @@ const POLL_MS = 500;
 export function drainNode(id: string, { wait, ...access }: AccessOptions & { wait?: boolean }): Promise<number> {
   return withClient(access, async (client) => {
     await client.setNodeStatus(id, "draining");
-    if (wait === false) return 0;
-    for (let said = ""; ; ) {
-      const drained = await client.nodeDrain(id);
-      const { running, paused, failed, isDraining, handsOver } = drained;
-      const line = `${running} run, ${paused} are paused`;
-      if (line !== said) process.stderr.write(`${line}\n`);
-      said = line;
-      if (!isDraining) {
-        process.stderr.write(`svc: node '${id}' was made ready again meanwhile\n`);
-        return 1;
-      }
-      const left = handsOver ? running + paused : running;
-      if (left === 0 || failed.length >= left) list(drained);
-      if (left === 0) return 0;
-      if (failed.length >= left) {
-        for (const { sandboxID, message } of failed) process.stderr.write(`svc: ${sandboxID} stays there: ${message}\n`);
-        return 1;
-      }
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    }
+    return wait === false ? 0 : await untilDrained(client, id);
   });
+}
+
+/** Waits for a drain that has begun; returns as drainNode does. */
+export async function untilDrained(client: SvcClient, id: string): Promise<number> {
+  for (let said = ""; ; ) {
+    const drained = await client.nodeDrain(id);
+    const { running, paused, failed, isDraining, handsOver } = drained;
+    const line = `${running} run, ${paused} are paused`;
+    if (line !== said) process.stderr.write(`${line}\n`);
+    said = line;
+    if (!isDraining) {
+      process.stderr.write(`svc: node '${id}' was made ready again meanwhile\n`);
+      return 1;
+    }
+    const left = handsOver ? running + paused : running;
+    if (left === 0 || failed.length >= left) list(drained);
+    if (left === 0) return 0;
+    if (failed.length >= left) {
+      for (const { sandboxID, message } of failed) process.stderr.write(`svc: ${sandboxID} stays there: ${message}\n`);
+      return 1;
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
 }
 
 /** Prints where each sandbox moved, or that it was paused. */

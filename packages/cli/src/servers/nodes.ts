@@ -42,10 +42,21 @@ const agreed = [
   ["commit", "the commit that they run"],
   ["runsc", "the runsc that writes memory"],
   ["schema", "the schema of their records"],
+  ["cpuClass", "the class of their processors, and memory resumes on the same class alone"],
 ] as const;
 
-/** Returns a line for each member in which reachable nodes differ. */
+/** Half of the difference at which a node is no longer ready. */
+const WARN_OF_CLOCK_MS = 1_000;
+
+/** Returns a line for each member in which reachable nodes differ, and for each clock that is about to make its node unready. */
 export function differences(nodes: readonly ShownNode[]): string[] {
+  const clocks = nodes
+    .filter(({ clockSkewMs = 0 }) => Math.abs(clockSkewMs) >= WARN_OF_CLOCK_MS)
+    .map((node) => `warning: the clock of ${node.id} is off by ${clockOf(node)}; beyond 2 s a node is not ready`);
+  return [...disagreements(nodes), ...clocks];
+}
+
+function disagreements(nodes: readonly ShownNode[]): string[] {
   return agreed.flatMap(([member, what]) => {
     const found = new Map<string, string[]>();
     for (const node of nodes) if (node.version !== "") found.set(node[member], [...(found.get(node[member]) ?? []), node.id]);

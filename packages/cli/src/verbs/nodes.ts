@@ -2,7 +2,7 @@
 import { outputOption, type Verb } from "./verb.ts";
 
 export function addNodeVerbs(program: Verb): void {
-  const nodes = program.verb("nodes", "list, drain and remove the nodes of a deployment");
+  const nodes = program.verb("nodes", "list, drain, upgrade and remove the nodes of a deployment");
   nodes
     .clientVerb("list", "list the nodes, with their load and free capacity")
     .alias("ls")
@@ -39,6 +39,20 @@ Examples:
   svc nodes undrain $NODE | xargs -r svc resume`,
     )
     .run(async (id: string, options: never) => (await import("../servers/nodes-drain.ts")).undrainNode(id, options));
+  nodes
+    .clientVerb("upgrade", "replace the version of all nodes, one at a time: drain, replace, wait, undrain")
+    .requiredOption("--to <commit>", "the commit that every node runs at the end: its first 7 digits or more")
+    .requiredOption("--run <command>", "what replaces one node, by sh; it gets SVC_NODE_ID and SVC_NODE_URL")
+    .option("--timeout <seconds>", "how long a node may take until it answers in the new version", "600")
+    .addHelpText(
+      "after",
+      `
+Leaves out nodes that run this commit already, and stops at the first failure; the node then stays drained. The same command goes on there.
+
+Examples:
+  svc nodes upgrade --to 4cc631b --run 'ssh "$(host_of "$SVC_NODE_URL")" upgrade-svc'`,
+    )
+    .run(async (options: never) => (await import("../servers/nodes-upgrade.ts")).upgradeNodes(options));
   nodes
     .clientVerb("remove", "remove a stopped node from the deployment, or one whose machine is lost")
     .argument("<id>", "the node, by id")
