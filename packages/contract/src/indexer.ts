@@ -55,6 +55,8 @@ const scope = {
   instance_id: text.nullish(),
   block_size: size,
   cache_salt: text.nullish(),
+  /** The engines' own salt, as registered, where requests have another one. */
+  additionalsalt: text.nullish(),
   freshness: z.boolean().nullish(),
 };
 export const query = z.object({ ...scope, token_ids: z.array(count) });

@@ -8,6 +8,16 @@ import { freePorts } from "./ports.ts";
 import { endProcess } from "./server-process.ts";
 import { until } from "./until.ts";
 
+/** Engines of this process that may still run. An engine's core is a process of its own, so that its whole group has to be ended. */
+const running = new Set<ChildProcess>();
+process.once("exit", endAll);
+// A signal ends this process without the event above: the test runner sends SIGTERM to a test that takes too long.
+for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const)
+  process.once(signal, () => {
+    endAll();
+    process.kill(process.pid, signal);
+  });
+
 const FOLDER = process.env["SVC_PYTHON_VLLM"] ?? "";
 const PYTHON = join(FOLDER, "python");
 const MAKE_MODEL = fileURLToPath(new URL("./tiny-model.py", import.meta.url));
@@ -86,7 +96,7 @@ export async function startVllm({ name, home, model, blocks, flags = [], env = {
     // Its own group: the engine's core is a process of its own, which must end with it.
     const started = spawn(PYTHON, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...environment(own), ...env }, detached: true });
     child = started;
-    process.once("exit", () => endGroup(started));
+    running.add(started);
     for (const stream of [started.stdout, started.stderr])
       stream.on("data", (chunk: Buffer) => {
         said = (said + chunk.toString()).slice(-200_000);
@@ -109,10 +119,17 @@ export async function startVllm({ name, home, model, blocks, flags = [], env = {
     if (child === undefined) return;
     if (signal === "SIGKILL") endGroup(child);
     await endProcess(child, signal);
+    // The core may outlive the process that took the signal.
+    endGroup(child);
+    running.delete(child);
     child = undefined;
   }
   await start();
   return { name, url, eventsPort, replayPort, log: () => said, kill, start, [Symbol.asyncDispose]: () => kill() };
+}
+
+function endAll(): void {
+  for (const child of running) endGroup(child);
 }
 
 function endGroup({ pid }: ChildProcess): void {

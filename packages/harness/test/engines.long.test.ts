@@ -205,33 +205,79 @@ void test("an engine with sliding windows beside full attention is expected righ
   }
 });
 
-void test("a prefix that one engine computed is loaded by the other one through the store, with the same text", options, async (t) => {
-  const home = makeHome();
-  try {
-    const model = await makeModel(home, "llama");
-    const [rpcPort] = await freePorts(1);
-    await using master = await openServer(
-      [file("../../store/src/master/main.ts")],
-      [`--home=${home}`, `--rpc_port=${rpcPort}`, "--rpc_address=127.0.0.1", "--brand=mooncake,svc", "--client_ttl=60s"],
-    );
-    const config = join(home, "store.json");
-    const memory = { global_segment_size: "128MB", local_buffer_size: "64MB", protocol: "tcp", device_name: "" };
-    writeFileSync(config, JSON.stringify({ metadata_server: "P2PHANDSHAKE", master_server_address: `127.0.0.1:${rpcPort}`, ...memory }));
-    const flags = ["--kv-transfer-config", JSON.stringify({ kv_connector: "MooncakeStoreConnector", kv_role: "kv_both" })];
-    await using stack = await openStack(home, { model, blocks: 160, flags, env: { MOONCAKE_CONFIG_PATH: config } });
-    const [a, b] = stack.engines;
-    const prompt = Array.from({ length: 20 * VLLM_BLOCK + 5 }, (_, at) => (at * 7) % 256);
-    const asked = { path: "/v1/completions", body: { model: "tiny", prompt, max_tokens: 8, temperature: 0, ignore_eos: true } };
-    const computed = await say(a.url, asked);
-    assert.equal(computed.status, 200, computed.body);
-    const keys = async () => Number(/^svc_store_keys (\d+)/m.exec(await (await fetch(`${master.url}/metrics`)).text())?.[1] ?? 0);
-    const stored = await until("the first engine has stored its blocks", async () => ((await keys()) >= 20 ? keys() : undefined));
-    const loaded = await say(b.url, asked);
-    t.diagnostic(`${stored} keys in the store; the second engine found ${loaded.cached} of ${prompt.length} tokens`);
-    assert.equal(loaded.status, 200, loaded.body);
-    assert.ok((loaded.cached ?? 0) >= 19 * VLLM_BLOCK, `loaded ${loaded.cached} tokens: ${b.log().slice(-3000)}`);
-    assert.equal(loaded.text, computed.text);
-  } finally {
-    removeHome(home);
-  }
-});
+void test(
+  "a prefix that one engine computed is loaded by the other one through the store, as the indexer says, with the same text, until the store drops it",
+  options,
+  async (t) => {
+    const home = makeHome();
+    try {
+      const model = await makeModel(home, "llama");
+      const [rpcPort, live, replay] = await freePorts(3);
+      await using master = await openServer(
+        [file("../../store/src/master/main.ts")],
+        [
+          ...[`--home=${home}`, `--rpc_port=${rpcPort}`, "--rpc_address=127.0.0.1", "--brand=mooncake,svc", "--client_ttl=60s"],
+          ...[
+            "--enable_kv_events=true",
+            "--kv_events_backend_id=store",
+            `--kv_events_bind_endpoint=tcp://127.0.0.1:${live}`,
+            `--kv_events_replay_endpoint=tcp://127.0.0.1:${replay}`,
+          ],
+        ],
+      );
+      const config = join(home, "store.json");
+      const memory = { global_segment_size: "128MB", local_buffer_size: "64MB", protocol: "tcp", device_name: "" };
+      writeFileSync(config, JSON.stringify({ metadata_server: "P2PHANDSHAKE", master_server_address: `127.0.0.1:${rpcPort}`, ...memory }));
+      const flags = ["--kv-transfer-config", JSON.stringify({ kv_connector: "MooncakeStoreConnector", kv_role: "kv_both" })];
+      await using stack = await openStack(home, { model, blocks: 160, flags, env: { MOONCAKE_CONFIG_PATH: config } });
+      const { indexer } = stack;
+      const [a, b] = stack.engines;
+      const record = { endpoint: `tcp://127.0.0.1:${live}`, replay_endpoint: `tcp://127.0.0.1:${replay}`, type: "Mooncake", modelname: "tiny" };
+      const pool = { ...record, instance_id: "pool", block_size: VLLM_BLOCK, dp_rank: 0 };
+      assert.equal((await fetch(`${indexer.url}/register`, { method: "POST", body: JSON.stringify(pool) })).status, 200);
+      await heard(indexer.url, ["pool"]);
+      const prompt = Array.from({ length: 20 * VLLM_BLOCK + 5 }, (_, at) => (at * 7) % 256);
+      const asked = { path: "/v1/completions", body: { model: "tiny", prompt, max_tokens: 8, temperature: 0, ignore_eos: true } };
+      const rowOf = async (instance: string) => {
+        const query = { model: "tiny", block_size: VLLM_BLOCK, token_ids: prompt };
+        const answer = await (await fetch(`${indexer.url}/query`, { method: "POST", body: JSON.stringify(query) })).json();
+        return (answer as Record<string, Record<string, { GPU: number; CPU: number; longest_matched: number }>>)["default"]?.[instance];
+      };
+      const computed = await say(a.url, asked);
+      assert.equal(computed.status, 200, computed.body);
+      const row = await until("the indexer finds the blocks in the store, for the engine that has computed nothing", async () => {
+        const seen = await rowOf("b");
+        return (seen?.CPU ?? 0) >= 20 * VLLM_BLOCK ? seen : undefined;
+      });
+      assert.deepEqual([row.GPU, row.CPU], [0, 20 * VLLM_BLOCK]);
+      const loaded = await say(b.url, asked);
+      t.diagnostic(`the second engine found ${loaded.cached} of ${prompt.length} tokens, and the indexer had said ${row.longest_matched}`);
+      assert.equal(loaded.status, 200, loaded.body);
+      assert.equal(loaded.cached, row.longest_matched, b.log().slice(-3000));
+      assert.equal(loaded.text, computed.text);
+
+      // The engines' devices forget it, and the store keeps it: both load it again.
+      for (const { url } of stack.engines) {
+        assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
+        await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
+      }
+      await settled(indexer.url);
+      for (const name of ["a", "b"]) assert.deepEqual([(await rowOf(name))?.GPU, (await rowOf(name))?.CPU], [0, 20 * VLLM_BLOCK], name);
+      const kept = await say(a.url, asked);
+      assert.deepEqual([kept.cached, kept.text], [20 * VLLM_BLOCK, computed.text]);
+
+      // Once the store has dropped the blocks, nobody has them.
+      for (const { url } of stack.engines) {
+        assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
+        await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
+      }
+      assert.equal((await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" })).status, 200);
+      await until("the indexer knows that the store is empty", async () => ((await rowOf("b"))?.longest_matched === 0 ? true : undefined));
+      assert.equal((await rowOf("a"))?.longest_matched, 0);
+      const gone = await say(a.url, asked);
+      assert.deepEqual([gone.cached, gone.text], [0, computed.text]);
+    } finally {
+      removeHome(home);
+    }
+  },
+);

@@ -61,9 +61,10 @@ export function indexerRoutes(options: RoutesOptions): Routes {
     const body = readBody(request);
     const parsed = unregistration.safeParse(body);
     if (!parsed.success) throw refusalOf(parsed.error, body);
-    const identity = { ...parsed.data, tenant_id: parsed.data.tenant_id || "default" };
-    await (shared === undefined ? registry.unregister(identity) : shared.remove(identity));
-    return respond(request, { status: UNREGISTERED, removed_instances: [nameOf(identity)] });
+    const { instance_id, tenant_id, dp_rank } = parsed.data;
+    const identity = { instance_id, tenant_id: tenant_id || "default", dp_rank };
+    const count = await (shared === undefined ? registry.unregister(identity) : shared.remove(identity));
+    return respond(request, { status: UNREGISTERED, removed_instances: Array<string>(count).fill(nameOf(identity)) });
   };
 
   const routes: Routes = {

@@ -79,11 +79,12 @@ void test("four hundred publishers are registered, and one that cannot be regist
   const [port = 0, other = 0] = await freePorts(2);
   await indexer.register({ ...record, endpoint: `tcp://*:${port}`, instance_id: "one" });
   for (let attempt = 0; attempt < 2; attempt++) {
-    const taken = await indexer.post("/register", { ...record, endpoint: `tcp://*:${port}`, instance_id: "two" });
+    // Topics tell engines at one port apart by instance and model, and not by rank.
+    const taken = await indexer.post("/register", { ...record, endpoint: `tcp://*:${port}`, instance_id: "one", dp_rank: 1 });
     assert.equal(taken.status, 400);
     assert.match((taken.body as { error: string }).error, /cannot be listened on/);
   }
-  await indexer.register({ ...record, endpoint: `tcp://*:${other}`, instance_id: "two" });
+  await indexer.register({ ...record, endpoint: `tcp://*:${other}`, instance_id: "one", dp_rank: 1 });
 });
 
 void test("a publisher beyond the limit of open files is refused with that limit, and all others stay", async () => {

@@ -16,6 +16,7 @@ import { WriteBarrier } from "../src/index/write-barrier.ts";
 import { readRegistration } from "../src/registrations/register-input.ts";
 import { Subscription } from "../src/stream/subscription.ts";
 import { type Remembered, rememberedOf } from "../src/stream/subscription-options.ts";
+import { Listeners } from "../src/zmtp/listeners.ts";
 import { type Key, ModelPublisher, seeded } from "./stream-publisher.ts";
 
 const KEYS = 12;
@@ -74,6 +75,7 @@ class ModelIndexer {
       generations: new Generations({ index, reclaimer, description }, id, saved?.remembered.former),
       registration,
       kind,
+      listeners: new Listeners(),
       log: pino({ base: null, timestamp: false }, note),
       replayTimeoutMs: 150,
       reorderGraceMs: 20,

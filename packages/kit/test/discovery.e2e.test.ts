@@ -3,8 +3,6 @@ import assert from "node:assert/strict";
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -13,7 +11,6 @@ import { needs } from "@svc/harness/needs.ts";
 import { startPodServer } from "@svc/harness/pod-server.ts";
 import { until } from "@svc/harness/until.ts";
 import { Discovery } from "../src/discovery/discovery.ts";
-import { describeEngine } from "../src/discovery/engine-description.ts";
 import type { NamedEntry } from "../src/discovery/engine-entry.ts";
 import { openEtcd } from "../src/etcd/client.ts";
 import { openLog } from "../src/log.ts";
@@ -161,6 +158,35 @@ void test("each address of a name is an engine, and addresses that the name lose
   }
 });
 
+void test("each target of a name's SRV records is an engine at the port that its record says", async () => {
+  let targets = ["b.test:9002", "a.test:9001", "a.test:9001"];
+  const labels = (name: string) => Buffer.concat([...name.split(".").map((label) => Buffer.from([label.length, ...Buffer.from(label)])), Buffer.of(0)]);
+  const dns = createSocket("udp4");
+  dns.on("message", (query, from) => {
+    const head = Buffer.from(query.subarray(0, query.indexOf(0, 12) + 5));
+    head.writeUInt16BE(0x8180, 2);
+    head.writeUInt16BE(targets.length, 6);
+    head.fill(0, 8, 12);
+    const records = targets.map((target) => {
+      const [name = "", port = 0] = target.split(":");
+      const data = Buffer.concat([Buffer.from([0, 1, 0, 1, Number(port) >> 8, Number(port) & 255]), labels(name)]);
+      return Buffer.concat([Buffer.from([0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 1, 0, data.length]), data]);
+    });
+    dns.send(Buffer.concat([head, ...records]), from.port, from.address);
+  });
+  dns.bind(0, "127.0.0.1");
+  await once(dns, "listening");
+  try {
+    await using found = discover(`srv:_http._tcp.engines.test?server=127.0.0.1:${dns.address().port}&every_ms=50&events_port=5557`);
+    const first = await found.finds("a.test:9001", "b.test:9002");
+    assert.deepEqual(first[0], { name: "a.test:9001", url: "http://a.test:9001", events_port: 5557 });
+    targets = ["c.test:65535"];
+    await found.finds("c.test:65535");
+  } finally {
+    dns.close();
+  }
+});
+
 void test("a wrong source is refused with a sentence that says what was expected", () => {
   const wrong: [string, RegExp][] = [
     ["10.0.0.1:8000", /expected http:\/\/HOST:PORT, NAME=http/],
@@ -168,6 +194,7 @@ void test("a wrong source is refused with a sentence that says what was expected
     ["file:", /expected file:PATH/],
     ["dns:host", /expected dns:HOST:PORT/],
     ["dns:host:80?port=1", /there is no option port/],
+    ["srv:host", /expected srv:_SERVICE._tcp.NAME/],
     ["kubernetes:ml", /selector is missing/],
     ["kubernetes:ml?selector=a=b", /api=https:\/\/HOST:PORT is missing/],
     ["etcd:x", /expected etcd:http/],
@@ -178,91 +205,4 @@ void test("a wrong source is refused with a sentence that says what was expected
       (error: Error) => error.message.includes(source) && says.test(error.message),
       source,
     );
-});
-
-async function startDescribed(answers: Readonly<Record<string, unknown>>) {
-  const server = createServer((request, response) => {
-    const answer = answers[(request.url ?? "").split("?")[0] ?? ""];
-    const text = typeof answer === "string" ? answer : JSON.stringify(answer);
-    response.writeHead(answer === undefined ? 404 : 200).end(text);
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return {
-    entry: { name: "e", url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` },
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      server.close();
-    },
-  };
-}
-const models = (owner: string) => ({
-  data: [
-    { id: "poet", owned_by: owner, parent: "llama" },
-    { id: "llama", owned_by: owner, parent: null },
-  ],
-});
-
-void test("vLLM says its model, its block size, and the publisher of each data-parallel rank", async () => {
-  const config = { enable_kv_cache_events: true, publisher: "zmq", buffer_steps: 1, hwm: 1, max_queue_size: 1, topic: "" };
-  await using engine = await startDescribed({
-    "/v1/models": models("vllm"),
-    "/kv_event_sources": {
-      "0": { ...config, endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5558" },
-      "1": { ...config, endpoint: "tcp://0.0.0.0:5600", replay_endpoint: null },
-    },
-    "/metrics": '# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{block_size="32",cache_dtype="auto",engine="0"} 1.0\n',
-  });
-  assert.deepEqual(await describeEngine(engine.entry), {
-    type: "vLLM",
-    model: "llama",
-    blockSize: 32,
-    publishers: [
-      { rank: 0, endpoint: "tcp://127.0.0.1:5557", replayEndpoint: "tcp://127.0.0.1:5558" },
-      { rank: 1, endpoint: "tcp://127.0.0.1:5600", replayEndpoint: "" },
-    ],
-    role: "both",
-    bootstrapPort: undefined,
-  });
-  const own = await describeEngine({ ...engine.entry, modelname: "mine", block_size: 16, events_port: 7000, dp_size: 2 });
-  assert.deepEqual([own.model, own.blockSize, own.publishers.map(({ endpoint }) => endpoint)], ["mine", 16, ["tcp://127.0.0.1:7000", "tcp://127.0.0.1:7001"]]);
-});
-
-void test("an older vLLM says it in its development mode, and for one without either the error names the missing member", async () => {
-  const info = {
-    vllm_config: {
-      kv_events_config: { enable_kv_cache_events: true, publisher: "zmq", endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5600" },
-      cache_config: { block_size: 16 },
-      parallel_config: { data_parallel_size: 2 },
-      kv_transfer_config: { kv_role: "kv_producer" },
-    },
-  };
-  await using engine = await startDescribed({ "/v1/models": models("vllm"), "/server_info": info });
-  const { publishers, role } = await describeEngine(engine.entry);
-  assert.equal(role, "prefill");
-  assert.deepEqual(publishers[1], { rank: 1, endpoint: "tcp://127.0.0.1:5558", replayEndpoint: "tcp://127.0.0.1:5601" });
-  await using silent = await startDescribed({ "/v1/models": models("vllm") });
-  await assert.rejects(describeEngine(silent.entry), /does not say its block size: give "block_size" in the entry/);
-});
-
-void test("SGLang says its page size, its ranks and its part in a pair; an engine that connects is listened for", async () => {
-  const info = {
-    served_model_name: "llama",
-    page_size: 64,
-    dp_size: 2,
-    kv_events_config: '{"publisher": "zmq", "endpoint": "tcp://indexer:5557", "replay_endpoint": "tcp://*:5600"}',
-    disaggregation_mode: "prefill",
-    disaggregation_bootstrap_port: 9100,
-  };
-  await using engine = await startDescribed({ "/v1/models": models("sglang"), "/server_info": info });
-  assert.deepEqual(await describeEngine(engine.entry), {
-    type: "SGLang",
-    model: "llama",
-    blockSize: 64,
-    publishers: [
-      { rank: 0, endpoint: "tcp://*:5557", replayEndpoint: "tcp://127.0.0.1:5600" },
-      { rank: 1, endpoint: "tcp://*:5558", replayEndpoint: "tcp://127.0.0.1:5601" },
-    ],
-    role: "prefill",
-    bootstrapPort: 9100,
-  });
 });

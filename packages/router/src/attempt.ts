@@ -1,11 +1,19 @@
 // One request on one engine: its answer goes to the client as it comes, and nothing goes there before its first byte.
 import { type IncomingHttpHeaders, type IncomingMessage, type OutgoingHttpHeaders, request as openRequest, type ServerResponse } from "node:http";
 import type { HeldBody } from "./bodies.ts";
+import { DEADLINE_HEADER, type Deadline, leftOf, refusalOf } from "./deadline.ts";
 import type { Placed } from "./placement.ts";
 import { errorBody, Refusal } from "./refusals.ts";
 import { AnswerScan } from "./usage.ts";
 
-export type Sent = { readonly method: string; readonly target: string; readonly headers: IncomingHttpHeaders; readonly body: HeldBody; readonly path: string };
+export type Sent = {
+  readonly method: string;
+  readonly target: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: HeldBody;
+  readonly path: string;
+  readonly deadline: Deadline | undefined;
+};
 export type AttemptLimits = { readonly connectMs: number; readonly firstByteMs: number; readonly idleMs: number };
 export type AttemptOptions = {
   readonly sent: Sent;
@@ -14,6 +22,7 @@ export type AttemptOptions = {
   readonly limits: AttemptLimits;
   /** True if another engine could take the request after this one failed before its first answer byte. */
   readonly mayRetry: () => boolean;
+  /** Aborted when the client leaves, or with a Refusal once its deadline has passed. */
   readonly signal: AbortSignal;
   readonly onFirstByte: () => void;
 };
@@ -59,6 +68,8 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
       resolve(outcome);
     };
     const leave = () => {
+      const late = refusalOf(signal);
+      if (late !== undefined && !over) end(late);
       settle({ end: "gone" });
       asking.destroy();
     };
@@ -66,14 +77,15 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
       clearTimeout(timer);
       timer = setTimeout(() => fail(new Refusal("engine_timeout", `the engine ${engine.name} ${why}`), false), ms);
     };
+    const end = (refusal: Refusal) => {
+      if (!began) return settle({ end: "failed", refusal });
+      cut(response, isOpenStream && scan.endsEvent, sent.path, refusal);
+      settle({ end: "cut", status, why: refusal.message });
+    };
     const fail = (refusal: Refusal, certain: boolean) => {
       if (over) return;
       engine.failed(refusal.message, certain);
-      if (!began) settle({ end: "failed", refusal });
-      else {
-        cut(response, isOpenStream && scan.endsEvent, sent.path, refusal);
-        settle({ end: "cut", status, why: refusal.message });
-      }
+      end(refusal);
       asking.destroy();
     };
     const asking = openRequest(
@@ -157,10 +169,11 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
   });
 }
 
-function headersFor({ headers, body, method }: Sent, { engine }: Placed): OutgoingHttpHeaders {
+function headersFor({ headers, body, method, deadline }: Sent, { engine }: Placed): OutgoingHttpHeaders {
   const named = new Set((headers.connection ?? "").toLowerCase().split(/[ ,]+/));
   const out: OutgoingHttpHeaders = {};
   for (const [name, value] of Object.entries(headers)) if (!ownHeaders.has(name) && !named.has(name)) out[name] = value;
+  if (deadline !== undefined) out[DEADLINE_HEADER] = leftOf(deadline);
   if (engine.record.api_key !== undefined) out["authorization"] = `Bearer ${engine.record.api_key}`;
   if (body.bytes.length > 0 || (method !== "GET" && method !== "HEAD")) out["content-length"] = body.bytes.length;
   return out;

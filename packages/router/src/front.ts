@@ -4,6 +4,7 @@ import type { Log } from "@svc/kit/log.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
 import { type AttemptLimits, attempt, type Sent } from "./attempt.ts";
 import type { Bodies, HeldBody } from "./bodies.ts";
+import { before, type Deadline, exceeded, readDeadline } from "./deadline.ts";
 import type { Engine } from "./engine.ts";
 import { attemptPair, type PairOutcome } from "./pair.ts";
 import type { Placed, Placement, Sought } from "./placement.ts";
@@ -37,22 +38,25 @@ export class Front {
     const startedMs = performance.now();
     const { bodies, metrics } = this.#options;
     this.#authenticate(request);
+    const deadline = readDeadline(request.headers);
     const body = await bodies.read(request);
     const gone = new AbortController();
+    const timer = deadline && setTimeout(() => gone.abort(exceeded(deadline)), deadline.atMs - performance.now());
     const onClose = () => {
       if (!response.writableFinished) gone.abort();
     };
     response.once("close", onClose);
     try {
       const readMs = performance.now();
-      const sought = await this.#options.seeker.seek(request, path, body.bytes);
+      const sought = await before(gone.signal, this.#options.seeker.seek(request, path, body.bytes));
       if (request.headers["x-svc-explain"] !== undefined) {
         const tokens = sought.tokens.tokens === undefined ? sought.tokens : { from: sought.tokens.from, count: sought.tokens.tokens.length };
         return send(response, 200, JSON.stringify({ ...this.#options.placement.explain(sought), tokens }, null, 1));
       }
       metrics.overhead.observe((performance.now() - readMs) / 1000);
-      await this.#run(request, response, { sought, body, path, startedMs, signal: gone.signal });
+      await this.#run(request, response, { sought, body, path, startedMs, deadline, signal: gone.signal });
     } finally {
+      clearTimeout(timer);
       response.off("close", onClose);
       body.release();
     }
@@ -71,11 +75,11 @@ export class Front {
   async #run(
     request: IncomingMessage,
     response: ServerResponse,
-    run: { sought: Sought; body: HeldBody; path: string; startedMs: number; signal: AbortSignal },
+    run: { sought: Sought; body: HeldBody; path: string; startedMs: number; deadline: Deadline | undefined; signal: AbortSignal },
   ) {
     const { placement, queue, metrics, limits, explain, log } = this.#options;
-    const { sought, body, path, startedMs, signal } = run;
-    const sent: Sent = { method: request.method ?? "GET", target: request.url ?? "/", headers: request.headers, body, path };
+    const { sought, body, path, startedMs, deadline, signal } = run;
+    const sent: Sent = { method: request.method ?? "GET", target: request.url ?? "/", headers: request.headers, body, path, deadline };
     const failed = new Set<Engine>();
     const queuedMs = performance.now();
     const enter = () => queue.enter(() => placement.place(sought, failed), signal, sought.prompt.priority);

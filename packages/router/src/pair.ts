@@ -4,6 +4,7 @@ import { randomInt, randomUUID } from "node:crypto";
 import { type AttemptOptions, attempt, type Outcome } from "./attempt.ts";
 import { HeldBody } from "./bodies.ts";
 import { type Answer, call } from "./call.ts";
+import { DEADLINE_HEADER, leftOf, refusalOf } from "./deadline.ts";
 import type { Engine } from "./engine.ts";
 import type { Placed } from "./placement.ts";
 import type { Body } from "./prompt.ts";
@@ -53,6 +54,8 @@ export async function attemptPair(options: AttemptOptions & { readonly prefill: 
   };
   if (plan.isSequential) {
     const computed = await computing;
+    const late = signal.aborted ? refusalOf(signal) : undefined;
+    if (late !== undefined) return { end: "failed", refusal: late };
     if (signal.aborted) return { end: "gone" };
     if (computed instanceof Refusal) return { end: "failed", refusal: computed, by: engine };
     if (computed.status !== 200) return passedOn(options, computed, engine);
@@ -90,6 +93,7 @@ export async function attemptPair(options: AttemptOptions & { readonly prefill: 
       "content-type": "application/json",
       "x-request-id": requestID,
       ...(authorization === undefined ? {} : { authorization }),
+      ...(sent.deadline === undefined ? {} : { [DEADLINE_HEADER]: leftOf(sent.deadline) }),
       ...firstHeaders,
     };
     try {

@@ -1,4 +1,5 @@
 // Requests that wait for an engine with room, the more urgent ones first and otherwise in their order, in a bounded number and for a bounded time.
+import { refusalOf } from "./deadline.ts";
 import { Refusal } from "./refusals.ts";
 
 type Waiting<T> = { readonly priority: number; readonly attempt: () => T | undefined; readonly settle: (result: T | Refusal) => void };
@@ -24,7 +25,8 @@ export class AdmissionQueue<T> {
    * @throws Refusal where the queue is full, or nothing was found in time
    */
   async enter(attempt: () => T | undefined, signal: AbortSignal, priority = 0): Promise<T> {
-    if (signal.aborted) throw new Refusal("client_gone", "the client is gone");
+    const ended = () => refusalOf(signal) ?? new Refusal("client_gone", "the client is gone");
+    if (signal.aborted) throw ended();
     // A request that comes later must not overtake those that wait, unless it is more urgent.
     const found = this.#waiting.every((other) => priority < other.priority) ? attempt() : undefined;
     if (found !== undefined) return found;
@@ -46,7 +48,7 @@ export class AdmissionQueue<T> {
       () => leave(new Refusal("queue_timeout", `no engine had room within ${this.#waitMs / 1000} s (router.queue_timeout_seconds)`, 1)),
       this.#waitMs,
     );
-    const gone = () => leave(new Refusal("client_gone", "the client is gone"));
+    const gone = () => leave(ended());
     signal.addEventListener("abort", gone, { once: true });
     const at = this.#waiting.findIndex((other) => other.priority > priority);
     this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, one);

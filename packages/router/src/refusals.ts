@@ -23,6 +23,7 @@ const statuses = {
   router_full: 503,
   shutting_down: 503,
   engine_timeout: 504,
+  deadline_exceeded: 504,
   internal: 500,
 } as const;
 export type RefusalCode = keyof typeof statuses;

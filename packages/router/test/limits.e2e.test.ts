@@ -51,6 +51,41 @@ void test("a request that waits too long for an engine with room gets 429, and o
   );
 });
 
+void test("a request whose x-request-timeout passes in the queue, on the engine or in its stream ends with deadline_exceeded, and the engine is not blamed", async () => {
+  await using a = await startEngine("a", ["--token-ms", "50"]);
+  await using router = await openRouter([a], ["--router.max_in_flight=1", "--router.circuit_failures=1"]);
+  await a.fault("hold");
+  const held = post(router.url, "/v1/chat/completions", chat("held"), { "x-request-timeout": "3600" });
+  await until(
+    "the engine has it",
+    () => a.seen(),
+    ({ waiting }) => waiting === 1,
+  );
+  const left = Number((await a.seen()).headers["x-request-timeout"]);
+  assert.ok(left > 3000 && left <= 3600, `the engine gets the seconds that are left: ${left}`);
+  const queued = await post(router.url, "/v1/chat/completions", chat("queued"), { "x-request-timeout": "0.2" });
+  assert.deepEqual([queued.status, queued.json.error.code], [504, "deadline_exceeded"]);
+  await a.fault("none");
+  assert.equal((await held).status, 200);
+  await a.fault("never");
+  const never = await post(router.url, "/v1/chat/completions", chat("never"), { "x-request-timeout": "0.5" });
+  assert.deepEqual([never.status, never.json.error.code], [504, "deadline_exceeded"]);
+  await until(
+    "the engine was told",
+    () => a.seen(),
+    ({ cancelled }) => cancelled === 1,
+  );
+  await a.fault("none");
+  const stream = await post(router.url, "/v1/chat/completions", chat("stream", { stream: true, max_tokens: 10_000 }), { "x-request-timeout": "1" });
+  assert.equal(stream.status, 200);
+  assert.match(stream.text, /data: \{"type":"error".*"code":"deadline_exceeded".*\n\n$/);
+  assert.equal((await post(router.url, "/v1/chat/completions", chat("next"))).status, 200, "the engine's circuit stayed closed");
+  for (const wrong of ["soon", "0", "-1", "1e9"]) {
+    const answer = await post(router.url, "/v1/chat/completions", chat("x"), { "x-request-timeout": wrong });
+    assert.deepEqual([answer.status, answer.json.error.code], [400, "invalid_request"], wrong);
+  }
+});
+
 void test("bodies above the bound get 413 whether or not they declare their length, and nonsense gets 400", async () => {
   await using a = await startEngine("a");
   await using router = await openRouter([a], ["--router.max_body_bytes=10000"]);

@@ -75,6 +75,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     ++outcomes[TooManyStreams];
     return;
   }
+  if (isChunked(sub, event)) return applyChunks(id, event, outcomes);
   if (!accepts(sub, event, like, outcomes)) return;
   if (event.hashCount == 0) {
     // A group that keeps only some blocks may send an event without any.
@@ -86,12 +87,12 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     return;
   }
   like.ahead = event.hasPairs ? 1 : event.ahead;
-  bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty() && sub.salt.empty();
+  const bool inheritsSalt = event.hasTokens && event.hasParent && event.salt.empty();
   // The tokens cover a run of blocks, of which this group keeps some. Their hashes identify them if another group has all blocks.
   const bool coversMore = event.hasTokens && group->kind != GroupKind::Whole && event.hasGroup && event.tokenCount % like.blockSize == 0 &&
                           event.tokenCount > static_cast<u64>(event.hashCount) * like.blockSize;
   // An engine's other tiers may say only the hashes under which its device's events named the same blocks.
-  const bool isOffloaded = event.tokenCount == 0 && !event.standardNames && sub.kind == PublisherKind::Engine && mediumOf(event.medium) != "GPU";
+  const bool isOffloaded = !event.standardNames && isOtherTier(sub, event) && (event.tokenCount == 0 || isPutBy(sub, event));
   const bool isSparse = coversMore || isOffloaded;
   if (event.hasTokens && !isSparse) {
     const bool isMisled = event.ahead > 0 && event.aheadRows != event.hashCount;
@@ -100,14 +101,14 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
       sub.complaint = "an event has " + std::to_string(event.hashCount) + " blocks and " + std::to_string(event.tokenCount) + " tokens; the registered block size is " + std::to_string(like.blockSize);
       return;
     }
-    if (!localHashes(event, like, sub, outcomes)) return;
+    localHashes(event, like, sub, outcomes);
   } else if (!isSparse && !event.standardNames && sub.kind == PublisherKind::Engine) {
     ++outcomes[MissingTokens];
     sub.complaint = "stored events carry neither token_ids nor standard hashes (seq_hashes), so no prompt can be matched with them";
     return;
   }
   std::string scratch;
-  const StreamName name{event.backend, mediumName(event, scratch), rank, event.shard, static_cast<u32>(event.group), event.owner};
+  const StreamName name{event.backend, mediumName(event, scratch), rank, event.shard, static_cast<u32>(event.group), ownerOf(sub, event)};
   const std::int64_t found = hasRoomForSpace(like) ? internStream(id, name) : -1;
   if (found < 0) {
     ++outcomes[TooManyStreams];
@@ -163,7 +164,8 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   if (parent != 0) {
     // Only a chain's first block has a cache salt, so its children belong to their parent's namespace.
     const Namespace& home = spaces_[spaceOf(parent)];
-    if (inheritsSalt && home.lora == like.lora && home.tenant == like.tenant && home.ahead == like.ahead) space = spaceOf(parent);
+    const bool isSameSalt = sub.salt.empty() || registeredSalt(home.salt) == sub.salt;
+    if (inheritsSalt && isSameSalt && home.lora == like.lora && home.tenant == like.tenant && home.ahead == like.ahead) space = spaceOf(parent);
     if (sub.spaces.insert(space).second) ++version_;
     place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
   } else if (standard) {
@@ -182,19 +184,20 @@ void Index::place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool 
   // Standard hashes need no second name, and may be the same in several namespaces.
   const bool named = !std::equal(names, names + count, sequences_.begin());
   store(id, stream, space, sequences_.data(), count, named ? names : nullptr, parent, outcomes);
+  if (!waiters_.empty()) joinWaiting(space, names, sequences_.data(), count);
   const Subscription& sub = subscriptions_[id];
   if (sub.park.empty()) return;
   for (u32 i = 0; i < count; ++i)
     if (sub.awaited.contains(names[i])) return unpark(id, outcomes);
 }
 
-bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes) {
+void Index::localHashes(const Event& event, Namespace& space, const Subscription& sub, Outcomes& outcomes) {
   const u32 count = event.hashCount, size = space.blockSize, window = size + (event.hasPairs ? 1 : 0), ahead = event.hasPairs ? 0 : event.ahead;
   const u32* tokens = batch_.tokens.data() + event.tokenBegin;
   locals_.resize(count);
   if (event.extraBegin == nullptr && ahead == 0) {
     for (u32 i = 0; i < count; ++i) locals_[i] = localHash(tokens + static_cast<u64>(i) * size, window, seed_);
-    return true;
+    return;
   }
   ExtraKeys extras(event.extraBegin, event.extraEnd, event.extraCount, event.lora, !event.hasParent);
   for (u32 i = 0; i < count; ++i) {
@@ -206,14 +209,8 @@ bool Index::localHashes(const Event& event, Namespace& space, Subscription& sub,
     if (extras.next(blockBytes_, i == 0)) ++outcomes[Multimodal];
     locals_[i] = XXH3_64bits_withSeed(blockBytes_.data(), blockBytes_.size(), seed_);
   }
-  if (extras.salt().empty()) return true;
-  if (!sub.salt.empty() && sub.salt != extras.salt()) {
-    ++outcomes[RefusedSalt];
-    sub.complaint = "an event's cache salt is not the registration's";
-    return false;
-  }
-  space.salt = std::string(extras.salt());
-  return true;
+  if (extras.salt().empty()) return;
+  space.salt = joinedSalt(sub.salt, extras.salt());
 }
 
 void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
@@ -224,11 +221,12 @@ void Index::applyRemoved(u32 id, const Event& event, Outcomes& outcomes) {
     ++outcomes[Unhashed];
     return;
   }
+  if (!sub.chunks.empty() && isOtherTier(sub, event) && removeChunks(id, event, outcomes)) return;
   const std::string medium = mediumOf(event.medium);
   const u64* names = batch_.hashes.data() + event.hashBegin;
   const std::int64_t space = findSpace(like);
   taken_ = true;
-  const StreamName name{event.backend, medium, rankOf(sub, event), event.shard, static_cast<u32>(event.group), event.owner};
+  const StreamName name{event.backend, medium, rankOf(sub, event), event.shard, static_cast<u32>(event.group), ownerOf(sub, event)};
   for (u32 stream : sub.streams) {
     if (!streams_[stream].is(name, media_[streams_[stream].medium])) continue;
     if (space >= 0 && !inOrder(sub, orderOf(stream), static_cast<u32>(space), event, outcomes)) {
@@ -274,7 +272,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   purge(streams, space);
   const auto cleared = [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); };
   if (space < 0 && std::erase_if(sub.doubted, cleared) > 0) ++version_;
-  if (!event.named && streams.size() == sub.streams.size()) dropTwins(sub);
+  if (!event.named && streams.size() == sub.streams.size()) dropTwins(sub), sub.chunks.clear();
 }
 
 }  // namespace svc

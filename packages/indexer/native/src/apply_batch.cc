@@ -102,6 +102,7 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
   // A store's block has no groups, so blocks of a group other than the first are not a prefix.
   else if (event.group != 0 && subscriptions_[id].kind == PublisherKind::Store) ++outcomes[OtherGroup];
+  else if (event.keyed) applyKeyed(id, event, outcomes);
   else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
   else applyRemoved(id, event, outcomes);
 }

@@ -1,6 +1,7 @@
 // Reads `[timestamp, [events], rank]` with events in array or map form, with the fields of every engine release in use.
 #include "event_batch.h"
 #include "event_fields.h"
+#include "object_key.h"
 
 #include <charconv>
 
@@ -72,6 +73,9 @@ bool EventBatch::read(const u8* begin, const u8* end) {
   for (u64 i = 0; i < list.number; ++i) {
     Event event;
     if (!readEvent(in, event)) return false;
+    // LMCache names 0 as the parent of a chain's first block.
+    if (!event.named && event.parent == 0) event.hasParent = false;
+    if (event.hashCount == 0 && !event.objectKey.empty()) readObjectKey(event);
     events.push_back(event);
   }
   for (u64 i = 2; i < frame.number; ++i) {
@@ -199,6 +203,7 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
     case GroupIdx: event.hasGroup = readNumber(head, ~0u - 1, event.group, event); return true;
     case Window: readNumber(head, ~0u, event.window, event); return true;
     case Owner: readText(head, event.owner, event); return true;
+    case Object: readText(head, event.objectKey, event); return true;
     case EventId: event.hasEventId = readNumber(head, ~0ull, event.eventId, event); return true;
     case Rank:
       event.hasRank = readNumber(head, 0xffffffff, value, event);
@@ -211,6 +216,21 @@ bool EventBatch::readField(MsgpackReader& in, int field, Event& event) {
     case Base: event.hasBase = readNumber(head, ~0ull, event.base, event); return true;
     default: return true;
   }
+}
+
+// The key names the rank and the group, as a store that splits its blocks does by members of the event.
+void EventBatch::readObjectKey(Event& event) {
+  ObjectKey key;
+  if (!ObjectKey::read(event.objectKey, key)) return;
+  event.keyed = true;
+  event.keyHead = key.head;
+  event.keyModel = key.model;
+  event.group = key.group;
+  event.shard = 0;
+  for (std::size_t i = 0; i < std::size(key.ranks); ++i) event.shard += mix(u64{i + 1} << 32 | key.ranks[i]) >> 1;
+  event.hashBegin = static_cast<u32>(hashes.size());
+  event.hashCount = 1;
+  hashes.push_back(key.hash);
 }
 
 bool EventBatch::readHashes(MsgpackReader& in, Event& event) {

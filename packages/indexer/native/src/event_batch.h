@@ -24,6 +24,7 @@ struct Event {
   bool hasRank = false;
   bool hasMedium = false;
   bool hasGroup = false;
+  bool keyed = false;  // a store's object whose key has an engine's block hash, see object_key.h
   bool continues = false;  // another part of the event before it, which was too large to be applied in one go
   u32 blockSize = 0;
   u32 rank = 0;
@@ -38,7 +39,7 @@ struct Event {
   u64 loraNumber = 0;
   u64 shard = 0;  // of a store's object that is a part of a block (a rank's, a layer's); 0: the block itself
   // Texts are views of the payload; if `loraId` is empty, `loraNumber` counts.
-  std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality, owner;
+  std::string_view model, lora, loraId, salt, tenant, backend, medium, spec, locality, owner, objectKey, keyHead, keyModel;
   const u8* extraBegin = nullptr;  // the elements of extra_keys, as msgpack
   const u8* extraEnd = nullptr;
   u64 extraCount = 0;
@@ -72,6 +73,7 @@ struct EventBatch {
   bool readHashes(MsgpackReader& in, Event& event);
   bool readLookahead(MsgpackReader& in, Event& event);
   bool readTokens(MsgpackReader& in, Event& event);
+  void readObjectKey(Event& event);
 };
 
 // Converts an engine's hash in any of its forms to u64: unsigned, signed (two's complement), the last 8 bytes of a digest, or digits.

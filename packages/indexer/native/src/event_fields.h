@@ -6,7 +6,7 @@ namespace svc {
 
 enum Field {
   Ignored, Type, EventType, SeqHashes, BlockHashes, ParentHash, TokenIds, BlockSize, LoraId, Medium, LoraName, Extras, GroupIdx, Spec,
-  Window, Locality, Owner, Lookahead, Salt, Tenant, Backend, Model, EventId, Rank, Base, TpRank, HeadRank, PcpRank, DcpRank, PpRank, Layer,
+  Window, Locality, Owner, Lookahead, Salt, Tenant, Backend, Model, EventId, Rank, Base, TpRank, HeadRank, PcpRank, DcpRank, PpRank, Layer, Object,
 };
 
 // The order of the fields after the tag if an engine sends arrays; further fields are missing or come only in maps.
@@ -26,7 +26,7 @@ inline Field fieldOf(std::string_view name) {
              : name == "ownership" ? Owner : Ignored;
     case 10:
       return name == "seq_hashes" ? SeqHashes : name == "event_type" ? EventType : name == "block_size" ? BlockSize : name == "extra_keys" ? Extras
-             : name == "cache_salt" ? Salt : name == "model_name" ? Model : name == "backend_id" ? Backend : Ignored;
+             : name == "cache_salt" ? Salt : name == "model_name" ? Model : name == "backend_id" ? Backend : name == "object_key" ? Object : Ignored;
     case 11: return name == "parent_hash" ? ParentHash : Ignored;
     case 12: return name == "block_hashes" ? BlockHashes : Ignored;
     case 14: return name == "base_block_idx" ? Base : Ignored;

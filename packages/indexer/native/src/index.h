@@ -21,8 +21,8 @@ namespace svc {
 // The result of a batch: after `More`, `applyMore` must continue it.
 enum class Taken : u8 { Malformed, Whole, More };
 
-// A snapshot's first bytes: "SVCVIX04".
-inline constexpr u64 snapshotMagic = 0x3430584956435653ull;
+// A snapshot's first bytes: "SVCVIX05".
+inline constexpr u64 snapshotMagic = 0x3530584956435653ull;
 
 class Index {
  public:
@@ -139,10 +139,26 @@ class Index {
   void applyCleared(u32 id, const Event& event, Outcomes& outcomes);
   bool accepts(Subscription& sub, const Event& event, Namespace& space, Outcomes& outcomes);
   bool inOrder(Subscription& sub, u32 stream, u32 space, const Event& event, Outcomes& outcomes);
-  bool localHashes(const Event& event, Namespace& space, Subscription& sub, Outcomes& outcomes);
+  void localHashes(const Event& event, Namespace& space, const Subscription& sub, Outcomes& outcomes);
   void judgeSeed(Subscription& sub, const Event& event, const Namespace& space, Outcomes& outcomes);
   void parkEvent(Subscription& sub, const Event& event, u64 parent, const u64* names, u32 stream, u32 space, bool inheritsSalt, Outcomes& outcomes);
   void unpark(u32 id, Outcomes& outcomes);
+
+  // Objects of a store under keys that have engines' hashes (keyed.cc).
+  void applyKeyed(u32 id, const Event& event, Outcomes& outcomes);
+  bool acceptsKey(u32 id, const Event& event, Outcomes& outcomes);
+  u32 findAnyNamed(u64 scope, u64 name) const;
+  void joinWaiting(u32 space, const u64* names, const u64* sequences, u32 count);
+  static std::string_view ownerOf(const Subscription& sub, const Event& event);
+  // True if an engine's connector put the blocks into a shared store, and the device's events have named all of them.
+  bool isPutBy(const Subscription& sub, const Event& event) const;
+
+  // Tiers of an engine that keep several blocks as one (chunks.cc).
+  static bool isOtherTier(const Subscription& sub, const Event& event);
+  static bool isChunked(const Subscription& sub, const Event& event);
+  void applyChunks(u32 id, const Event& event, Outcomes& outcomes);
+  // Returns false if none of the names is a chunk's.
+  bool removeChunks(u32 id, const Event& event, Outcomes& outcomes);
   void place(u32 id, u32 stream, u32 space, u32 parent, u64 previous, bool root, const u64* names, const u64* locals, u32 count, Outcomes& outcomes);
 
   // Equal names in two namespaces are two blocks if they come in an envelope; returns 0 if names are used unchanged.
@@ -223,6 +239,7 @@ class Index {
   std::vector<std::string> media_;
   std::deque<Subscription> subscriptions_;
   std::deque<u32> ghosts_;  // blocks without holders under which children may still be stored, the oldest first
+  std::vector<u32> waiters_;  // subscriptions with objects that wait for their names
   std::vector<std::pair<u32, u32>> oldest_;  // stamp and inverse number of the pages that are evicted next, from the end
   u64 freedSinceSpaces_ = 0;
   u32 freedSinceShrink_ = 0;

@@ -63,7 +63,8 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
         placeSparse(id, std::move(event), outcomes);
         break;
       }
-      const u32 space = event.inheritsSalt ? spaceOf(parent) : event.space;
+      const bool isSameSalt = sub.salt.empty() || registeredSalt(spaces_[spaceOf(parent)].salt) == sub.salt;
+      const u32 space = event.inheritsSalt && isSameSalt ? spaceOf(parent) : event.space;
       if (sub.spaces.insert(space).second) ++version_;
       u64 previous = arena_.sequence[parent];
       u32 before = parent;
@@ -75,6 +76,7 @@ void Index::unpark(u32 id, Outcomes& outcomes) {
           continue;
         }
         store(id, event.stream, space, &previous, 1, &event.names[k], before, outcomes);
+        if (!waiters_.empty()) joinWaiting(space, &event.names[k], &previous, 1);
         before = find(space, previous);
       }
       break;

@@ -17,6 +17,8 @@ constexpr u32 reclaimSlice = 1 << 12, mostReclaims = 8;
 constexpr u64 evictSlice = 1 << 11;
 // The sparse segments merged at the end of a reclaim round, which takes a quarter of a millisecond.
 constexpr u32 mostShrinks = 8;
+// A chunk of 16 blocks, as the allocator rounds it.
+constexpr u64 chunkBytes = 256;
 constexpr std::size_t manyCopies = 4096;
 
 }  // namespace
@@ -124,7 +126,7 @@ u64 Index::bytes() const {
 
 // Each batch changes only one publisher's share.
 void Index::weigh(Subscription& sub) {
-  const u64 now = sub.names.bytes() + sub.copies.bytes() + sub.groups.size() * sizeof(CacheGroup) + sub.parkedBlocks * 24ull + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
+  const u64 now = sub.names.bytes() + sub.copies.bytes() + sub.groups.size() * sizeof(CacheGroup) + sub.parkedBlocks * 24ull + sub.waiting.bytes() + sub.chunks.size() * chunkBytes + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
   subscriptionBytes_ += now - sub.weighed;
   sub.weighed = now;
 }

@@ -135,6 +135,21 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
       const u64 name = in.number<u64>();
       sub.names.set(name, in.number<u32>());
     }
+    sub.keyHead = in.text();
+    for (u64 k = in.count(12); k > 0; --k) {
+      const u64 key = in.number<u64>();
+      const u32 stream = in.number<u32>();
+      if (stream < 2) in.fail();
+      else sub.waiting.set(key, stream);
+    }
+    for (u64 k = in.count(20); k > 0 && !in.bad; --k) {
+      Chunk& chunk = sub.chunks[in.number<u64>()];
+      chunk.space = in.number<u32>();
+      chunk.sequences.resize(in.count(8));
+      in.raw(chunk.sequences.data(), chunk.sequences.size() * 8);
+      if (chunk.space >= spaces_.size() || chunk.sequences.empty()) in.fail();
+    }
+    if (sub.waiting.size() > 0) waiters_.push_back(static_cast<u32>(subscriptions_.size()));
     loadPark(in, sub);
     for (u32 stream : sub.streams)
       if (stream >= streams_.size()) in.fail();

@@ -101,6 +101,14 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
     for (const CacheGroup& group : sub.groups) to.number(group.rank), to.number(group.index), to.number(static_cast<u8>(group.kind)), to.number(group.window), to.number(group.otherBlockSize), to.text(group.word);
     to.number<u64>(sub.names.size());
     sub.names.each([&](u64 name, u32 block) { to.number(name), to.number(block); });
+    to.text(sub.keyHead);
+    to.number<u64>(sub.waiting.size());
+    sub.waiting.each([&](u64 key, u32 stream) { to.number(key), to.number(stream); });
+    to.number<u64>(sub.chunks.size());
+    for (const auto& [name, chunk] : sub.chunks) {
+      to.number(name), to.number(chunk.space), to.number<u64>(chunk.sequences.size());
+      to.raw(chunk.sequences.data(), chunk.sequences.size() * 8);
+    }
     to.number<u64>(sub.park.size());
     for (const ParkedEvent& parked : sub.park) {
       to.number(parked.parent), to.number(parked.stream), to.number(parked.space), to.number<u8>(parked.inheritsSalt), to.number<u8>(parked.sparse);

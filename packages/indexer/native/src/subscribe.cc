@@ -82,6 +82,10 @@ void Index::clear(u32 id) {
   sub.park.clear();
   sub.awaited.clear();
   sub.parkedBlocks = 0;
+  sub.keyHead.clear();
+  sub.waiting.clear();
+  std::erase(waiters_, id);
+  sub.chunks.clear();
   if (!sub.doubted.empty() || !sub.spaces.empty()) ++version_;
   sub.doubted.clear();
   sub.unnumbered = sub.evicted = sub.isEnveloped = false;

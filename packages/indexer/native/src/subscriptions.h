@@ -81,6 +81,23 @@ struct ParkedEvent {
   std::vector<bool> gone;
 };
 
+// Blocks that another tier of an engine keeps as one, under one name.
+struct Chunk {
+  u32 space = 0;
+  std::vector<u64> sequences;
+};
+
+// Joins a registration's salt with that of a request.
+inline std::string joinedSalt(std::string_view registered, std::string_view requested) {
+  if (registered.empty()) return std::string(requested);
+  if (requested.empty() || requested == registered) return std::string(registered);
+  return std::string(registered).append(1, '\x1f').append(requested);
+}
+inline std::string_view registeredSalt(std::string_view joined) { return joined.substr(0, joined.find('\x1f')); }
+
+// The owner of blocks that an engine's connector puts into a store that several engines share, and of the store's own streams of them.
+inline constexpr std::string_view sharedStore = "shared-store";
+
 struct Subscription {
   std::string instance, tenant, model, lora, salt, key;
   u32 blockSize = 0, rank = 0;
@@ -104,6 +121,9 @@ struct Subscription {
   std::deque<ParkedEvent> park;
   std::unordered_set<u64> awaited;  // the parked events' parents
   u32 parkedBlocks = 0;
+  std::string keyHead;  // of a store whose keys have engines' hashes: the head of those keys that are read
+  FlatMap waiting;      // by stream and name: objects of such a store whose blocks no engine has named yet
+  std::unordered_map<u64, Chunk> chunks;  // by the publisher's names for them
   std::string complaint;  // the reason of the last refusal
   struct Seen {
     u64 sequence = ~0ull, print = 0;

@@ -8,7 +8,7 @@ namespace {
 
 bool registeredFor(const Subscription& sub, const Namespace& space) {
   return sub.tenant == space.tenant && sub.model == space.model && sub.blockSize == space.blockSize && (sub.lora.empty() || "n:" + sub.lora == space.lora) &&
-         (sub.salt.empty() || sub.salt == space.salt);
+         (sub.salt.empty() || sub.salt == registeredSalt(space.salt) || sub.salt == space.salt);
 }
 
 // Returns the namespaces that differ only in the lookahead tokens hashed with each block.
@@ -31,6 +31,11 @@ std::vector<CacheGroup> groupsOf(const std::deque<Subscription>& subs, const std
       if (group.rank == rank && !isKnown) found.push_back(group);
     }
   return found;
+}
+
+// True if a store's keys have engines' hashes, so that it says itself which blocks engines have put into it.
+bool speaksForEngines(const Index& index, const Subscription& sub) {
+  return sub.kind == PublisherKind::Store && std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 stream) { return index.streams()[stream].owner == sharedStore; });
 }
 
 bool isSharedMedium(const std::string& medium) { return medium == "CPU" || medium == "DISK"; }
@@ -86,6 +91,8 @@ const View& Query::unnamed(const Namespace& space) {
     unnamedVersion_ = index_.version();
   }
   Namespace like = space;
+  // A salt that a request added to its engine's leaves the rows of that engine.
+  if (!registeredSalts_.contains(like.salt)) like.salt = std::string(registeredSalt(like.salt));
   if (!registeredSalts_.contains(like.salt)) like.salt.clear();
   if (!registeredLoras_.contains(like.lora)) like.lora.clear();
   const std::string key = spaceKey(like);
@@ -120,14 +127,15 @@ View& Query::keep(View& slot, View fresh, const std::function<View&()>& anew) {
 Publishers Query::publishersOf(std::string_view tenant, std::string_view instance) const {
   Publishers found;
   const auto& subs = index_.subscriptions();
-  // If several publishers serve a rank, the rank's own registration takes precedence.
+  // If several publishers serve a rank, the rank's own registration takes precedence, and the engine's over that of a cache beside it.
   for (const bool own : {true, false})
-    for (u32 i = 0; i < subs.size(); ++i) {
-      if (!subs[i].active || subs[i].instance != instance || (subs[i].tenant != tenant && subs[i].kind != PublisherKind::Store)) continue;
-      if (own) found.try_emplace(subs[i].rank, i);
-      else
-        for (const u32 stream : subs[i].streams) found.try_emplace(index_.streams()[stream].rank, i);
-    }
+    for (const PublisherKind kind : {PublisherKind::Engine, PublisherKind::Store})
+      for (u32 i = 0; i < subs.size(); ++i) {
+        if (!subs[i].active || subs[i].kind != kind || subs[i].instance != instance || (subs[i].tenant != tenant && kind != PublisherKind::Store)) continue;
+        if (own) found.try_emplace(subs[i].rank, i);
+        else
+          for (const u32 stream : subs[i].streams) found.try_emplace(index_.streams()[stream].rank, i);
+      }
   return found;
 }
 
@@ -144,10 +152,20 @@ View Query::build(const Namespace& like) {
   Masks masks(index_, view, spaces);
 
   std::map<std::string, std::vector<u32>> instances;
+  std::unordered_set<std::string_view> engines;
+  bool isShared = false;
+  const u64 scope = scopeSeed(like.tenant, like.model, like.blockSize);
+  for (const Subscription& sub : subs) {
+    if (!sub.active) continue;
+    if (sub.kind == PublisherKind::Engine && sub.tenant == like.tenant) engines.insert(sub.instance);
+    isShared |= sub.scope == scope && speaksForEngines(index_, sub);
+  }
+  // A cache beside an engine, registered as the engine's instance, serves that instance alone; any other store serves all engines.
+  const auto isBeside = [&](u32 id) { return subs[id].kind == PublisherKind::Store && engines.contains(subs[id].instance); };
   std::vector<u32> shared;
   for (u32 i = 0; i < subs.size(); ++i) {
     if (!subs[i].active) continue;
-    if (subs[i].kind == PublisherKind::Store && !subs[i].dead)
+    if (subs[i].kind == PublisherKind::Store && !subs[i].dead && !isBeside(i))
       for (const u32 stream : subs[i].streams)
         if (masks.counts(stream)) shared.push_back(stream);
     bool gave = false;
@@ -157,25 +175,30 @@ View Query::build(const Namespace& like) {
   // This is `publishersOf` for all instances at once.
   std::unordered_map<std::string_view, Publishers> publishers;
   for (const bool own : {true, false})
-    for (u32 i = 0; i < subs.size(); ++i) {
-      if (!subs[i].active || (subs[i].tenant != like.tenant && subs[i].kind != PublisherKind::Store)) continue;
-      Publishers& of = publishers[subs[i].instance];
-      if (own) of.try_emplace(subs[i].rank, i);
-      else
-        for (const u32 stream : subs[i].streams) of.try_emplace(streams[stream].rank, i);
-    }
+    for (const PublisherKind kind : {PublisherKind::Engine, PublisherKind::Store})
+      for (u32 i = 0; i < subs.size(); ++i) {
+        if (!subs[i].active || subs[i].kind != kind || (subs[i].tenant != like.tenant && kind != PublisherKind::Store)) continue;
+        Publishers& of = publishers[subs[i].instance];
+        if (own) of.try_emplace(subs[i].rank, i);
+        else
+          for (const u32 stream : subs[i].streams) of.try_emplace(streams[stream].rank, i);
+      }
 
   for (const auto& [instance, members] : instances) {
     const bool isStore = std::all_of(members.begin(), members.end(), [&](u32 id) { return subs[id].kind == PublisherKind::Store; });
     std::map<u32, bool> ranks;
     std::vector<bool> media(index_.media().size());
-    std::vector<u32> own;
+    std::vector<u32> own, beside;
     for (const u32 id : members) {
-      ranks[subs[id].rank] = true;
+      // A cache beside an engine serves all of its ranks.
+      const bool ofAll = !isStore && subs[id].kind == PublisherKind::Store;
+      if (!ofAll) ranks[subs[id].rank] = true;
       for (const u32 stream : subs[id].streams) {
-        ranks[streams[stream].rank] = true;
+        if (!ofAll) ranks[streams[stream].rank] = true;
         media[streams[stream].medium] = true;
-        if (masks.counts(stream) && !subs[id].dead) own.push_back(stream);
+        // An engine does not learn that a store dropped what it put there, so that the store's word counts.
+        if (isShared && subs[id].kind == PublisherKind::Engine && streams[stream].owner == sharedStore) continue;
+        if (masks.counts(stream) && !subs[id].dead) (ofAll ? beside : own).push_back(stream);
       }
     }
     // Returns the counting streams of a rank, and of a medium if one is given.
@@ -184,6 +207,8 @@ View Query::build(const Namespace& like) {
       const auto fits = [&](u32 stream) { return medium < 0 || streams[stream].medium == medium; };
       for (const u32 stream : own)
         if (streams[stream].rank == rank && fits(stream)) found.push_back(stream);
+      for (const u32 stream : beside)
+        if (fits(stream)) stores.push_back(stream);
       if (!isStore && (medium < 0 || isSharedMedium(index_.media()[static_cast<std::size_t>(medium)])))
         for (const u32 stream : shared)
           if (fits(stream)) stores.push_back(stream);

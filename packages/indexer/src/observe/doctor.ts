@@ -100,6 +100,10 @@ export function diagnose(subscription: Subscription, circumstances: Circumstance
       `events were lost and could not be replayed; the blocks that they can have touched are uncertain until they are stored again, and dropped after indexer.uncertain_seconds. ${advice}`,
     );
   }
+  if (counts.strays > 0)
+    says.push(
+      `${counts.strays} messages that came to ${registration.endpoint} name another publisher, the last one by the topic ${JSON.stringify(counts.strayTopic)}: a topic kv@POD@MODEL goes to the registration with instance_id POD and modelname MODEL`,
+    );
   if (sharing.length > 0)
     says.push(
       `${registration.endpoint} is registered for ${sharing.join(", ")} as well: each of them gets all events that come from there, so answers name all of them for the same blocks; give each engine (each rank) an endpoint of its own, or unregister those that are not there`,

@@ -37,7 +37,14 @@ type Scope = {
   tenant_id?: string | null | undefined;
   instance_id?: string | null | undefined;
   cache_salt?: string | null | undefined;
+  additionalsalt?: string | null | undefined;
 };
+
+/** The salt of blocks that a request's salt separates within a registration's; `joinedSalt` of native/src/subscriptions.h. */
+export function joinedSalt(registered: string, requested: string): string {
+  if (registered === "" || requested === registered) return requested;
+  return requested === "" ? registered : `${registered}\x1f${requested}`;
+}
 
 function scopeOf(given: Scope): NativeQuery {
   const loraName = given.lora_name ?? "";
@@ -49,7 +56,7 @@ function scopeOf(given: Scope): NativeQuery {
     tenant: given.tenant_id || "default",
     model: given.model,
     lora: loraName !== "" ? `n:${loraName}` : loraId !== "" ? `i:${loraId}` : "",
-    salt: given.cache_salt ?? "",
+    salt: joinedSalt(given.additionalsalt ?? "", given.cache_salt ?? ""),
     blockSize: given.block_size,
     instance: given.instance_id ?? "",
   };
@@ -95,7 +102,7 @@ function scopeOfSearch(search: string): NativeQuery {
   return query;
 }
 
-const scopeFields = ["model", "block_size", "tenant_id", "instance_id", "lora_name", "lora_id", "cache_salt", "freshness", "u64"];
+const scopeFields = ["model", "block_size", "tenant_id", "instance_id", "lora_name", "lora_id", "cache_salt", "additionalsalt", "freshness", "u64"];
 
 function readScope(parameters: URLSearchParams): Scope {
   for (const name of parameters.keys())
@@ -116,5 +123,6 @@ function readScope(parameters: URLSearchParams): Scope {
     lora_name: parameters.get("lora_name"),
     lora_id: parameters.get("lora_id"),
     cache_salt: parameters.get("cache_salt"),
+    additionalsalt: parameters.get("additionalsalt"),
   };
 }

@@ -8,6 +8,7 @@ import type { NativeIndex, TokenOrHashList } from "../index/native.ts";
 import type { Registry } from "../state/registry.ts";
 import type { Subscription } from "../stream/subscription.ts";
 import { FreshnessTable } from "./freshness.ts";
+import { joinedSalt } from "./query-input.ts";
 
 type Prompt = { readonly asked: ScoreInput; readonly list: TokenOrHashList };
 type Candidate = { readonly instance: string; readonly waitingTokens: number };
@@ -52,17 +53,25 @@ export class Scores {
     return found;
   }
 
-  /** Asks the index once for each block size, however many candidates have it. */
+  /** Asks the index once for each block size and registered salt, however many candidates have them. */
   #matcher(tenant: string, { asked, list }: Prompt): (engine: Registered) => Record<string, Match> {
-    const answers = new Map<number, Record<string, Match>>();
-    return ({ blockSize }) => {
-      const known = answers.get(blockSize);
+    const answers = new Map<string, Record<string, Match>>();
+    return ({ blockSize, salt: registered }) => {
+      const key = `${blockSize} ${registered}`;
+      const known = answers.get(key);
       if (known !== undefined) return known;
       const lora = asked.lora_name ?? "";
-      const query = { tenant, model: asked.model, lora: lora === "" ? "" : `n:${lora}`, salt: asked.cache_salt ?? "", blockSize, instance: "" };
+      const query = {
+        tenant,
+        model: asked.model,
+        lora: lora === "" ? "" : `n:${lora}`,
+        salt: joinedSalt(registered, asked.cache_salt ?? ""),
+        blockSize,
+        instance: "",
+      };
       const answer = JSON.parse(this.#index.answer(query, list, false, this.#freshness.now()).toString("utf8")) as QueryAnswer;
       const rows = answer[tenant] ?? {};
-      answers.set(blockSize, rows);
+      answers.set(key, rows);
       return rows;
     };
   }

@@ -10,12 +10,16 @@ const storeTypes = ["mooncake"];
 /** The maximum number of masters of one store. */
 const MAX_ENDPOINTS = 8;
 
-export type Identity = { readonly instance_id: string; readonly tenant_id: string; readonly dp_rank: number };
+/** `type`: the publisher's; without it, an engine is meant. */
+export type Identity = { readonly instance_id: string; readonly tenant_id: string; readonly dp_rank: number; readonly type?: string };
 
-/** The unique key of a registration; JSON, since its parts may contain any character. */
-export function keyOf({ instance_id, tenant_id, dp_rank }: Identity): string {
-  return JSON.stringify([instance_id, tenant_id, dp_rank]);
+/** The unique key of a registration; JSON, since its parts may contain any character. A cache beside an engine has the engine's identity. */
+export function keyOf({ instance_id, tenant_id, dp_rank, type = "vllm" }: Identity): string {
+  return JSON.stringify(engineTypes.includes(type.toLowerCase()) ? [instance_id, tenant_id, dp_rank] : [instance_id, tenant_id, dp_rank, "store"]);
 }
+
+/** The keys of all publishers that an identity may have. */
+export const keysOf = (identity: Omit<Identity, "type">): string[] => ["vllm", "store"].map((type) => keyOf({ ...identity, type }));
 
 /** The name that people and `removed_instances` read. */
 export function nameOf(record: Identity): string {

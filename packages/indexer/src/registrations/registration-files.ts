@@ -1,11 +1,11 @@
 // Registrations on disk, one file each: adding one needs space for it alone, removing one needs none, and a damaged one affects no other.
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Registration } from "@svc/contract/indexer.ts";
 import { removeDurably, writeDurably } from "./disk.ts";
 import type { Quarantine } from "./quarantine.ts";
-import { keyOf } from "./register-input.ts";
+import { type Identity, keyOf } from "./register-input.ts";
 
 const SUFFIX = ".json";
 
@@ -31,7 +31,7 @@ export class RegistrationFiles {
     this.#read = read;
   }
 
-  static nameOf(registration: { instance_id: string; tenant_id: string; dp_rank: number }): string {
+  static nameOf(registration: Identity): string {
     return createHash("sha256").update(keyOf(registration)).digest("hex").slice(0, 32) + SUFFIX;
   }
 
@@ -47,7 +47,11 @@ export class RegistrationFiles {
         continue;
       }
       try {
-        registrations.push(this.#read(JSON.parse(readFileSync(path, "utf8"))));
+        const registration = this.#read(JSON.parse(readFileSync(path, "utf8")));
+        // Former versions named the files of stores otherwise.
+        const named = RegistrationFiles.nameOf(registration);
+        if (name !== named) renameSync(path, join(this.#folder, named));
+        registrations.push(registration);
       } catch (error) {
         unreadable.add(name);
         this.#quarantine.move(path, name, `this registration cannot be read: ${(error as Error).message}`);

@@ -9,12 +9,13 @@ import type { NativeIndex, NativeSubscription } from "../index/native.ts";
 import { Reclaimer } from "../index/reclaim.ts";
 import { asDiskFailure } from "../registrations/disk.ts";
 import type { Quarantine } from "../registrations/quarantine.ts";
-import { countsCopies, keyOf, kindOf, nameOf, readRegistration } from "../registrations/register-input.ts";
+import { countsCopies, type Identity, keyOf, keysOf, kindOf, nameOf, readRegistration } from "../registrations/register-input.ts";
 import { RegistrationFiles } from "../registrations/registration-files.ts";
 import type { IndexerSettings } from "../settings.ts";
 import { Subscription } from "../stream/subscription.ts";
 import type { Remembered } from "../stream/subscription-options.ts";
 import type { Limits } from "../stream/zmq.ts";
+import { Listeners } from "../zmtp/listeners.ts";
 
 const LOOK_MS = 1_000;
 
@@ -39,6 +40,7 @@ export class Registry {
   readonly #reclaimer: Reclaimer;
   /** Keys whose registration or removal is under way. */
   readonly #changing = new Set<string>();
+  readonly #listeners = new Listeners();
   #timer: NodeJS.Timeout | undefined;
   #judged: Promise<void> = Promise.resolve();
 
@@ -101,13 +103,22 @@ export class Registry {
     return this.subscriptions.get(key) as Subscription;
   }
 
-  /** Ends a subscription; its blocks are gone from answers when this returns. */
-  async unregister(registration: { instance_id: string; tenant_id: string; dp_rank: number }): Promise<void> {
+  /**
+   * Ends the subscriptions of an identity, or with `type` the one of that kind; their blocks are gone from answers when this returns, which
+   * says how many there were.
+   */
+  async unregister(identity: Identity): Promise<number> {
+    const keys = (identity.type === undefined ? keysOf(identity) : [keyOf(identity)]).filter((key) => this.subscriptions.has(key));
+    if (keys.length === 0) throw new Refusal("not_found", `no registration ${nameOf(identity)} (instance_id|tenant_id|dp_rank)`, {}, "REGISTRATION_NOT_FOUND");
+    for (const key of keys) await this.#end(key);
+    return keys.length;
+  }
+
+  async #end(key: string): Promise<void> {
     const { log, intake } = this.#options;
-    const key = keyOf(registration);
-    const name = nameOf(registration);
     const subscription = this.subscriptions.get(key);
-    if (subscription === undefined) throw new Refusal("not_found", `no registration ${name} (instance_id|tenant_id|dp_rank)`, {}, "REGISTRATION_NOT_FOUND");
+    if (subscription === undefined) return;
+    const name = nameOf(subscription.registration);
     this.#hold(key, name);
     try {
       // The file goes first: if it stayed, the next start would restore the registration.
@@ -156,6 +167,7 @@ export class Registry {
       subscription = new Subscription({
         index,
         reclaimer: this.#reclaimer,
+        listeners: this.#listeners,
         intake,
         generations,
         registration,
@@ -202,7 +214,7 @@ export class Registry {
 }
 
 function isBound(message: string): boolean {
-  return /address (already )?in use/i.test(message);
+  return /address (is )?(already )?in use/i.test(message);
 }
 
 function differences(known: Registration, given: Registration): string {

@@ -10,7 +10,7 @@ import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { Refusal } from "../http/refusal.ts";
 import { writeDurably } from "../registrations/disk.ts";
-import { type Identity, keyOf, nameOf } from "../registrations/register-input.ts";
+import { type Identity, keyOf, keysOf, nameOf } from "../registrations/register-input.ts";
 import type { Registry } from "./registry.ts";
 
 export type SharedOptions = {
@@ -69,17 +69,23 @@ export class Shared {
     await this.#note(key, true);
   }
 
-  /** Unregisters it here and at the others. @throws Refusal */
-  remove(identity: Identity): Promise<void> {
+  /** Unregisters all of an identity here and at the others, and returns how many there were here. @throws Refusal */
+  remove(identity: Omit<Identity, "type">): Promise<number> {
     const { registry } = this.#options;
     // In line with what the watch reports, which includes this very removal.
     const done = this.#work.then(async () => {
-      const key = this.#keyOf(identity);
-      const wasShared = await this.#call(() => this.#etcd.delete(key));
-      await this.#note(key, false);
-      if (registry.subscriptions.has(keyOf(identity)) || !wasShared) await registry.unregister(identity);
+      let wasShared = false;
+      for (const key of keysOf(identity).map((one) => this.#named(one))) {
+        if (await this.#call(() => this.#etcd.delete(key))) wasShared = true;
+        await this.#note(key, false);
+      }
+      if (keysOf(identity).some((key) => registry.subscriptions.has(key)) || !wasShared) return registry.unregister(identity);
+      return 1;
     });
-    this.#work = done.catch(() => {});
+    this.#work = done.then(
+      () => {},
+      () => {},
+    );
     return done;
   }
 
@@ -135,7 +141,11 @@ export class Shared {
   }
 
   #keyOf(identity: Identity): string {
-    return this.#prefix + createHash("sha256").update(keyOf(identity)).digest("hex").slice(0, 32);
+    return this.#named(keyOf(identity));
+  }
+
+  #named(key: string): string {
+    return this.#prefix + createHash("sha256").update(key).digest("hex").slice(0, 32);
   }
 
   async #note(key: string, isThere: boolean): Promise<void> {

@@ -24,6 +24,9 @@ export class Counts {
   /** The times of the last restarts: two publishers on one endpoint look like endless restarts. */
   readonly restartsAtMs: number[] = [];
   disconnects = 0;
+  /** Messages whose topic names a publisher that is not registered at this address, and the last such topic. */
+  strays = 0;
+  strayTopic = "";
   /** Connections that the indexer ended: the message was too large, the peer was silent, or it does not speak ZMTP. */
   brokenOff = 0;
   brokenOffWhy = "";

@@ -1,6 +1,6 @@
 // Takes in a publisher's live messages, a few each time the intake admits the publisher; the rest is not read from the socket.
 import type { Intake } from "../index/intake.ts";
-import type { ZmtpSocket } from "../zmtp/socket.ts";
+import type { LiveSocket } from "../zmtp/listeners.ts";
 
 /** The number of messages of one publisher in one go while others wait. */
 const MAX_AT_ONCE = 8;
@@ -17,14 +17,14 @@ export type Receiving = {
 };
 
 export class LiveReceiver {
-  readonly #socket: Pick<ZmtpSocket, "front" | "shift">;
+  readonly #socket: Pick<LiveSocket, "front" | "shift">;
   readonly #receiving: Receiving;
   /** Resolves when all messages that are there are taken in. */
   ended: Promise<void> = Promise.resolve();
   #running = false;
   #full = false;
 
-  constructor(socket: Pick<ZmtpSocket, "front" | "shift">, receiving: Receiving) {
+  constructor(socket: Pick<LiveSocket, "front" | "shift">, receiving: Receiving) {
     this.#socket = socket;
     this.#receiving = receiving;
   }

@@ -6,6 +6,7 @@ import type { NativeIndex } from "../index/native.ts";
 import type { Order } from "../index/order.ts";
 import type { Reclaimer } from "../index/reclaim.ts";
 import type { PublisherKind } from "../registrations/register-input.ts";
+import type { Listeners } from "../zmtp/listeners.ts";
 import type { HealOptions } from "./heal.ts";
 import type { LastTaken } from "./last-taken.ts";
 import type { Verification } from "./verification.ts";
@@ -30,6 +31,7 @@ export type SubscriptionOptions = HealOptions & {
   readonly generations: Generations;
   readonly registration: Registration;
   readonly kind: PublisherKind;
+  readonly listeners: Listeners;
   readonly quietCheckMs: number;
   readonly uncertainMs: number;
   readonly remembered?: Remembered | undefined;

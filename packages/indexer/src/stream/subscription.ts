@@ -4,7 +4,7 @@ import type { Generations } from "../index/generations.ts";
 import { EVICTED, MALFORMED, MORE, outcomeIndex, outcomes, UNCERTAIN } from "../index/native.ts";
 import { type Offered, Order } from "../index/order.ts";
 import { nameOf, type PublisherKind } from "../registrations/register-input.ts";
-import type { ZmtpSocket } from "../zmtp/socket.ts";
+import type { LiveSocket } from "../zmtp/listeners.ts";
 import { Counts } from "./counts.ts";
 import { readLive } from "./frames.ts";
 import { Healer } from "./heal.ts";
@@ -30,7 +30,7 @@ export class Subscription {
   problem = "";
   rivals: readonly string[] = [];
   readonly #options: SubscriptionOptions;
-  readonly #socket: ZmtpSocket;
+  readonly #socket: LiveSocket;
   readonly #live: LiveReceiver;
   readonly #healer: Healer;
   readonly #ending = new AbortController();
@@ -56,10 +56,9 @@ export class Subscription {
     this.#uncertain = new Uncertain(this, options, this.#ending.signal);
     this.#healer = new Healer(this, options, this.#ending.signal);
     this.#socket = subscribeTo({
+      ...options,
       key: this.key,
-      endpoint: options.registration.endpoint,
       counts: this.counts,
-      log: options.log,
       onReady: () => {
         // The publisher may have been replaced while it was not connected; its replay decides. A store's current dump has everything.
         if (this.kind !== "store" || !this.#healer.running) this.#verify();
@@ -147,7 +146,7 @@ export class Subscription {
     return "duplicate";
   }
 
-  /** Another publisher may be there, and only a replay can decide. */
+  /** Only a replay can decide whether another publisher is there. */
   #verify(): void {
     this.verification.require();
     this.#healer.begin();

@@ -61,14 +61,23 @@ export class ZmtpSocket {
     return undefined;
   }
 
-  /** Moves past `front` to the next message, of another peer if there is one. */
-  shift(): void {
-    const [first] = this.#readable;
+  /** Moves past a message, the one of `front` unless a peer is given, to the next one, of another peer if there is one. */
+  shift(peer?: Peer): void {
+    const [first] = peer === undefined ? this.#readable : [peer];
     if (first === undefined) return;
     first.shift();
-    if (this.#readable.size === 1) return;
-    this.#readable.delete(first);
+    if (this.#readable.size === 1 || !this.#readable.delete(first)) return;
     this.#readable.add(first);
+  }
+
+  /** The peers that may have messages, the one that waited longest first. */
+  get readable(): ReadonlySet<Peer> {
+    return this.#readable;
+  }
+
+  /** The peer has no further message now. */
+  exhausted(peer: Peer): void {
+    this.#readable.delete(peer);
   }
 
   /** Sends to all ready peers. */

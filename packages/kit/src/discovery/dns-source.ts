@@ -1,4 +1,4 @@
-// Engines from the addresses of one name, such as a headless service: each address is an engine.
+// Engines from DNS: each address of one name, such as a headless service, or each target of its SRV records, which say the port as well.
 import { lookup, Resolver } from "node:dns/promises";
 import { named } from "./engine-entry.ts";
 import { Repeat } from "./repeat.ts";
@@ -8,9 +8,32 @@ const LOOK_MS = 5_000;
 /** An answer without an address: the name has none now. */
 const NOBODY = ["ENOTFOUND", "ENODATA"];
 
+/** `srv:_http._tcp.NAME`: the records' targets and ports. */
+export function openSrvSource(name: string, options: URLSearchParams, bad: (why: string) => never): OpenSource {
+  if (!/^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.?$/.test(name)) bad("expected srv:_SERVICE._tcp.NAME");
+  return openRecords(name, options, bad, async (resolver) => {
+    const records = await resolver.resolveSrv(name);
+    // A single record with an empty target says that the service is not offered.
+    return [...new Set(records.filter((one) => one.name !== "" && one.name !== ".").map((one) => `${one.name.replace(/\.$/, "")}:${one.port}`))];
+  });
+}
+
 export function openDnsSource(address: string, options: URLSearchParams, bad: (why: string) => never): OpenSource {
   const [, host = "", port = ""] = /^([A-Za-z0-9_.-]+):(\d{1,5})$/.exec(address) ?? [];
   if (host === "" || Number(port) < 1 || Number(port) > 65_535) bad("expected dns:HOST:PORT");
+  return openRecords(host, options, bad, async (resolver, ownServer) => {
+    const addresses = ownServer ? await asked(resolver, host) : (await lookup(host, { all: true })).map((one) => one.address);
+    return addresses.map((one) => `${one.includes(":") ? `[${one}]` : one}:${port}`);
+  });
+}
+
+/** `look` returns HOST:PORT of each engine. */
+function openRecords(
+  host: string,
+  options: URLSearchParams,
+  bad: (why: string) => never,
+  look: (resolver: Resolver, ownServer: boolean) => Promise<string[]>,
+): OpenSource {
   onlyOptions(options, ["events_port", "replay_port", "server", "every_ms"], bad);
   const eventsPort = portOf(options, "events_port", undefined, bad);
   const replayPort = portOf(options, "replay_port", undefined, bad);
@@ -24,9 +47,8 @@ export function openDnsSource(address: string, options: URLSearchParams, bad: (w
     let seen: string | undefined;
     return new Repeat(async () => {
       try {
-        const addresses = server === null ? (await lookup(host, { all: true })).map((one) => one.address) : await asked(resolver, host);
-        const found = addresses.map((one) => (one.includes(":") ? `[${one}]` : one)).sort();
-        if (found.join() !== seen) onEntries(found.map((one) => named({ url: `http://${one}:${port}`, ...ports })));
+        const found = (await look(resolver, server !== null)).sort();
+        if (found.join() !== seen) onEntries(found.map((one) => named({ url: `http://${one}`, ...ports })));
         seen = found.join();
       } catch (error) {
         seen = undefined;

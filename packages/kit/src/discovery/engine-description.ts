@@ -3,6 +3,8 @@ import { z } from "zod";
 import type { NamedEntry } from "./engine-entry.ts";
 
 const CALL_MS = 5_000;
+/** Where SGLang publishes if its configuration names no endpoint. */
+const SGLANG_ENDPOINT = "tcp://*:5557";
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
 export type Publisher = { readonly rank: number; readonly endpoint: string; readonly replayEndpoint: string };
@@ -93,7 +95,9 @@ function sglangTold(entry: NamedEntry, info: string | undefined): Told {
   const told = read(sglangInfo, info);
   if (told?.page_size == null) return {};
   const text = told.kv_events_config;
-  const config = typeof text === "string" ? read(eventsConfig, text) : (text ?? undefined);
+  const given = typeof text === "string" ? read(eventsConfig, text) : (text ?? undefined);
+  // It answers the text of its flag, in which members may be missing: without a publisher it publishes nothing.
+  const config = given === undefined ? undefined : { ...given, publisher: given.publisher ?? "null", endpoint: given.endpoint ?? SGLANG_ENDPOINT };
   const mode = told.disaggregation_mode;
   return {
     type: "SGLang",

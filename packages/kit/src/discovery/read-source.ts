@@ -1,6 +1,6 @@
 // Reads where engines are found, as `--discover` says it.
 import { fail } from "@svc/contract/failures.ts";
-import { openDnsSource } from "./dns-source.ts";
+import { openDnsSource, openSrvSource } from "./dns-source.ts";
 import { type EngineEntry, engineName, engineUrl, named } from "./engine-entry.ts";
 import { openEtcdSource } from "./etcd-source.ts";
 import { openFileSource } from "./file-source.ts";
@@ -8,18 +8,18 @@ import { openKubernetesSource } from "./kubernetes-source.ts";
 import type { OpenSource } from "./source.ts";
 
 const forms =
-  "http://HOST:PORT, NAME=http://HOST:PORT, file:PATH, dns:HOST:PORT, kubernetes:NAMESPACE?selector=LABEL=VALUE or etcd:http://HOST:PORT?prefix=KEY";
+  "http://HOST:PORT, NAME=http://HOST:PORT, file:PATH, dns:HOST:PORT, srv:_SERVICE._tcp.NAME, kubernetes:NAMESPACE?selector=LABEL=VALUE or etcd:http://HOST:PORT?prefix=KEY";
 
 /** Reads one `--discover`. @throws SETTING_INVALID. */
 export function readSource(text: string): OpenSource {
-  const [, scheme = "", rest = ""] = /^(file|dns|kubernetes|etcd):(.*)$/s.exec(text) ?? [];
+  const [, scheme = "", rest = ""] = /^(file|dns|srv|kubernetes|etcd):(.*)$/s.exec(text) ?? [];
   const bad = (why: string): never => fail("SETTING_INVALID", `--discover ${text}: ${why}`);
   if (scheme === "file") return rest === "" ? bad("expected file:PATH") : (events) => openFileSource(rest, events);
   if (scheme !== "") {
     const at = rest.indexOf("?");
     const address = at < 0 ? rest : rest.slice(0, at);
     const options = new URLSearchParams(at < 0 ? "" : rest.slice(at + 1).replaceAll("+", "%2B"));
-    const open = scheme === "dns" ? openDnsSource : scheme === "etcd" ? openEtcdSource : openKubernetesSource;
+    const open = { dns: openDnsSource, srv: openSrvSource, etcd: openEtcdSource, kubernetes: openKubernetesSource }[scheme] ?? openKubernetesSource;
     return open(address, options, bad);
   }
   const [, name, url = ""] = /^(?:([^=/]*)=)?(.*)$/s.exec(text) ?? [];
