@@ -107,6 +107,11 @@ void test("a file larger than a value may be is refused with both sizes before i
     writeFileSync(file, "");
     truncateSync(file, 3 * 2 ** 30); // sparse
     const put = await on(master).raw(["put", "large", file]);
+    await using service = await startService({ master: master.rpcPort, flags: ["--global_segment_size=32mb"] });
+    truncateSync(file, 40 * 2 ** 20);
+    const unfit = await on(master).raw(["put", "large", file]);
+    assert.deepEqual([unfit.code, unfit.stderr.includes("one segment can hold, at most 32.0 MiB here, got 40.0 MiB")], [1, true], unfit.stderr);
+    await service.kill("SIGTERM");
     assert.deepEqual([put.code, put.stderr.includes(`${file}: expected at most 2.0 GiB, got 3.0 GiB: store it in parts`)], [2, true], put.stderr);
   } finally {
     removeHome(home);

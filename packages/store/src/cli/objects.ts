@@ -11,6 +11,8 @@ const MAX_REPLICAS = 64;
 const SHOWN_NAMES = 10;
 /** Bounds the memory for a value, which is read whole before it is stored. */
 const MAX_VALUE_BYTES = 2 ** 31;
+/** Smaller values are stored without a look at the segments first. */
+const LARGE_BYTES = 2 ** 24;
 
 export async function put(args: Arguments): Promise<number> {
   const [key = "", file] = operands(args, "KEY", "[FILE]");
@@ -21,6 +23,7 @@ export async function put(args: Arguments): Promise<number> {
   if (segment !== undefined) await checkSegment(args, segment);
   const value = file === undefined || file === "-" ? await readStdin() : readWhole(file);
   if (value.length === 0) fail("INVALID_REQUEST", "expected a value of one byte or more, got an empty one; give a file, or write the value to stdin");
+  await checkFits(args, value.length);
   const options = {
     replicas,
     ...(nofReplicas === 0 ? {} : { nofReplicas }),
@@ -30,12 +33,8 @@ export async function put(args: Arguments): Promise<number> {
   };
   await using client = await openClient(args);
   let isStored = true;
-  try {
-    if (args.has("upsert")) await client.upsert(key, value, options);
-    else isStored = await client.put(key, value, options);
-  } catch (error) {
-    throw await withCapacity(args, value.length, asFailure(error));
-  }
+  if (args.has("upsert")) await client.upsert(key, value, options);
+  else isStored = await client.put(key, value, options);
   const segments = await holdersOf(client, key);
   if (args.isJSON) printJSON({ key, ...(isStored ? { sizeBytes: value.length } : {}), stored: isStored, ...(segments === undefined ? {} : { segments }) });
   const kept = `${key} is there already and keeps its value; --upsert replaces it\n`;
@@ -46,20 +45,13 @@ export async function put(args: Arguments): Promise<number> {
   return 0;
 }
 
-/** Adds to a refusal for lack of memory how much the largest segment has, since no wait makes a value fit that is larger. */
-async function withCapacity(args: Arguments, bytes: number, failure: Failure): Promise<Failure> {
-  if (failure.name !== "CAPACITY_EXHAUSTED") return failure;
+/** Refuses a large value that no segment could hold, before it is copied and hashed. Segments that cannot be listed are left to the master. */
+async function checkFits(args: Arguments, bytes: number): Promise<void> {
+  if (bytes < LARGE_BYTES) return;
   const rows = await segmentDetails(args).catch(() => []);
-  const sizes = rows.map((row) => row.size_bytes);
-  const largest = Math.max(0, ...sizes);
-  const total = sizes.reduce((sum, size) => sum + size, 0);
-  const has =
-    rows.length === 0 ? "the store has no segment" : `the store has ${byteSize(total)} in ${rows.length === 1 ? "one segment" : `${rows.length} segments`}`;
-  const why = bytes > largest && rows.length > 0 ? `, of which the largest holds ${byteSize(largest)}, less than the value's ${byteSize(bytes)}` : "";
-  return new Failure(failure.name, `${failure.message}; ${has}${why}; svc store segments shows how full they are`, {
-    cause: failure,
-    details: failure.details,
-  });
+  const largest = Math.max(0, ...rows.map((row) => row.size_bytes));
+  if (rows.length === 0 || bytes <= largest) return;
+  fail("CAPACITY_EXHAUSTED", `expected a value that one segment can hold, at most ${byteSize(largest)} here, got ${byteSize(bytes)}: store it in parts`);
 }
 
 /** Only warns, since the value is stored all the same. */
