@@ -37,13 +37,13 @@ export const shortcuts: readonly (readonly [keys: string, does: string])[] = [
   ["c", "Create a sandbox"],
   ["t", "Open a terminal in the sandbox that has the focus"],
   ["Ctrl K", "Find a view, an act or a sandbox"],
-  ["g then s, f, e, n, h, d", "Go to sandboxes, forks, templates, nodes, health, cache"],
+  ["g then s, f, e, n, h, d, a", "Go to sandboxes, forks, templates, nodes, health, cache, audit"],
   ["↑ ↓ or j k", "Move in the table"],
   ["x or Space", "Choose the row"],
   ["Enter", "Open the row"],
   ["?", "Show this help"],
 ];
-const places: Readonly<Record<string, string>> = { s: "sandboxes", f: "forks", e: "templates", n: "nodes", h: "health", d: "cache" };
+const places: Readonly<Record<string, string>> = { s: "sandboxes", f: "forks", e: "templates", n: "nodes", h: "health", d: "cache", a: "audit" };
 let isGoing = false;
 
 function onKey(event: KeyboardEvent): void {

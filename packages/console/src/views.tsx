@@ -42,5 +42,6 @@ export const views: readonly View[] = [
   { name: "templates", title: "Templates", fits: hasSandboxes, View: later(async () => (await import("./templates.tsx")).Templates) },
   { name: "nodes", title: "Nodes", fits: ({ hasNodes }) => hasNodes, View: later(async () => (await import("./nodes.tsx")).Nodes) },
   { name: "cache", title: "Cache", fits: () => true, View: later(async () => (await import("./cache/cache.tsx")).Cache) },
+  { name: "audit", title: "Audit", fits: ({ hasAudit }) => hasAudit, View: later(async () => (await import("./audit.tsx")).Audit) },
   { name: "health", title: "Health", fits: () => true, View: later(async () => (await import("./health.tsx")).Health) },
 ];

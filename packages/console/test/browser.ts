@@ -63,12 +63,17 @@ export async function signIn(page: Page, apiKey: string): Promise<void> {
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 type Violation = { readonly id: string; readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[] };
 
-/** Checks the page as it is against WCAG A and AA. */
+/** Checks the page as it is against WCAG A and AA; the dark theme differs in its colors alone. */
 export async function checkAccess(page: Page, what: string): Promise<void> {
+  await checkRules(page, what, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]);
+  await page.emulateMedia({ colorScheme: "dark" });
+  await checkRules(page, `${what}, dark`, ["color-contrast"]);
+  await page.emulateMedia({ colorScheme: "light" });
+}
+
+async function checkRules(page: Page, what: string, runOnly: readonly string[]): Promise<void> {
   // The page's own policy refuses scripts from elsewhere, so the checker comes through the debugger.
-  const found = (await page.evaluate(
-    `${axe}; axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }).then(({ violations }) => violations)`,
-  )) as Violation[];
+  const found = (await page.evaluate(`${axe}; axe.run(document, { runOnly: ${JSON.stringify(runOnly)} }).then(({ violations }) => violations)`)) as Violation[];
   assert.deepEqual(
     found.map(({ id, nodes }) => `${id}: ${nodes[0]?.html.slice(0, 200)} ${nodes[0]?.failureSummary}`),
     [],

@@ -192,6 +192,16 @@ void test("a denied host shows the rule that allows it, and one click puts it in
   await checkAccess(page, "the network");
 });
 
+void test("the audit log shows who changed what and which keys were refused, and its filter finds one sandbox", need, async () => {
+  const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
+  assert.equal((await fetch(`${node.url}/sandboxes/${sandboxID}`, { method: "DELETE", headers: { "x-api-key": "sdk_wrong" } })).status, 401);
+  await client.delete(sandboxID);
+  await page.goto(`${node.url}/console/audit`);
+  await page.getByLabel("Filter the audit log").fill(sandboxID);
+  for (const result of ["401 UNAUTHENTICATED", "204"]) await page.getByRole("row").filter({ hasText: sandboxID }).getByText(result).first().waitFor();
+  await checkAccess(page, "the audit log");
+});
+
 void test("a node that dies and returns under an open page is said, and the page goes on without a sign-in", need, async () => {
   await page.goto(`${node.url}/console/sandboxes`);
   await page.getByText("live", { exact: true }).waitFor();

@@ -41,6 +41,8 @@ export type ConsoleSession = {
   readonly operations: readonly string[];
   /** True on a gateway, which lists nodes. */
   readonly hasNodes: boolean;
+  /** True where the server keeps an audit log that this session may see. */
+  readonly hasAudit: boolean;
   readonly expiresAt: number;
   readonly now: number;
 };

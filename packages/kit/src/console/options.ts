@@ -25,6 +25,8 @@ export type ConsoleOptions = {
   readonly row?: (sandboxID: string) => Promise<ListedSandbox | undefined>;
   /** Checks the host, as `svc doctor` does. */
   readonly doctor?: () => Promise<unknown>;
+  /** The path of the audit log; absent for a server that keeps none. */
+  readonly auditLog?: string | undefined;
   readonly series: readonly Series[];
   /** The server's home, whose disk is watched. */
   readonly home: string;

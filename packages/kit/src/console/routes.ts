@@ -8,6 +8,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type { RawScope } from "../serve.ts";
 import { clientOf } from "../serve-audit.ts";
 import type { Assets } from "./assets.ts";
+import { auditTail } from "./audit-tail.ts";
 import { buildFromDockerfile } from "./build.ts";
 import { Cache } from "./cache.ts";
 import { type Guard, type OwnHost, protect } from "./guard.ts";
@@ -125,6 +126,7 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
       domain: started().domain,
       operations: Object.keys(options.operations),
       hasNodes: "listNodes" in options.operations,
+      hasAudit: options.auditLog !== undefined && !session.isReadOnly,
       expiresAt: (renewed?.session ?? session).expiresMs,
       now: Date.now(),
     };
@@ -148,6 +150,11 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
   api("GET", "doctor", async (request) => {
     signed(request);
     return options.doctor === undefined ? fail("ROUTE_NOT_FOUND", "this server checks no host; run ./svc doctor on a node") : await options.doctor();
+  });
+  api("GET", "audit", async (request) => {
+    // A wall screen must not show the addresses of clients.
+    acting(request);
+    return options.auditLog === undefined ? fail("ROUTE_NOT_FOUND", "this server keeps no audit log") : { lines: await auditTail(options.auditLog) };
   });
   api("POST", "inside/:sandboxID", async (request) => {
     // The body is read before a refusal: a connection that closes with it unread may lose the answer.

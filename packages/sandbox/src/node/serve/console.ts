@@ -1,4 +1,5 @@
 // The node's console: the page at /console with what this node can show and do.
+import { join } from "node:path";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { type Console, openConsole } from "@svc/kit/console/open-console.ts";
@@ -36,6 +37,7 @@ export function openNodeConsole({ home, settings, registry, listing, ...parts }:
       const { SVC_RUNSC: runsc, SVC_ENVD: envd, SVC_TEMPLATES_DIR: templates } = process.env;
       return await runDoctor({ spawner, home, runsc, envd, templates });
     },
+    auditLog: settings.node.audit_log === "" ? undefined : join(home, settings.node.audit_log),
     series: nodeSeries,
     home,
   });
