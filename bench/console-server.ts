@@ -49,7 +49,7 @@ const webConsole = openConsole({
   kind: "node",
   title: "svc node",
   version: "bench",
-  settings: { mode: "on", hosts: [], session_hours: 12, indexer_url: "", store_url: "", store_admin_url: "" },
+  settings: { mode: "on", hosts: [], session_hours: 12, indexer_url: "", store_url: "", store_admin_url: "", metadata_url: "" },
   apiKey,
   domains: [],
   operations,

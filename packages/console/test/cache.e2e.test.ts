@@ -28,9 +28,9 @@ let engine: ChildProcess | undefined;
 
 before(async () => {
   if (need.skip !== false) return;
-  const [indexer = 0, store = 0, admin = 0] = await freePorts(3);
-  urls = [indexer, store, admin].map((port) => `http://127.0.0.1:${port}`);
-  const flags = ["indexer", "store", "store_admin"].map((name, at) => `--console.${name}_url=${urls[at]}`);
+  const [indexer = 0, store = 0, admin = 0, metadata = 0] = await freePorts(4);
+  urls = [indexer, store, admin, metadata].map((port) => `http://127.0.0.1:${port}`);
+  const flags = ["indexer", "store", "store_admin", "metadata"].map((name, at) => `--console.${name}_url=${urls[at]}`);
   [node, browser] = await Promise.all([startNode({ runtime: "gvisor", flags }), openBrowser()]);
   page = await browser.signedIn(node, "/cache");
 });
@@ -89,6 +89,16 @@ void test("the store's master and the admin server show fill, segments, devices 
   await start("store-admin/src/main.ts", 2, [`--home=${home}/admin`, `--master=127.0.0.1:${rpc}`]);
   await page.getByText("There is no device.").waitFor();
   await page.getByText("There is no migration.").waitFor();
+  const metadata = ["import(process.argv[1]).then(({ main }) => main(process.argv.slice(2)))", main("store/src/metadata/main.ts")];
+  servers.push(await startProcess("-e", [...metadata, `--listen=127.0.0.1:${portOf(3)}`, `--home=${home}/metadata`], {}, () => undefined));
+  await page.getByText("No transfer engine has registered a segment here.").waitFor();
+  const put = (key: string, record: object) => fetch(`${urls[3]}/metadata?key=${key}`, { method: "PUT", body: JSON.stringify(record) });
+  const buffers = [{ name: "cpu:0", addr: 4096, length: 2 ** 30, rkey: [] }];
+  await put("svc/ram/engine-7", { server_name: "engine-7", protocol: "tcp", devices: [], priority_matrix: {}, buffers });
+  await page.getByRole("row").filter({ hasText: "engine-7" }).getByText("has no address").waitFor();
+  await put("svc/rpc_meta/engine-7", { ip_or_host_name: "127.0.0.1", rpc_port: 12001 });
+  await page.getByRole("row").filter({ hasText: "engine-7" }).getByText("127.0.0.1:12001").waitFor();
+  await page.getByRole("row").filter({ hasText: "engine-7" }).getByText("1.0 GB").waitFor();
   await checkAccess(page, "a cache with all servers");
 });
 

@@ -6,11 +6,17 @@ import { messageOf, request } from "../session.ts";
 import { Devices, type DevicesParts } from "./devices.tsx";
 import { Engines, type EnginesParts } from "./engines.tsx";
 import { Store, type StoreParts } from "./store.tsx";
+import { Transfer, type TransferParts } from "./transfer.tsx";
 
 const AGAIN_MS = 3_000;
 
 type Server<T> = { readonly url: string; readonly isUp: boolean; readonly why: string; readonly parts: Partial<T> };
-type View = { readonly indexer?: Server<EnginesParts>; readonly store?: Server<StoreParts>; readonly admin?: Server<DevicesParts> };
+type View = {
+  readonly indexer?: Server<EnginesParts>;
+  readonly store?: Server<StoreParts>;
+  readonly admin?: Server<DevicesParts>;
+  readonly metadata?: Server<TransferParts>;
+};
 
 export function Cache(): JSX.Element {
   const [view, setView] = useState<View>();
@@ -45,6 +51,8 @@ export function Cache(): JSX.Element {
             {view.store?.isUp === true ? <Store parts={view.store.parts} onActed={() => void read()} /> : null}
             <Away name="The store's admin server" server={view.admin} setting="console.store_admin_url" command="./svc store admin" />
             {view.admin?.isUp === true ? <Devices parts={view.admin.parts} onActed={() => void read()} /> : null}
+            <Away name="The metadata server of transfer engines" server={view.metadata} setting="console.metadata_url" command="./svc metadata" />
+            {view.metadata?.isUp === true ? <Transfer parts={view.metadata.parts} /> : null}
           </>
         )}
       </Scroll>

@@ -2,7 +2,7 @@
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { ConsoleSettings } from "./settings.ts";
 
-type Kind = "indexer" | "store" | "admin";
+type Kind = "indexer" | "store" | "admin" | "metadata";
 type Part = { readonly name: string; readonly path: string; readonly as: "json" | "metrics" };
 /** The view of one server: its parts, or why it does not answer. */
 export type CacheServer = { readonly url: string; readonly isUp: boolean; readonly why: string; readonly parts: Readonly<Record<string, unknown>> };
@@ -30,6 +30,7 @@ const reads: Readonly<Record<Kind, readonly Part[]>> = {
     { name: "migrations", path: "/v1/route-migrations", as: "json" },
     { name: "devices", path: "/v1/cold-tier/devices", as: "json" },
   ],
+  metadata: [{ name: "records", path: "/metadata?prefix=", as: "json" }],
 };
 
 type Act = { readonly kind: Kind; readonly path: (id: string) => string };
@@ -46,8 +47,8 @@ export class Cache {
   readonly #urls: Readonly<Record<Kind, string>>;
   #view: { readonly atMs: number; readonly reading: Promise<CacheView> } | undefined;
 
-  constructor({ indexer_url, store_url, store_admin_url }: ConsoleSettings) {
-    this.#urls = { indexer: indexer_url, store: store_url, admin: store_admin_url };
+  constructor({ indexer_url, store_url, store_admin_url, metadata_url }: ConsoleSettings) {
+    this.#urls = { indexer: indexer_url, store: store_url, admin: store_admin_url, metadata: metadata_url };
   }
 
   /** Reads all servers at once; one that does not answer is a line of the view. */

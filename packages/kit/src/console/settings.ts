@@ -10,5 +10,6 @@ export const consoleSettings = z.object({
   indexer_url: address,
   store_url: address,
   store_admin_url: address,
+  metadata_url: address,
 });
 export type ConsoleSettings = z.output<typeof consoleSettings>;
