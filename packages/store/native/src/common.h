@@ -1,4 +1,4 @@
-// What all parts of the store use: the settings, the clock, and the tables that the parts keep together.
+// The settings, the clock and the tables that all parts of the store use.
 #pragma once
 #include <functional>
 #include <span>

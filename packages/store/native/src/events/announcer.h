@@ -31,7 +31,7 @@ class Announcer : Part {
   // Makes the next batch's payload; false once all were made.
   bool nextOf(Dump& dump, std::string& payload);
 
-  bool holdersListen = false;  // some holder wants to know what its memory has
+  bool holdersListen = false;  // some holder is notified of what its memory has
   bool forgot = false;         // objects were lost whose keys are unknown
 
  private:

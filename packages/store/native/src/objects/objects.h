@@ -85,7 +85,7 @@ class Objects : Part {
   void suspectSegment(u32 segment);
 
   Recent recent;
-  // By object, while holders restore: the last record of the lost master as of which the object was there.
+  // While holders restore, this has for each object the last record of the lost master as of which the object was there.
   std::unordered_map<u32, u64> restored;
 
  private:

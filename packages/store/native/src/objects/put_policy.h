@@ -1,4 +1,4 @@
-// What a writer asks for with a put, and what it says about the bytes at its end.
+// A writer's requests for a put, and its description of the bytes at the end.
 #pragma once
 #include <optional>
 #include <string_view>

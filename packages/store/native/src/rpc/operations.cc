@@ -244,10 +244,14 @@ void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const
   std::size_t count = 0;
   store_.table.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.where.readable(replica); });
   to.length(count);
-  // Memory comes first: Mooncake's clients read the first replica that they can.
-  for (const u32 rank : {0u, 1u, 2u})
-    store_.table.eachReplica(index, [&](const Replica& replica) {
-      if ((store_.where.onDisk(replica) ? 2u : store_.where.inMemory(replica) ? 0u : 1u) == rank && (!readableOnly || store_.where.readable(replica))) descriptor(to, replica, store_.table[index].size);
+  // Memory comes first: Mooncake's clients read the first replica that they can. Most objects have no other, so one pass is enough.
+  for (u32 rank = 0; count > 0 && rank < 3; ++rank)
+    std::as_const(store_.table).eachReplica(index, [&](const Replica& replica) {
+      const Segment* segment = store_.cluster.segment(replica.segment);
+      const u32 own = segment == nullptr || segment->inMemory() ? 0 : segment->onDisk() ? 2 : 1;
+      if (own != rank || (readableOnly && !store_.where.readable(replica))) return;
+      descriptor(to, replica, store_.table[index].size);
+      --count;
     });
 }
 
