@@ -5,40 +5,18 @@ import { join } from "node:path";
 import { clientID, plain } from "../packages/store/test/calls.ts";
 import { startMaster, startMooncakeMaster } from "../packages/store/test/master.ts";
 import { median, type Row, report } from "./report.ts";
-import { buildRaw, Driven, frameOf, type Load, type Process, writeFrames } from "./store-masters.ts";
+import { buildRaw, Driven, frameOf, keyOf, type Load, OBJECT_BYTES, type Process, writeFrames } from "./store-masters.ts";
+import { BATCH, batches, CONNECTIONS, measure, storeSteps } from "./store-steps.ts";
 
 const ROUNDS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 3);
 const KEYS = 20_000;
-const BATCH = 100;
-const CONNECTIONS = 4;
 const SEGMENT_BYTES = 1n << 40n;
-const OBJECT_BYTES = 4096n;
 const MILLION = Number(process.env["SVC_BENCH_KEYS"] ?? 1_000_000);
-
-const keyOf = (prefix: string, at: number) => `${prefix}-${String(at).padStart(39 - prefix.length, "0")}`;
-const batches = (prefix: string, count: number) =>
-  Array.from({ length: count / BATCH }, (_, batch) => Array.from({ length: BATCH }, (_each, at) => keyOf(prefix, batch * BATCH + at)));
 
 const folder = mkdtempSync(join(tmpdir(), "svc-bench-"));
 const program = buildRaw(folder);
 const rows: Row[] = [];
 const raw: Record<string, unknown> = {};
-
-/** Several loads in sequence count as one operation that takes several calls. */
-async function measure(driven: Driven, files: readonly string[], depth: number): Promise<Load> {
-  const loads: Load[] = [];
-  for (const file of files) loads.push(await driven.load(file, CONNECTIONS, depth));
-  const sum = (of: (load: Load) => number) => loads.reduce((total, load) => total + of(load), 0);
-  const first = loads[0] as Load;
-  return {
-    ...first,
-    perSecond: 1 / sum((load) => 1 / load.perSecond),
-    cpuMicros: sum((load) => load.cpuMicros),
-    p99: Math.max(...loads.map((load) => load.p99)),
-  };
-}
-
-type Step = { readonly what: string; files(round: string): string[]; readonly per: number; readonly goals: readonly [number, number] };
 
 function file(name: string, frames: readonly Buffer[]): string {
   const path = join(folder, name);
@@ -46,104 +24,8 @@ function file(name: string, frames: readonly Buffer[]): string {
   return path;
 }
 
-const each = (round: string, of: (key: string) => Buffer) => Array.from({ length: KEYS }, (_, at) => of(keyOf(round, at)));
-const config = plain;
+const steps = storeSteps(folder, KEYS);
 const sizes = Array.from({ length: BATCH }, () => OBJECT_BYTES);
-const steps: readonly Step[] = [
-  {
-    what: "put (start and end)",
-    per: 1,
-    goals: [1.0, 1.5],
-    files: (round) => [
-      file(
-        "start",
-        each(round, (key) => frameOf("PutStart", clientID, key, OBJECT_BYTES, config, "")),
-      ),
-      file(
-        "end",
-        each(round, (key) => frameOf("PutEnd", clientID, { key, checksum: undefined }, 4, "")),
-      ),
-    ],
-  },
-  {
-    what: "exist",
-    per: 1,
-    goals: [1.0, 1.5],
-    files: (round) => [
-      file(
-        "exist",
-        each(round, (key) => frameOf("ExistKey", key, "")),
-      ),
-    ],
-  },
-  {
-    what: "get replica list",
-    per: 1,
-    goals: [1.0, 1.5],
-    files: (round) => [
-      file(
-        "get",
-        each(round, (key) => frameOf("GetReplicaList", key, "")),
-      ),
-    ],
-  },
-  {
-    what: "batch exist, keys",
-    per: BATCH,
-    goals: [3, 3],
-    files: (round) => [
-      file(
-        "bexist",
-        batches(round, KEYS).map((keys) => frameOf("BatchExistKey", keys, "")),
-      ),
-    ],
-  },
-  {
-    what: "batch get replica list, keys",
-    per: BATCH,
-    goals: [3, 3],
-    files: (round) => [
-      file(
-        "bget",
-        batches(round, KEYS).map((keys) => frameOf("BatchGetReplicaList", keys, "")),
-      ),
-    ],
-  },
-  {
-    what: "remove, forced",
-    per: 1,
-    goals: [1.0, 1.5],
-    files: (round) => [
-      file(
-        "remove",
-        each(round, (key) => frameOf("Remove", key, true, "")),
-      ),
-    ],
-  },
-  {
-    what: "batch put (start and end), keys",
-    per: BATCH,
-    goals: [3, 3],
-    files: (round) => [
-      file(
-        "bstart",
-        batches(`b${round}`, KEYS).map((keys) => frameOf("BatchPutStart", clientID, keys, sizes, config, "")),
-      ),
-      file(
-        "bend",
-        batches(`b${round}`, KEYS).map((keys) =>
-          frameOf(
-            "BatchPutEnd",
-            clientID,
-            keys.map((key) => ({ key, checksum: undefined })),
-            4,
-            "",
-          ),
-        ),
-      ),
-    ],
-  },
-];
 
 async function rawRpc(pair: readonly [Driven, Driven]): Promise<void> {
   for (const depth of [1, 16]) {
@@ -185,7 +67,7 @@ async function manyKeys(pair: readonly [Driven, Driven]): Promise<void> {
       const all = batches(`m${at / part}`, part);
       const start = file(
         "start",
-        all.map((keys) => frameOf("BatchPutStart", clientID, keys, sizes, config, "")),
+        all.map((keys) => frameOf("BatchPutStart", clientID, keys, sizes, plain, "")),
       );
       const ends = all.map((keys) => keys.map((key) => ({ key, checksum: undefined })));
       const end = file(

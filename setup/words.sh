@@ -2,13 +2,14 @@
 
 # $1 is test or bench. Exits with 2 at an argument that names nothing.
 check_words() {
-  local verb=$1 word takes_pattern=
+  local verb=$1 word takes_value=
   shift
   for word in "$@"; do
-    if [[ $takes_pattern == yes ]]; then takes_pattern=; continue; fi
+    if [[ $takes_value == yes ]]; then takes_value=; continue; fi
     case $word in
       -h | --help) return ;;
-      --name) [[ $verb == test ]] || { echo "svc: $verb knows no option --name; see ./svc $verb --help" >&2; exit 2; }; takes_pattern=yes ;;
+      --name) [[ $verb == test ]] || { echo "svc: $verb knows no option --name; see ./svc $verb --help" >&2; exit 2; }; takes_value=yes ;;
+      --against | --pairs) [[ $verb == bench ]] || { echo "svc: $verb knows no option $word; see ./svc $verb --help" >&2; exit 2; }; takes_value=yes ;;
       -*) echo "svc: $verb knows no option $word; see ./svc $verb --help" >&2; exit 2 ;;
       *) "names_$verb" "$word" || { echo "svc: there is no $verb named $word; see ./svc $verb --help" >&2; exit 2; } ;;
     esac

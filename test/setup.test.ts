@@ -21,6 +21,7 @@ void test("a command of the entry with an unknown argument says so and installs 
     [["test", "--bogus"], /test knows no option --bogus/],
     [["test", "setup", "nosuch"], /there is no test named nosuch/],
     [["bench", "--bogus"], /bench knows no option --bogus/],
+    [["test", "--against", "HEAD"], /test knows no option --against/],
     [["bench", "nosuch"], /there is no bench named nosuch/],
   ];
   for (const [args, says] of cases) {

@@ -21,7 +21,7 @@ void test("an engine that is replaced after a long replay is not complete until 
   answers = false;
   answering = present;
   await engine.publish(...present.slice(0, 2));
-  await seen(indexer, "the doubt", ({ complete }) => !complete);
+  await seen(indexer, "the incomplete row", ({ complete }) => !complete);
   answers = true;
   await engine.publish(...present.slice(2));
   const service = await seen(indexer, "all of the present one", ({ last_sequence, complete }) => last_sequence === 2 && complete);

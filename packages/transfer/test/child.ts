@@ -1,8 +1,8 @@
 // Our engine in its own process: commands as JSON lines, in the same format as peer.py.
 import { createHash, randomFillSync } from "node:crypto";
 import { createInterface } from "node:readline";
-import { type EngineOptions, type InitOptions, TransferEngine } from "../src/engine.ts";
-import type { Proto } from "../src/engine-segments.ts";
+import { TransferEngine } from "../src/engine.ts";
+import type { EngineOptions, InitOptions, Proto } from "../src/engine-options.ts";
 import { alloc } from "../src/memory.ts";
 
 type Command =

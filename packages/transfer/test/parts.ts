@@ -5,8 +5,8 @@ import { existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
-import { type EngineOptions, type InitOptions, TransferEngine } from "../src/engine.ts";
-import type { Proto } from "../src/engine-segments.ts";
+import { TransferEngine } from "../src/engine.ts";
+import type { EngineOptions, InitOptions, Proto } from "../src/engine-options.ts";
 
 export const MIB = 1024 * 1024;
 

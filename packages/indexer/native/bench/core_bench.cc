@@ -60,7 +60,7 @@ struct Bed {
     u32 parent = 0;
     for (u32 at = 0; at < depth; at += perEvent) {
       index.tick();
-      index.roomFor(perEvent);
+      index.ensureCapacity(perEvent);
       index.store(subs[who], streams[who], id, hashes + at, perEvent, names == nullptr ? nullptr : names + at, parent, outcomes);
       parent = index.find(id, hashes[at + perEvent - 1]);
     }

@@ -64,7 +64,7 @@ class Bed {
   // Applies one event after the other; an event that runs out of memory is lost.
   template <typename Do>
   void each(Do apply) {
-    index_.roomFor(blocks);
+    index_.ensureCapacity(blocks);
     for (u32 who = 0; who < subs_.size(); ++who)
       for (u32 at = 0; at < blocks; at += depth) try {
           apply(who, at);

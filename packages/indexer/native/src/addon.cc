@@ -3,7 +3,7 @@
 #include <memory>
 #include <set>
 
-#include "figures.h"
+#include "metrics.h"
 #include "later.h"
 #include "node_values.h"
 #include "report.h"
@@ -182,7 +182,7 @@ napi_value explain(Addon& addon, const Arguments& args) {
     out.append("{\"depth\":").append(std::to_string(positions[i])).append(",\"hash\":\"").append(std::to_string(hashes[positions[i]])).append("\",\"streams\":[");
     bool first = true;
     for (u32 stream = 0; block != 0 && stream < addon.index.streams().size(); ++stream) {
-      if (!addon.index.sets()[addon.index.arena().holders[block]].has(stream) || addon.index.isDoubted(stream, space)) continue;
+      if (!addon.index.sets()[addon.index.arena().holders[block]].has(stream) || addon.index.isUnverified(stream, space)) continue;
       if (!first) out.push_back(',');
       first = false;
       out.append(std::to_string(stream));
@@ -215,7 +215,7 @@ napi_value blocks(Addon& addon, const Arguments& args) {
   return args.of(std::string_view(pageBlocks(addon.index, args.index(0), args.index(1), static_cast<std::int64_t>(args.number(2)))));
 }
 
-napi_value figures(Addon& addon, const Arguments& args) { return figureValues(addon.index, addon.query.totals(), args); }
+napi_value metrics(Addon& addon, const Arguments& args) { return metricValues(addon.index, addon.query.totals(), args); }
 napi_value reclaim(Addon& addon, const Arguments& args) { return args.of(changing(addon).reclaim(args.index(0)) ? 1.0 : 0.0); }
 
 // (path, note) → a promise of the file's size.
@@ -284,7 +284,7 @@ napi_value construct(napi_env env, napi_callback_info info) {
 napi_value init(napi_env env, napi_value exports) {
   return guarded(env, [&] {
 #define METHOD(name) {#name, nullptr, call<name>, nullptr, nullptr, nullptr, napi_default_method, nullptr}
-    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(setDead), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(forgetUncertain), METHOD(groups), METHOD(lacks), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(figures), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
+    const napi_property_descriptor methods[] = {METHOD(subscribe), METHOD(unsubscribe), METHOD(setDead), METHOD(clear), METHOD(lose), METHOD(apply), METHOD(applyMore), METHOD(ranks), METHOD(seen), METHOD(forgetUncertain), METHOD(groups), METHOD(lacks), METHOD(complaint), METHOD(parked), METHOD(scan), METHOD(scanBatch), METHOD(scanNext), METHOD(answerScanned), METHOD(answer), METHOD(splitQuery), METHOD(splitLater), METHOD(splitBatch), METHOD(explain), METHOD(sequences), METHOD(spaces), METHOD(streams), METHOD(blocks), METHOD(metrics), METHOD(reclaim), METHOD(save), METHOD(tally), METHOD(load)};
 #undef METHOD
     napi_value type = nullptr;
     check(napi_define_class(env, "NativeIndex", NAPI_AUTO_LENGTH, construct, nullptr, std::size(methods), methods, &type), "class");

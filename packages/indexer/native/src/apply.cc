@@ -53,7 +53,7 @@ bool Index::accepts(Subscription& sub, const Event& event, Namespace& space, Out
 }
 
 bool Index::inOrder(Subscription& sub, u32 stream, u32 space, const Event& event, Outcomes& outcomes) {
-  settleDoubt(sub, stream, space, event);
+  settleUnverified(sub, stream, space, event);
   if (!event.hasEventId) return true;
   const auto [last, first] = sub.lastEventId.try_emplace(static_cast<u64>(stream) << 32 | space, event.eventId);
   if (first) return true;
@@ -82,7 +82,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     if (!event.hasGroup || !event.hasTokens) ++outcomes[Unhashed];
     return;
   }
-  if (!makeRoom(event.hashCount)) {
+  if (!evictFor(event.hashCount)) {
     ++outcomes[OverBudget];
     return;
   }
@@ -271,7 +271,7 @@ void Index::applyCleared(u32 id, const Event& event, Outcomes& outcomes) {
   });
   purge(streams, space);
   const auto cleared = [&](u64 key) { return std::find(streams.begin(), streams.end(), static_cast<u32>(key >> 32)) != streams.end(); };
-  if (space < 0 && std::erase_if(sub.doubted, cleared) > 0) ++version_;
+  if (space < 0 && std::erase_if(sub.unverified, cleared) > 0) ++version_;
   if (!event.named && streams.size() == sub.streams.size()) dropTwins(sub), sub.chunks.clear();
 }
 

@@ -63,7 +63,7 @@ Taken Index::goOn(Outcomes& outcomes) try {
   endBatch();
   ++outcomes[OverBudget];
   ++outcomes[LostRemoval];
-  doubtAll(id);
+  distrustNumbers(id);
   lose(id);
   return Taken::Whole;
 }
@@ -96,7 +96,7 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   else if (event.malformed || event.kind == EventKind::Unknown) {
     ++outcomes[event.malformed ? MalformedEvent : UnknownEvent];
     // The event may have removed blocks that answers still have: the caller drops those at the end of the batch.
-    if (event.kind != EventKind::Stored) ++outcomes[LostRemoval], doubtAll(id);
+    if (event.kind != EventKind::Stored) ++outcomes[LostRemoval], distrustNumbers(id);
   }
   else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];

@@ -34,7 +34,7 @@ void Index::applyChunks(u32 id, const Event& event, Outcomes& outcomes) {
     sub.complaint = "an event has " + std::to_string(event.hashCount) + " chunks of " + std::to_string(event.blockSize) + " tokens and " + std::to_string(event.tokenCount) + " tokens";
     return;
   }
-  if (!makeRoom(event.tokenCount / size) || sub.chunks.size() + event.hashCount > mostChunks) {
+  if (!evictFor(event.tokenCount / size) || sub.chunks.size() + event.hashCount > mostChunks) {
     ++outcomes[OverBudget];
     return;
   }

@@ -77,9 +77,9 @@ class Index {
   u32 findNamed(u32 space, u64 name) const;
   [[gnu::always_inline]] void prefetch(u32 space, u64 sequence) const { table_.prefetch(mix(sequence ^ spaces_[space].seed)); }
   // True until it is known whether a gap affected the stream's blocks, which are not answered as certain meanwhile.
-  bool isDoubted(u32 stream, std::int64_t space) const {
-    const auto& doubted = subscriptions_[streams_[stream].subscription].doubted;
-    return !doubted.empty() && space >= 0 && doubted.contains(static_cast<u64>(stream) << 32 | static_cast<u64>(space));
+  bool isUnverified(u32 stream, std::int64_t space) const {
+    const auto& unverified = subscriptions_[streams_[stream].subscription].unverified;
+    return !unverified.empty() && space >= 0 && unverified.contains(static_cast<u64>(stream) << 32 | static_cast<u64>(space));
   }
   // Returns whether the block is in use and belongs to this namespace.
   bool isOf(u32 space, u32 block) const { return arena_.holders[block] != HolderSets::none && spaceOf(block) == space; }
@@ -88,9 +88,9 @@ class Index {
   // Plain operations without an event, for benches and snapshots.
 
   // Call this before blocks are stored; returns false if there is no capacity for them.
-  bool roomFor(u64 blocks) {
+  bool ensureCapacity(u64 blocks) {
     limit_ = limitBlocks();
-    return makeRoom(blocks);
+    return evictFor(blocks);
   }
   u32 internSpace(const Namespace& like);
   std::int64_t internStream(u32 subscription, const StreamName& name);
@@ -125,12 +125,12 @@ class Index {
   void forgetPending(u32 id) {
     if (pending_ == id) pending_ = nobody;
   }
-  void doubtAll(u32 id);
+  void distrustNumbers(u32 id);
   // Returns the stream that has this one's uncertain blocks; `HolderSets::nowhere` if there is no capacity for one.
   u32 twinOf(u32 stream);
   void dropTwins(Subscription& sub);
   void makeUncertain(Subscription& sub, const std::vector<u32>& streams, std::int64_t space);
-  void settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event);
+  void settleUnverified(Subscription& sub, u32 stream, u32 space, const Event& event);
   void dropNames(Subscription& sub);
   void removeParked(Subscription& sub, u32 stream, const u64* names, u32 count);
   void applyEvent(u32 id, const Event& event, Outcomes& outcomes);
@@ -213,7 +213,7 @@ class Index {
   u32 releaseAll(const u32* blocks, u32 count);
   // Releases some of the oldest ghosts.
   u32 releaseGhosts();
-  bool makeRoom(u64 blocks);
+  bool evictFor(u64 blocks);
   u64 limitBlocks() const;
   void weigh(Subscription& sub);
   void evict(u64 blocks);

@@ -12,8 +12,8 @@ bool isRun(GroupKind kind) { return kind != GroupKind::Window && kind != GroupKi
 
 }  // namespace
 
-bool Masks::isDoubted(u32 stream) const {
-  return index_.streams()[stream].isUncertain || std::any_of(spaces_.begin(), spaces_.end(), [&](std::int64_t space) { return index_.isDoubted(stream, space); });
+bool Masks::isUnverified(u32 stream) const {
+  return index_.streams()[stream].isUncertain || std::any_of(spaces_.begin(), spaces_.end(), [&](std::int64_t space) { return index_.isUnverified(stream, space); });
 }
 
 u32 Masks::of(std::vector<u32> own, const std::vector<u32>& shared, const std::vector<CacheGroup>& groups) {
@@ -23,7 +23,7 @@ u32 Masks::of(std::vector<u32> own, const std::vector<u32>& shared, const std::v
   if (groups.size() <= 1) own.insert(own.end(), shared.begin(), shared.end());
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
-  const bool isCertain = std::none_of(own.begin(), own.end(), [&](u32 stream) { return isDoubted(stream); });
+  const bool isCertain = std::none_of(own.begin(), own.end(), [&](u32 stream) { return isUnverified(stream); });
   if (own.empty() || (!isGrouped && isCertain)) return coarse(own);
   std::vector<Held> parts;
   if (!isGrouped) parts.push_back(sorted({}, own));
@@ -53,9 +53,9 @@ Masks::Held Masks::sorted(const CacheGroup& group, const std::vector<u32>& strea
   }
   for (const u32 stream : streams) {
     const bool isTwin = proof < HolderSets::nowhere - 1 && index_.streams()[stream].isUncertain && index_.streams()[stream].twin == proof;
-    held.streams[isTwin ? View::Provable : isDoubted(stream) ? View::Doubtful : View::Certain].push_back(stream);
+    held.streams[isTwin ? View::Provable : isUnverified(stream) ? View::Unverified : View::Certain].push_back(stream);
   }
-  if (proof < HolderSets::nowhere - 1 && !isDoubted(proof)) held.streams[View::Proof].push_back(proof);
+  if (proof < HolderSets::nowhere - 1 && !isUnverified(proof)) held.streams[View::Proof].push_back(proof);
   return held;
 }
 

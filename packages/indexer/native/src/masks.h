@@ -20,7 +20,7 @@ class Masks {
     u32 window = 0;
     std::vector<u32> streams[View::partMasks];
   };
-  bool isDoubted(u32 stream) const;
+  bool isUnverified(u32 stream) const;
   // Sorts a group's streams by what their blocks prove.
   Held sorted(const CacheGroup& group, const std::vector<u32>& streams) const;
   u32 coarse(const std::vector<u32>& streams);

@@ -46,7 +46,7 @@ struct View {
     u32 window = 0;
     u32 bits = 0;
   };
-  enum PartMask : u8 { Certain, Proof, Provable, Doubtful, partMasks };
+  enum PartMask : u8 { Certain, Proof, Provable, Unverified, partMasks };
   // A number that is not the length of one run of blocks: of an engine with several groups, or with blocks that a loss may have affected.
   struct Fine {
     u32 mask = 0;  // its index among the lengths
@@ -70,7 +70,7 @@ struct View {
 
 enum class Form : u8 { Json, Packed };
 
-// The freshness of each subscription by its number: the fields of src/freshness.ts in their order. NaN: unknown.
+// The freshness of each subscription by its number: the fields of src/query/freshness.ts in their order. NaN: unknown.
 enum FreshnessField : u8 { LastSequence, LagMs, AgeMs, HasGap, IsComplete, Source, IsConnected, freshnessFields };
 inline constexpr const char* freshnessSources[] = {"none", "event", "replay", "snapshot"};
 struct FreshnessTable {

@@ -63,7 +63,7 @@ class FineMatch {
       const bool certain = has(stretch, part, View::Certain), provable = !certain && has(stretch, part, View::Provable);
       isSure = isSure && (certain || (provable && proven > from));
       if (isSure) sure = stretch.end;
-      else if (!certain && !provable && !has(stretch, part, View::Doubtful)) break;
+      else if (!certain && !provable && !has(stretch, part, View::Unverified)) break;
       all = from = stretch.end;
     }
     return {sure, all};
@@ -80,7 +80,7 @@ class FineMatch {
       for (std::size_t i = 0; i < fine.parts.size(); ++i) {
         const View::Part& part = fine.parts[i];
         if (isWhole(part.kind)) continue;
-        const bool isThere = has(stretch, part, View::Certain) || (withUncertain && (has(stretch, part, View::Provable) || has(stretch, part, View::Doubtful)));
+        const bool isThere = has(stretch, part, View::Certain) || (withUncertain && (has(stretch, part, View::Provable) || has(stretch, part, View::Unverified)));
         if (!isThere) {
           runs_[i] = nowhere;
           if (part.kind == GroupKind::Chunk) steps = std::min<u64>(std::lcm(steps, std::lcm<u64, u64>(part.window, blockSize_) / blockSize_), ~0u);

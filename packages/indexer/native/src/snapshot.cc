@@ -109,7 +109,7 @@ bool Index::load(const u8* data, std::size_t size, std::string& note, std::strin
       const u64 stream = in.number<u64>();
       sub.lastEventId[stream] = in.number<u64>();
     }
-    for (u64 k = in.count(8); k > 0; --k) sub.doubted.insert(in.number<u64>());
+    for (u64 k = in.count(8); k > 0; --k) sub.unverified.insert(in.number<u64>());
     sub.seen.resize(in.count(16));
     if (sub.active && sub.seen.size() != seenRing) in.fail();
     in.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));

@@ -90,8 +90,8 @@ void Index::save(std::string_view note, const std::function<void(const u8*, std:
     for (u32 space : sub.spaces) to.number(space);
     to.number<u64>(sub.lastEventId.size());
     for (const auto& [stream, last] : sub.lastEventId) to.number(stream), to.number(last);
-    to.number<u64>(sub.doubted.size());
-    for (const u64 key : sub.doubted) to.number(key);
+    to.number<u64>(sub.unverified.size());
+    for (const u64 key : sub.unverified) to.number(key);
     to.number<u64>(sub.seen.size());
     to.raw(sub.seen.data(), sub.seen.size() * sizeof(Subscription::Seen));
     to.number<u8>(sub.countsCopies);

@@ -107,7 +107,7 @@ void Index::collectSpaces() {
   for (Subscription& sub : subscriptions_) {
     std::erase_if(sub.spaces, [&](u32 space) { return used[space] == 0; });
     std::erase_if(sub.lastEventId, [&](const auto& entry) { return used[static_cast<u32>(entry.first)] == 0; });
-    std::erase_if(sub.doubted, [&](u64 key) { return used[static_cast<u32>(key)] == 0; });
+    std::erase_if(sub.unverified, [&](u64 key) { return used[static_cast<u32>(key)] == 0; });
     weigh(sub);
   }
   collectSpacesAt_ = std::clamp(2 * liveSpaces(), firstSpaceCollection, maxSpaces);

@@ -86,8 +86,8 @@ void Index::clear(u32 id) {
   sub.waiting.clear();
   std::erase(waiters_, id);
   sub.chunks.clear();
-  if (!sub.doubted.empty() || !sub.spaces.empty()) ++version_;
-  sub.doubted.clear();
+  if (!sub.unverified.empty() || !sub.spaces.empty()) ++version_;
+  sub.unverified.clear();
   sub.unnumbered = sub.evicted = sub.isEnveloped = false;
   sub.lastEventId.clear();
   sub.spaces.clear();

@@ -57,7 +57,7 @@ struct Stream {
   u16 medium = 0;
   bool active = false;
   u32 group = 0;  // of an engine's KV cache
-  bool isUncertain = false;  // its blocks are those of `twin` that a loss may have affected, see doubt.cc
+  bool isUncertain = false;  // its blocks are those of `twin` that a loss may have affected, see unverified.cc
   u32 twin = noStream;       // that stream, or the uncertain one of this stream
   std::string owner;  // of a tier that several engines share; each owner's copies are its own
   u64 shard = 0;  // 0: whole blocks; `wholeShard`: the blocks whose shards are all there; else one shard's blocks
@@ -117,7 +117,7 @@ struct Subscription {
   std::vector<u32> streams;
   std::unordered_set<u32> spaces;
   std::unordered_map<u64, u64> lastEventId;  // by stream and namespace
-  std::unordered_set<u64> doubted;           // of the same: streams that a gap may have affected, see doubt.cc
+  std::unordered_set<u64> unverified;           // of the same: streams that a gap may have affected, see unverified.cc
   std::deque<ParkedEvent> park;
   std::unordered_set<u64> awaited;  // the parked events' parents
   u32 parkedBlocks = 0;

@@ -221,11 +221,11 @@ View Query::build(const Namespace& like) {
     for (const auto& [rank, _] : ranks) row.ranks.push_back({rank, counting(rank, -1)});
     for (u16 medium = 0; medium < media.size(); ++medium) {
       if (medium > 2 && !media[medium]) continue;
-      View::Medium figure;
-      figure.name = index_.media()[medium];
-      figure.key = jsonText(figure.name);
-      for (const auto& [rank, _] : ranks) figure.masks.push_back(counting(rank, medium));
-      row.media.push_back(std::move(figure));
+      View::Medium counted;
+      counted.name = index_.media()[medium];
+      counted.key = jsonText(counted.name);
+      for (const auto& [rank, _] : ranks) counted.masks.push_back(counting(rank, medium));
+      row.media.push_back(std::move(counted));
     }
     view.rows.push_back(std::move(row));
   }

@@ -77,7 +77,7 @@ export interface NativeIndex {
   /** Returns every stream; `tally` has the blocks and digests of the same ones. */
   streams(): string;
   blocks(cursor: number, limit: number, space: number): string;
-  figures(): number[];
+  metrics(): number[];
   /** Frees cleared blocks, looking at `most` blocks at most; returns 1 while there are more. Cleared blocks are not in answers anyway. */
   reclaim(most: number): number;
   /**
@@ -147,7 +147,7 @@ export type Outcome = (typeof outcomes)[number];
 export const outcomeIndex = Object.fromEntries(outcomes.map((name, index) => [name, index])) as Record<Outcome, number>;
 
 /** The names of the native metrics, checked like `outcomes`. */
-export const figureNames = [
+export const metricNames = [
   "bytes",
   "budgetBytes",
   "indexBytes",
@@ -161,17 +161,17 @@ export const figureNames = [
   "matchedBlocks",
   "changes",
 ] as const;
-export type NativeMetrics = Record<(typeof figureNames)[number], number>;
+export type NativeMetrics = Record<(typeof metricNames)[number], number>;
 
 export function metricsOf(index: NativeIndex): NativeMetrics {
-  const values = index.figures();
-  return Object.fromEntries(figureNames.map((name, at) => [name, values[at] ?? 0])) as NativeMetrics;
+  const values = index.metrics();
+  return Object.fromEntries(metricNames.map((name, at) => [name, values[at] ?? 0])) as NativeMetrics;
 }
 
 /** Opens a new index. @throws HOST_UNSUITABLE if the addon was not built. */
 export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
   const path = process.env["SVC_INDEXER_NATIVE"] || fileURLToPath(new URL("../../native/build/svc_indexer.node", import.meta.url));
-  let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; figureNames: string[]; freshnessSources: string[] };
+  let addon: { NativeIndex: new (budgetBytes: number, seed: bigint) => NativeIndex; outcomeNames: string[]; metricNames: string[]; freshnessSources: string[] };
   try {
     addon = createRequire(import.meta.url)(path);
   } catch (error) {
@@ -180,8 +180,8 @@ export function openIndex(budgetBytes: number, seed: bigint): NativeIndex {
     });
   }
   const [theirs, ours] = [
-    [addon.outcomeNames, addon.figureNames, addon.freshnessSources],
-    [outcomes, figureNames, freshnessSources],
+    [addon.outcomeNames, addon.metricNames, addon.freshnessSources],
+    [outcomes, metricNames, freshnessSources],
   ];
   if (String(theirs) !== String(ours))
     fail("HOST_UNSUITABLE", `the indexer's native part at ${path} has another version than its TypeScript part; ./svc setup builds it`);

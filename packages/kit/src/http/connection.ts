@@ -6,8 +6,8 @@ import { ByteBuffer, ownCopy } from "../byte-buffer.ts";
 import { INCOMPLETE, REFUSED } from "../proxy/head-lines.ts";
 import type { Pipelined } from "../proxy/pipelined.ts";
 import { EXPECT, hopNames, type RequestHead } from "../proxy/request-head.ts";
-import { FREE_READS, type SlowHead, type SlowHeads } from "../proxy/slow-heads.ts";
-import { HELD, SLOW, TURN, Wire, type WireOwner } from "../proxy/wire.ts";
+import { type SlowHeads, UnfinishedHead } from "../proxy/slow-heads.ts";
+import { HELD, TURN, Wire, type WireOwner } from "../proxy/wire.ts";
 import { RequestBody } from "./body.ts";
 import { type Answer, type HttpOptions, headOf, type Request } from "./exchange.ts";
 import { BODY_BYTES_PER_MS, BODY_MS, FREE_ROW, HEAD_MS, IDLE_MS, LINGER_MS, MAX_DRAINED_BYTES, MAX_HEAD_BYTES, ROW_PER_TICK, TEXT_BYTES } from "./limits.ts";
@@ -29,7 +29,7 @@ export type ConnectionOwner = {
 
 type OwnRequest = { -readonly [K in keyof Request]: Request[K] };
 
-export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
+export class HttpConnection implements WireOwner, MemoryHolder {
   readonly peer: string;
   readonly #owner: ConnectionOwner;
   readonly #wire: Wire;
@@ -58,8 +58,7 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
   #isReading = false;
   /** Requests that had arrived before the previous answer was sent. */
   #row = 0;
-  /** Reads of the incomplete head; 0 if there is none. */
-  #headReads = 0;
+  readonly #unfinished: UnfinishedHead;
   #drainedBytes = 0;
 
   constructor(owner: ConnectionOwner, accepted: Socket) {
@@ -68,6 +67,9 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
     this.#wire = Wire.adopt(this, accepted);
     this.peer = this.#wire.socket.remoteAddress ?? "";
     this.#wire.socket.setNoDelay(true);
+    this.#unfinished = new UnfinishedHead(owner.slowHeads, this.peer, this.#wire, () =>
+      this.#late("too many request heads of this client are unfinished; send each head at once"),
+    );
   }
 
   /** True between two requests, and while a head is incomplete. */
@@ -93,15 +95,15 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
   sweep(nowMs: number): void {
     const waitedMs = this.waitedMs(nowMs);
     const bodyMs = BODY_MS + this.#body.keptBytes / BODY_BYTES_PER_MS;
-    if (this.#state === "head" && this.#headReads === 0 && waitedMs > IDLE_MS) this.#wire.destroy();
-    else if (this.#state === "head" && this.#headReads > 0 && waitedMs > HEAD_MS) this.#late(`the head was not complete within ${HEAD_MS / 1000} s`);
+    if (this.#state === "head" && !this.#unfinished.isBegun && waitedMs > IDLE_MS) this.#wire.destroy();
+    else if (this.#state === "head" && this.#unfinished.isBegun && waitedMs > HEAD_MS) this.#late(`the head was not complete within ${HEAD_MS / 1000} s`);
     else if (this.#state === "body" && waitedMs > bodyMs) this.#late(`the body was not complete within ${Math.round(bodyMs / 1000)} s`);
     else if (this.#state === "waiting" && waitedMs > IDLE_MS) this.evict(`there was no memory within ${IDLE_MS / 1000} s`);
     else if (this.#state === "ending" && waitedMs > LINGER_MS && this.#wire.socket.writableLength === 0) this.#wire.destroy();
   }
 
   evict(why: string): void {
-    const isRead = this.#state === "body" || (this.#state === "head" && this.#headReads > 0) || (this.#state === "waiting" && this.#unsent === undefined);
+    const isRead = this.#state === "body" || (this.#state === "head" && this.#unfinished.isBegun) || (this.#state === "waiting" && this.#unsent === undefined);
     if (isRead) this.refuse(why);
     else this.#wire.destroy();
   }
@@ -125,14 +127,6 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
       this.#awaitBody();
     }
     this.#goOnReading();
-  }
-
-  goOn(): void {
-    this.#wire.resume(SLOW);
-  }
-
-  giveUp(): void {
-    this.#late("too many request heads of this client are unfinished; send each head at once");
   }
 
   onBytes(bytes: Buffer, length: number): void {
@@ -159,7 +153,7 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
 
   onClose(): void {
     this.#releaseMemory();
-    this.#endSlowHead();
+    this.#unfinished.end();
     this.#owner.closed(this);
   }
 
@@ -202,21 +196,8 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
 
   /** A head that comes in many pieces is read more slowly, alternating with others. */
   #followHead(): void {
-    if (++this.#headReads === 1) {
-      this.#sinceMs = performance.now();
-      this.#owner.slowHeads.enter(this);
-    }
-    // Entering may have ended this very connection, if too many heads are incomplete.
-    if (this.#headReads < FREE_READS || this.#state !== "head") return;
-    this.#wire.pause(SLOW);
-    this.#owner.slowHeads.wait(this);
-  }
-
-  #endSlowHead(): void {
-    if (this.#headReads === 0) return;
-    this.#headReads = 0;
-    this.#owner.slowHeads.leave(this);
-    this.#wire.resume(SLOW);
+    if (!this.#unfinished.isBegun) this.#sinceMs = performance.now();
+    this.#unfinished.read();
   }
 
   /** Reads requests from [at, end) of `bytes`; returns where it stopped: at an incomplete head, or behind a request that is answered later. */
@@ -231,7 +212,7 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
         const { head } = this.#owner;
         const bodyAt = head.parse(bytes, at, end);
         if (bodyAt === INCOMPLETE && end - at < MAX_HEAD_BYTES) break;
-        this.#endSlowHead();
+        this.#unfinished.end();
         if (bodyAt === REFUSED) this.#refuse(new Failure(head.problemStatus === 431 ? "HEADERS_TOO_LARGE" : "INVALID_REQUEST", head.problem));
         // One read may bring a whole head that is larger than the limit.
         else if (bodyAt === INCOMPLETE || bodyAt - at > MAX_HEAD_BYTES)
@@ -350,7 +331,7 @@ export class HttpConnection implements WireOwner, MemoryHolder, SlowHead {
     this.#state = "answering";
     this.#left.clear();
     this.#body.clear();
-    this.#endSlowHead();
+    this.#unfinished.end();
     const answer = this.#owner.options.refuse(failure);
     this.#send(status === undefined ? answer : { ...answer, status });
   }

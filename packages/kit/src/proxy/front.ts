@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { answer } from "./answer.ts";
 import { ClientConnection } from "./client.ts";
-import { type ConnectionOwner, peerOf } from "./client-reader.ts";
+import { type ConnectionOwner, peerOf } from "./connection-owner.ts";
 import type { Decision, RoutedClient } from "./decision.ts";
 import type { ProxyLimits } from "./limits.ts";
 import { Peers } from "./peers.ts";

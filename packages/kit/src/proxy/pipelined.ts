@@ -1,4 +1,5 @@
 // Long pipelines of requests: each tick reads one request per peer, however many connections the peer has.
+import { TURN } from "./wire.ts";
 
 /** A tick's length in a proxy: requests that a peer pipelines beyond its free row are read 500 times a second. */
 export const TICK_MS = 2;
@@ -48,5 +49,40 @@ export class Pipelined {
       read?.();
     }
     this.#start();
+  }
+}
+
+/** Pipelined requests that are processed without a pause; further ones wait for ticks, which leave the event loop to others. */
+const FREE_ROW = 32;
+
+/** The requests of one connection that had arrived before the previous answer was sent. */
+export class PipelineRow {
+  readonly #pipelined: Pipelined;
+  readonly #peer: string;
+  readonly #wire: { pause(reason: number): void; resume(reason: number): void };
+  #length = 0;
+
+  constructor(pipelined: Pipelined, peer: string, wire: { pause(reason: number): void; resume(reason: number): void }) {
+    this.#pipelined = pipelined;
+    this.#peer = peer;
+    this.#wire = wire;
+  }
+
+  end(): void {
+    this.#length = 0;
+  }
+
+  /** Calls `read` for the next request, later: a long pipeline must not become a deep stack, nor block other connections. */
+  next(read: () => void): void {
+    if (++this.#length <= FREE_ROW) {
+      setImmediate(read);
+      return;
+    }
+    // Otherwise more bytes would be read before this connection's tick.
+    this.#wire.pause(TURN);
+    this.#pipelined.wait(this.#peer, () => {
+      this.#wire.resume(TURN);
+      read();
+    });
   }
 }

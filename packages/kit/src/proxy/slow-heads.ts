@@ -1,4 +1,5 @@
 // Request heads that arrive in many pieces: bounded in number, and read round robin over the peers that send them.
+import { SLOW } from "./wire.ts";
 
 /** A connection whose head is incomplete. */
 export interface SlowHead {
@@ -15,7 +16,7 @@ export type SlowHeadLimits = {
 };
 
 /** Reads before a head must wait for ticks. Ordinary heads arrive in one or two reads, long ones over slow links in a few. */
-export const FREE_READS = 4;
+const FREE_READS = 4;
 const TICK_MS = 10;
 const READS_PER_TICK = 16;
 
@@ -92,5 +93,49 @@ export class SlowHeads {
   #evict(ofPeer: Set<SlowHead> | undefined): void {
     const [oldest] = ofPeer ?? [];
     oldest?.giveUp();
+  }
+}
+
+/** The part of a wire that is used here: reading stops while it is paused for any reason. */
+type Pausable = { pause(reason: number): void; resume(reason: number): void };
+
+/** The head of one connection while it is incomplete: a few reads are free, later ones wait for ticks. */
+export class UnfinishedHead implements SlowHead {
+  readonly peer: string;
+  readonly giveUp: () => void;
+  readonly #heads: SlowHeads;
+  readonly #wire: Pausable;
+  /** Counts the reads that left it incomplete; 0 while there is none. */
+  #reads = 0;
+
+  constructor(heads: SlowHeads, peer: string, wire: Pausable, giveUp: () => void) {
+    this.#heads = heads;
+    this.peer = peer;
+    this.#wire = wire;
+    this.giveUp = giveUp;
+  }
+
+  get isBegun(): boolean {
+    return this.#reads > 0;
+  }
+
+  /** Counts a read. If too many heads are unfinished, this may give up the very connection, which then ends the head. */
+  read(): void {
+    if (++this.#reads === 1) this.#heads.enter(this);
+    if (this.#reads < FREE_READS) return;
+    this.#wire.pause(SLOW);
+    this.#heads.wait(this);
+  }
+
+  /** The head is complete or refused, or its connection is gone. */
+  end(): void {
+    if (this.#reads === 0) return;
+    this.#reads = 0;
+    this.#heads.leave(this);
+    this.#wire.resume(SLOW);
+  }
+
+  goOn(): void {
+    this.#wire.resume(SLOW);
   }
 }

@@ -56,7 +56,7 @@ void testFrames(Chance& chance, u32 rounds) {
     spec.name = spec.endpoint = name;
     spec.base = client << 40;
     spec.sizeBytes = 100'000;
-    REQUIRE(store.mount(spec, {client, 1}) == 0);
+    REQUIRE(store.holders.mount(spec, {client, 1}) == 0);
   }
   Operations operations(store);
   std::vector<Declared> declared;

@@ -12,14 +12,14 @@ namespace svc {
 
 namespace {
 
-struct Folder {
+struct ScratchFolder {
   std::filesystem::path path;
-  Folder() {
+  ScratchFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "svc-log-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path = name;
   }
-  ~Folder() { std::filesystem::remove_all(path); }
+  ~ScratchFolder() { std::filesystem::remove_all(path); }
 };
 
 std::map<std::string, u64> objectsOf(Store& store) {
@@ -41,7 +41,7 @@ Log::Options optionsOf(const std::filesystem::path& path) {
 
 void testLog(Chance& chance, u32 rounds) {
   for (u32 round = 0; round < rounds * 30; ++round) {
-    const Folder folder;
+    const ScratchFolder folder;
     const Settings settings;
     // Every state that was ever acknowledged; the newest is the last.
     std::vector<std::map<std::string, u64>> history;
@@ -57,13 +57,13 @@ void testLog(Chance& chance, u32 rounds) {
       spec.id = {3, 4};
       spec.name = spec.endpoint = "host:1";
       spec.sizeBytes = 1 << 30;
-      REQUIRE(store.mount(spec, id) == 0);
+      REQUIRE(store.holders.mount(spec, id) == 0);
       for (u32 step = 0; step < 300; ++step) {
         const std::string key = "key-" + std::to_string(below(chance, 60));
         u32 index = 0;
-        store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 1'000), PutPolicy(), "", index);
-        store.putEnd(id, 0, key, std::nullopt);
-        if (below(chance, 3) == 0) store.remove(0, "key-" + std::to_string(below(chance, 60)), true);
+        store.puts.start(store.holders.clientOf(id), 0, key, 1 + below(chance, 1'000), PutPolicy(), "", index);
+        store.puts.end(id, 0, key, std::nullopt);
+        if (below(chance, 3) == 0) store.puts.remove(0, "key-" + std::to_string(below(chance, 60)), true);
         REQUIRE(log.hasSpace(10'000, store.nowMs()));
         log.write(store.journal);
         history.push_back(objectsOf(store));

@@ -19,11 +19,11 @@ struct Full {
     spec.id = {1, 1};
     spec.name = spec.endpoint = "host:1";
     spec.sizeBytes = size * count;
-    REQUIRE(store.mount(spec, id) == 0);
+    REQUIRE(store.holders.mount(spec, id) == 0);
   }
   i32 put(const std::string& key, u64 bytes = size) {
-    const i32 begun = store.putStart(store.clientOf(id), 0, key, bytes, PutPolicy{}, "", index);
-    return begun != 0 ? begun : store.putEnd(id, 0, key, std::nullopt);
+    const i32 begun = store.puts.start(store.holders.clientOf(id), 0, key, bytes, PutPolicy{}, "", index);
+    return begun != 0 ? begun : store.puts.end(id, 0, key, std::nullopt);
   }
 };
 
@@ -36,8 +36,8 @@ void testBurst(Chance& chance) {
   REQUIRE(full.put("another") == 0);
   // An upsert that grows may evict its own old bytes.
   for (u32 i = 0; i < 100; ++i) {
-    REQUIRE(full.store.upsertStart(full.store.clientOf(full.id), 0, "grows", size * (1 + i % 50), PutPolicy{}, "", full.index) == 0);
-    REQUIRE(full.store.putEnd(full.id, 0, "grows", std::nullopt) == 0);
+    REQUIRE(full.store.puts.startUpsert(full.store.holders.clientOf(full.id), 0, "grows", size * (1 + i % 50), PutPolicy{}, "", full.index) == 0);
+    REQUIRE(full.store.puts.end(full.id, 0, "grows", std::nullopt) == 0);
   }
   const u64 evicted = full.store.counters.evictedObjects;
   REQUIRE(full.put("larger than all", size * count + 1) == code::noHandle && full.store.counters.evictedObjects == evicted);
@@ -49,10 +49,10 @@ void testLeasedStay(Chance& chance) {
   Full full(settings, chance());
   for (u32 i = 0; i < count; ++i) {
     REQUIRE(full.put("key-" + std::to_string(i)) == 0);
-    REQUIRE(full.store.exist(0, "key-" + std::to_string(i), true) == 1);
+    REQUIRE(full.store.objects.exist(0, "key-" + std::to_string(i), true) == 1);
   }
   REQUIRE(full.put("more") == code::noHandle);
-  for (u32 i = 0; i < count; ++i) REQUIRE(full.store.exist(0, "key-" + std::to_string(i), false) == 1);
+  for (u32 i = 0; i < count; ++i) REQUIRE(full.store.objects.exist(0, "key-" + std::to_string(i), false) == 1);
   full.store.at(1'000 + 500);
   REQUIRE(full.put("more") == 0);
 }
@@ -64,11 +64,11 @@ void testLeaseEnds(Chance& chance) {
     Full full(settings, chance());
     for (u64 at = 2'000; at < 2'000 + 3 * tickMs; ++at) {
       full.store.at(at);
-      REQUIRE(full.put("key") == 0 && full.store.exist(0, "key", true) == 1);
+      REQUIRE(full.put("key") == 0 && full.store.objects.exist(0, "key", true) == 1);
       full.store.at(at + leaseMs - 1);
-      REQUIRE(full.store.remove(0, "key", false) == code::hasLease);
+      REQUIRE(full.store.puts.remove(0, "key", false) == code::hasLease);
       full.store.at(at + leaseMs);
-      REQUIRE(full.store.remove(0, "key", false) == 0);
+      REQUIRE(full.store.puts.remove(0, "key", false) == 0);
       full.store.at(at);
     }
   }

@@ -25,7 +25,7 @@ inline void requireDisjoint(Store& store) {
   std::map<std::pair<u32, u64>, u64> ranges;
   for (u32 index = 1; index < store.table.end(); ++index) {
     if (!store.table.live(index)) continue;
-    store.eachReplica(index, [&](const Replica& replica) {
+    store.table.eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = store.cluster.segment(replica.segment);
       if (segment == nullptr || segment->gone || segment->onDisk()) return;
       REQUIRE(segment->allocator.sizeOf(replica.node) == store.table[index].size);
@@ -55,7 +55,7 @@ struct Memory {
 
   bool follow(Store& store, const Uuid& client, u32 most, bool fromStart) {
     Changes changes;
-    if (store.takeChanges(client, fromStart, most, changes) != 0) return false;
+    if (store.restores.takeChanges(client, fromStart, most, changes) != 0) return false;
     if (changes.begins) {
       now.merge(earlier);
       earlier = std::move(now);
@@ -80,7 +80,7 @@ inline std::map<u64, Seen> heldBy(Store& store, const Uuid& client) {
   const u32 number = store.cluster.findClient(client);
   for (u32 index = 1; index < store.table.end(); ++index) {
     if (!store.table.live(index) || store.table[index].extra == 0 || !store.table.extras[store.table[index].extra].hasChecksum) continue;
-    store.eachReplica(index, [&](const Replica& replica) {
+    store.table.eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = store.cluster.segment(replica.segment);
       if (segment == nullptr || segment->gone || segment->client != number || replica.status != ReplicaStatus::complete) return;
       out[segment->base + segment->allocator.offsetOf(replica.node)] = {std::string(store.table.keyOf(index)), store.table[index].size, store.table.extras[store.table[index].extra].checksum};
@@ -105,7 +105,7 @@ inline void requireRemembered(Chance& chance, Store& store, std::map<u64, Memory
     for (const u64 number : mounted.at(client))
       if (const Segment* segment = store.cluster.findSegment({number, 77})) specs.push_back(segmentOf(number, client, segment->size));
     bool wanted = false;
-    REQUIRE(empty.beginRestore(id, 7, specs, wanted) == 0 && wanted);
+    REQUIRE(empty.restores.begin(id, 7, specs, wanted) == 0 && wanted);
     for (const auto& [address, seen] : memory.now) {
       Restored said;
       said.address = address;
@@ -113,12 +113,12 @@ inline void requireRemembered(Chance& chance, Store& store, std::map<u64, Memory
       said.checksum = seen.checksum;
       said.key = seen.key;
       said.asOf = 1;
-      const i32 outcome = empty.restore(id, said);
+      const i32 outcome = empty.restores.restore(id, said);
       // The owner may have two segments with a replica each.
       REQUIRE(outcome == 0 || outcome == code::replicaExists);
-      REQUIRE(empty.exist(0, seen.key, false) == 1);
+      REQUIRE(empty.objects.exist(0, seen.key, false) == 1);
     }
-    empty.endRestore(id);
+    empty.holders.endRestore(id);
   }
   requireDisjoint(empty);
 }

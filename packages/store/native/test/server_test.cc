@@ -123,15 +123,15 @@ void testServer(Chance& chance, u32 rounds) {
         spec.id = {1, 1};
         spec.name = spec.endpoint = "host:1";
         spec.sizeBytes = 1 << 30;
-        REQUIRE(server.store.mount(spec, {1, 1}) == 0);
+        REQUIRE(server.store.holders.mount(spec, {1, 1}) == 0);
       });
       std::vector<std::thread> clients;
       for (u32 i = 0; i < 4; ++i) clients.emplace_back(client, port, chance(), rounds * 25);
       for (u32 i = 0; i < 2'000; ++i)
         server.change([&] {
           u32 index = 0;
-          server.store.putStart(server.store.clientOf({1, 1}), 0, "key-" + std::to_string(i), 100, PutPolicy(), "", index);
-          server.store.putEnd({1, 1}, 0, "key-" + std::to_string(i), std::nullopt);
+          server.store.puts.start(server.store.holders.clientOf({1, 1}), 0, "key-" + std::to_string(i), 100, PutPolicy(), "", index);
+          server.store.puts.end({1, 1}, 0, "key-" + std::to_string(i), std::nullopt);
           server.reportDurable();
         });
       for (std::thread& each : clients) each.join();

@@ -26,7 +26,7 @@ std::map<std::string, std::string> seen(Store& store) {
     if (!store.table.live(index)) continue;
     const Object& object = store.table[index];
     std::map<u64, int> places;
-    store.eachReplica(index, [&](const Replica& replica) {
+    store.table.eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = store.cluster.segment(replica.segment);
       if (segment != nullptr && !segment->gone) places[segment->base + segment->allocator.offsetOf(replica.node)] = static_cast<int>(replica.status);
     });
@@ -50,27 +50,27 @@ void touchFile(Chance& chance, Store& store, const Uuid& id, const std::string& 
   const Object* object = index == 0 ? nullptr : &store.table[index];
   const u64 size = object == nullptr ? 1 : object->size;
   const u64 sum = object == nullptr || object->extra == 0 ? 0 : store.table.extras[object->extra].checksum;
-  REQUIRE(store.startFile(id, 0, key, size, sum + 1, file) != 0);
-  const i32 begun = store.startFile(id, 0, key, size, sum, file);
+  REQUIRE(store.folder.startFile(id, 0, key, size, sum + 1, file) != 0);
+  const i32 begun = store.folder.startFile(id, 0, key, size, sum, file);
   if (begun == 0) {
     u64 again = 0;
-    REQUIRE(store.startFile(id, 0, key, size, sum, again) == 0 && again == file);
-    REQUIRE(store.endFile(id, 0, key, file + 1, true) == code::replicaNotFound);
-    if (below(chance, 3) != 0) REQUIRE(store.endFile(id, 0, key, file, below(chance, 4) != 0) == 0);
+    REQUIRE(store.folder.startFile(id, 0, key, size, sum, again) == 0 && again == file);
+    REQUIRE(store.folder.endFile(id, 0, key, file + 1, true) == code::replicaNotFound);
+    if (below(chance, 3) != 0) REQUIRE(store.folder.endFile(id, 0, key, file, below(chance, 4) != 0) == 0);
   }
-  if (below(chance, 4) == 0) store.evictFile(0, key);
-  if (below(chance, 4) == 0) store.swept(store.sweepable(50));
+  if (below(chance, 4) == 0) store.folder.evictFile(0, key);
+  if (below(chance, 4) == 0) store.folder.swept(store.folder.sweepable(50));
 }
 
 // Requires that what the folder knows of its files matches the objects' replicas.
 void requireFiled(const Store& store) {
-  const Segment* folder = store.folder();
+  const Segment* folder = store.folder.segment();
   if (folder == nullptr) return;
   u64 used = 0, files = 0;
   for (u32 index = 1; index < store.table.end(); ++index) {
     if (!store.table.live(index)) continue;
     bool filing = false;
-    store.eachReplica(index, [&](const Replica& replica) {
+    store.table.eachReplica(index, [&](const Replica& replica) {
       if (replica.segment != folder->number) return;
       const u64 file = store.nodes[replica.node].offset;
       ++files;
@@ -91,13 +91,13 @@ void testFileFirst() {
   settings.folder = "/shared/cluster";
   Store store(settings, 1);
   store.at(1'000);
-  store.openFolder();
+  store.folder.open();
   const Uuid id{1, 1};
   u32 index = 0;
-  REQUIRE(store.mount(segmentOf(2'000'000, 1, 1'000), id) == 0);
-  REQUIRE(store.putStart(store.clientOf(id), 0, "k", 100, PutPolicy{}, "", index) == 0);
-  REQUIRE(store.putEnd(id, 0, "k", std::nullopt, ReplicaType::disk) == 0 && (store.table[index].flags & flag::announcedDisk) != 0);
-  REQUIRE(store.evictFile(0, "k") == 0 && (store.table[index].flags & flag::announcedDisk) == 0);
+  REQUIRE(store.holders.mount(segmentOf(2'000'000, 1, 1'000), id) == 0);
+  REQUIRE(store.puts.start(store.holders.clientOf(id), 0, "k", 100, PutPolicy{}, "", index) == 0);
+  REQUIRE(store.puts.end(id, 0, "k", std::nullopt, ReplicaType::disk) == 0 && (store.table[index].flags & flag::announcedDisk) != 0);
+  REQUIRE(store.folder.evictFile(0, "k") == 0 && (store.table[index].flags & flag::announcedDisk) == 0);
 }
 
 }  // namespace
@@ -118,8 +118,8 @@ void testStore(Chance& chance, u32 rounds) {
     u64 now = 1'000, segments = 0;
     store.journal.epochMs = 1'000'000;
     store.at(now);
-    store.openFolder();
-    if (store.folder() != nullptr) store.folder()->disk->capacity = 100'000;
+    store.folder.open();
+    if (store.folder.segment() != nullptr) store.folder.segment()->disk->capacity = 100'000;
     const auto clientID = [](u64 number) { return Uuid{number, 1}; };
     std::unordered_map<u64, std::vector<u64>> mounted, extents;
     std::vector<u64> leased;
@@ -140,42 +140,42 @@ void testStore(Chance& chance, u32 rounds) {
       switch (below(chance, 20)) {
         case 0:
           if (mounted[client].size() < 3) {
-            if (store.mount(segmentOf(++segments, client, 20'000 + below(chance, 50'000)), id) == 0) mounted[client].push_back(segments);
+            if (store.holders.mount(segmentOf(++segments, client, 20'000 + below(chance, 50'000)), id) == 0) mounted[client].push_back(segments);
           }
           break;
         case 1:
           if (!mounted[client].empty() && below(chance, 10) == 0) {
             const u64 graceMs = below(chance, 2) * 200;
-            store.unmount({mounted[client].back(), 77}, id, graceMs);
+            store.holders.unmount({mounted[client].back(), 77}, id, graceMs);
             if (graceMs > 0) leaving.push_back({client, mounted[client].back(), now + graceMs});
             mounted[client].pop_back();
           }
           break;
         case 2: case 3: case 4:
-          if (store.putStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), policy, group, index) == 0) REQUIRE(store.table.live(index));
+          if (store.puts.start(store.holders.clientOf(id), 0, key, 1 + below(chance, 2'000), policy, group, index) == 0) REQUIRE(store.table.live(index));
           break;
         case 5: case 6:
-          store.putEnd(id, 0, key, below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, typeOf(below(chance, 3)));
+          store.puts.end(id, 0, key, below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, typeOf(below(chance, 3)));
           break;
-        case 7: store.putRevoke(id, 0, key, typeOf(below(chance, 3))); break;
-        case 8: store.upsertStart(store.clientOf(id), 0, key, 1 + below(chance, 2'000), policy, "", index); break;
-        case 9: store.read(0, key, true, index); break;
-        case 10: store.remove(0, key, below(chance, 2) == 0); break;
+        case 7: store.puts.revoke(id, 0, key, typeOf(below(chance, 3))); break;
+        case 8: store.puts.startUpsert(store.holders.clientOf(id), 0, key, 1 + below(chance, 2'000), policy, "", index); break;
+        case 9: store.objects.read(0, key, true, index); break;
+        case 10: store.puts.remove(0, key, below(chance, 2) == 0); break;
         case 11:
         case 12: {
           if (mounted[client].empty()) break;
           const std::string source(segmentOf(mounted[client].front(), client, 1).name), target(segmentOf(1 + below(chance, segments), 0, 1).name);
           const std::string_view targets[] = {target};
-          store.copyStart(id, 0, key, source, targets, below(chance, 2) ? TaskKind::copy : TaskKind::move, index);
+          store.copies.start(id, 0, key, source, targets, below(chance, 2) ? TaskKind::copy : TaskKind::move, index);
           break;
         }
-        case 13: store.copyEnd(id, 0, key, below(chance, 2) ? TaskKind::copy : TaskKind::move, below(chance, 3) == 0); break;
+        case 13: store.copies.end(id, 0, key, below(chance, 2) ? TaskKind::copy : TaskKind::move, below(chance, 3) == 0); break;
         case 14:
-          if (below(chance, 4) == 0) store.clear(id, 0, key, "");
+          if (below(chance, 4) == 0) store.puts.clear(id, 0, key, "");
           else touchFile(chance, store, id, key);
           break;
         case 15:
-          if (store.leaseExtents(store.clientOf(id), 0, 1 + below(chance, 2'000), 1 + static_cast<u32>(below(chance, 4)), policy, leased) == 0)
+          if (store.extents.lease(store.holders.clientOf(id), 0, 1 + below(chance, 2'000), 1 + static_cast<u32>(below(chance, 4)), policy, leased) == 0)
             for (const u64 extent : leased) extents[client].push_back(extent);
           break;
         case 16: case 17: case 18: {
@@ -187,14 +187,14 @@ void testStore(Chance& chance, u32 rounds) {
           // An extent that is kept here is used twice, and is not found the second time.
           if (below(chance, 5) != 0) own.pop_back();
           if (below(chance, 4) == 0) {
-            store.returnExtent(id, extent, below(chance, 2) == 0);
+            store.extents.giveBack(id, extent, below(chance, 2) == 0);
             break;
           }
           const Ended ended{below(chance, 2) == 0 ? std::optional<u64>(chance()) : std::nullopt, below(chance, 3) == 0 ? "layout-1" : ""};
-          const i32 outcome = store.commitPut(id, 0, key, extent, ended, policy, group, below(chance, 3) == 0);
+          const i32 outcome = store.extents.commit(id, 0, key, extent, ended, policy, group, below(chance, 3) == 0);
           if (outcome != 0) break;
-          REQUIRE(store.commitPut(id, 0, key, extent, ended, policy, group, true) == code::invalidWrite);
-          REQUIRE(store.read(0, key, false, index, "another layout") == code::notFound);
+          REQUIRE(store.extents.commit(id, 0, key, extent, ended, policy, group, true) == code::invalidWrite);
+          REQUIRE(store.objects.read(0, key, false, index, "another layout") == code::notFound);
           break;
         }
         default: {
@@ -202,7 +202,7 @@ void testStore(Chance& chance, u32 rounds) {
           store.at(now);
           for (u64 each = 1; each <= 4; ++each) {
             i32 status = 0;
-            if (each != 4 || below(chance, 30) == 0) store.ping(clientID(each), status);
+            if (each != 4 || below(chance, 30) == 0) store.holders.ping(clientID(each), status);
           }
           while (store.tend(500)) {
           }
@@ -236,17 +236,17 @@ void testStore(Chance& chance, u32 rounds) {
       if (way == 1) {
         Journal snapshot;
         snapshot.epochMs = store.journal.epochMs;
-        store.snapshotHead(snapshot);
-        for (u32 cursor = 1; cursor != 0;) cursor = store.snapshotSome(snapshot, cursor, 100);
+        store.replay.snapshotHead(snapshot);
+        for (u32 cursor = 1; cursor != 0;) cursor = store.replay.snapshotSome(snapshot, cursor, 100);
         records = snapshot.pending;
       }
       RecordReader reader(records.data(), records.size());
-      while (reader.more()) REQUIRE(again.replay(reader));
-      again.recovered();
+      while (reader.more()) REQUIRE(again.replay.apply(reader));
+      again.replay.end();
       REQUIRE(seen(again) == seen(store));
       requireDisjoint(again);
       requireFiled(again);
-      REQUIRE(folderJson(store).empty() || again.folder()->disk->dropped == store.folder()->disk->dropped);
+      REQUIRE(folderJson(store).empty() || again.folder.segment()->disk->dropped == store.folder.segment()->disk->dropped);
       REQUIRE(segmentsJson(again).size() > 0);
     }
   }
@@ -259,12 +259,12 @@ void testEviction(Chance& chance) {
   store.at(1'000);
   const Uuid id{1, 1};
   constexpr u64 size = 100, count = 20'000;
-  REQUIRE(store.mount(segmentOf(1'000'000, 1, size * count), id) == 0);
-  const u32 client = store.clientOf(id);
+  REQUIRE(store.holders.mount(segmentOf(1'000'000, 1, size * count), id) == 0);
+  const u32 client = store.holders.clientOf(id);
   u32 index = 0;
   const auto put = [&](const std::string& key, const PutPolicy& policy, const std::string& group) {
-    if (store.putStart(client, 0, key, size, policy, group, index) != 0) return false;
-    return store.putEnd(id, 0, key, std::nullopt) == 0;
+    if (store.puts.start(client, 0, key, size, policy, group, index) != 0) return false;
+    return store.puts.end(id, 0, key, std::nullopt) == 0;
   };
   PutPolicy plain, hard, soft;
   hard.hardPin = true;
@@ -275,8 +275,8 @@ void testEviction(Chance& chance) {
   for (u64 i = 0; i < 100'000; ++i) {
     store.at(1'000 + i * 2);
     i32 status = 0;
-    store.ping(id, status);
-    if (i % 50 == 0) REQUIRE(store.read(0, "grouped-5", true, index) == 0);
+    store.holders.ping(id, status);
+    if (i % 50 == 0) REQUIRE(store.objects.read(0, "grouped-5", true, index) == 0);
     stored += put("key-" + std::to_string(i), plain, "");
     while (store.tend(2'048)) {
     }
@@ -284,10 +284,10 @@ void testEviction(Chance& chance) {
   }
   REQUIRE(store.counters.evictedObjects > 50'000 && stored > 99'000);
   // Pinned objects stay; a group that is read stays complete, and other groups were evicted completely.
-  for (u64 i = 0; i < 500; ++i) REQUIRE(store.exist(0, "hard-" + std::to_string(i), false) == 1 && store.exist(0, "soft-" + std::to_string(i), false) == 1);
+  for (u64 i = 0; i < 500; ++i) REQUIRE(store.objects.exist(0, "hard-" + std::to_string(i), false) == 1 && store.objects.exist(0, "soft-" + std::to_string(i), false) == 1);
   for (u64 group = 0; group < 100; ++group) {
     int members = 0;
-    for (u64 i = 0; i < 10; ++i) members += store.exist(0, "grouped-" + std::to_string(group * 10 + i), false);
+    for (u64 i = 0; i < 10; ++i) members += store.objects.exist(0, "grouped-" + std::to_string(group * 10 + i), false);
     REQUIRE(members == 0 || members == 10);
     if (group == 0) REQUIRE(members == 10);
   }

@@ -7,7 +7,7 @@ import { logLevels } from "@svc/kit/log.ts";
 import { ownServer } from "@svc/kit/own-server.ts";
 import { z } from "zod";
 import { TransferEngine } from "../engine.ts";
-import type { Proto } from "../engine-segments.ts";
+import type { Proto } from "../engine-options.ts";
 
 const settings = z.object({
   transfer: z.object({ metadata: z.string(), brand: z.string().regex(/^[^/\s]+$/, "expected a word without a slash"), log_level: z.enum(logLevels) }),

@@ -9,7 +9,7 @@ namespace svc {
 napi_value unmountDisk(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0)), id = idAt(call, call.at(1));
   const bool empty = call.flag(2);
-  return changing(addon, call, [&](Store& store) { return store.unmountDisk(client, id, empty); });
+  return changing(addon, call, [&](Store& store) { return store.disks.unmount(client, id, empty); });
 }
 
 // (client id, disk id, tenant or "" for all, most, records to scan) → {code, queued, hasEnded: whether the whole table was scanned}
@@ -23,11 +23,11 @@ napi_value queueCold(Addon& addon, const Call& call) {
   bool ended = false;
   server.change([&] {
     Store& store = server.store;
-    Segment* disk = store.diskOf(client, id);
-    const u16 wanted = tenant.empty() ? Store::noTenant : store.tenantOf(tenant);
+    Segment* disk = store.disks.diskOf(client, id);
+    const u16 wanted = tenant.empty() ? Tenants::none : store.tenants.numberOf(tenant);
     if (disk == nullptr || !disk->cold()) outcome = code::segmentNotFound;
-    else if (!tenant.empty() && wanted == Store::noTenant) ended = true;
-    else queued = store.queueCold(*disk, wanted, most, records, ended);
+    else if (!tenant.empty() && wanted == Tenants::none) ended = true;
+    else queued = store.disks.queueCold(*disk, wanted, most, records, ended);
   });
   return call.record({{"code", call.of(static_cast<double>(outcome))}, {"queued", call.of(static_cast<double>(queued))}, {"hasEnded", call.of(ended)}});
 }
@@ -38,7 +38,7 @@ napi_value fillCold(Addon& addon, const Call& call) {
   const auto fills = static_cast<Disk::Fills>(static_cast<u8>(call.number(2)));
   const std::string tenant = call.bytes(3);
   if (fills > Disk::Fills::stored) return call.of(double{code::invalidParams});
-  return changing(addon, call, [&](Store& store) { return store.fillCold(client, id, fills, tenant); });
+  return changing(addon, call, [&](Store& store) { return store.disks.fillCold(client, id, fills, tenant); });
 }
 
 // (disk id, tenant, key, file) → code
@@ -46,7 +46,7 @@ napi_value releaseCold(Addon& addon, const Call& call) {
   const Uuid id = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);
   const u64 file = call.bigOf(call.at(3));
-  return changing(addon, call, [&](Store& store) { return store.releaseCold(id, store.tenantOf(tenant), key, file); });
+  return changing(addon, call, [&](Store& store) { return store.disks.releaseCold(id, store.tenants.numberOf(tenant), key, file); });
 }
 
 // (disk id, cursor, records to scan) → {next: the next cursor or 0, files: [{tenant, key, sizeBytes, file, isHot: whether it is in memory too}...]}
@@ -67,10 +67,10 @@ napi_value filesOn(Addon& addon, const Call& call) {
     if (disk == nullptr || !disk->onDisk()) return 0u;
     for (; cursor < store.table.end() && records > 0; ++cursor, --records) {
       if (!store.table.live(cursor)) continue;
-      const Replica* file = store.fileOn(cursor, *disk);
+      const Replica* file = store.where.fileOn(cursor, *disk);
       if (file == nullptr) continue;
       bool hot = false;
-      store.eachReplica(cursor, [&](const Replica& replica) { hot = hot || (store.inMemory(replica) && store.readable(replica)); });
+      store.table.eachReplica(cursor, [&](const Replica& replica) { hot = hot || (store.where.inMemory(replica) && store.where.readable(replica)); });
       const Object& object = store.table[cursor];
       found.push_back({store.tenants[object.tenant].name, std::string(store.table.keyOf(cursor)), object.size, store.nodes[file->node].offset, hot});
     }

@@ -16,12 +16,12 @@ napi_value mountDisk(Addon& addon, const Call& call) {
   spec.capacity = call.bigOf(call.member(1, "capacityBytes"));
   const std::string endpoint = call.bytes(call.member(1, "endpoint"));
   spec.endpoint = endpoint;
-  return changing(addon, call, [&](Store& store) { return store.mountDisk(spec, client); });
+  return changing(addon, call, [&](Store& store) { return store.disks.mount(spec, client); });
 }
 
 napi_value unmountDisks(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
-  return changing(addon, call, [&](Store& store) { return store.unmountDisks(client); });
+  return changing(addon, call, [&](Store& store) { return store.disks.unmountAll(client); });
 }
 
 // (client id, disk id, [{tenant, key, file}...], whether they are damaged) → code
@@ -37,9 +37,9 @@ napi_value dropFiles(Addon& addon, const Call& call) {
   });
   const Gone why = call.flag(3) ? Gone::checksum : Gone::evicted;
   return changing(addon, call, [&](Store& store) {
-    Segment* disk = store.diskOf(client, id);
+    Segment* disk = store.disks.diskOf(client, id);
     if (disk == nullptr) return i32{code::segmentNotFound};
-    for (const Dropped& each : files) store.dropFile(*disk, store.tenantOf(each.tenant), each.key, each.file, why);
+    for (const Dropped& each : files) store.disks.dropFile(*disk, store.tenants.numberOf(each.tenant), each.key, each.file, why);
     return i32{code::ok};
   });
 }
@@ -56,9 +56,9 @@ napi_value failOffloads(Addon& addon, const Call& call) {
     failed.push_back({call.bytes(get(call, each, "tenant")), call.bytes(get(call, each, "key")), static_cast<u32>(call.number(get(call, each, "task")))});
   });
   return changing(addon, call, [&](Store& store) {
-    Segment* disk = store.diskOf(client, id);
+    Segment* disk = store.disks.diskOf(client, id);
     if (disk == nullptr) return i32{code::segmentNotFound};
-    for (const Failed& each : failed) store.failOffload(*disk, store.tenantOf(each.tenant), each.key, each.task);
+    for (const Failed& each : failed) store.disks.failOffload(*disk, store.tenants.numberOf(each.tenant), each.key, each.task);
     return i32{code::ok};
   });
 }
@@ -76,7 +76,7 @@ napi_value promoteStart(Addon& addon, const Call& call) {
     if (!server.canLog()) return i32{code::persistFail};
     Store& store = server.store;
     u32 index = 0;
-    const i32 started = store.promoteStart(client, store.tenantOf(tenant), key, size, preferred, index);
+    const i32 started = store.copies.startPromotion(client, store.tenants.numberOf(tenant), key, size, preferred, index);
     if (started == code::ok) json = targetJson(store, index);
     return started;
   });
@@ -88,7 +88,7 @@ napi_value promoteEnd(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);
   const bool whole = call.flag(3);
-  return changing(addon, call, [&](Store& store) { return store.copyEnd(client, store.tenantOf(tenant), key, TaskKind::promote, !whole); });
+  return changing(addon, call, [&](Store& store) { return store.copies.end(client, store.tenants.numberOf(tenant), key, TaskKind::promote, !whole); });
 }
 
 // (tenant, key, replica id) → code
@@ -96,7 +96,7 @@ napi_value reportWrongBytes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string tenant = call.bytes(0), key = call.bytes(1);
   const u64 replica = call.bigOf(call.at(2));
-  return call.of(static_cast<double>(server.change([&] { return server.store.reportWrongBytes(server.store.tenantOf(tenant), key, replica); })));
+  return call.of(static_cast<double>(server.change([&] { return server.store.disks.reportWrongBytes(server.store.tenants.numberOf(tenant), key, replica); })));
 }
 
 napi_value disks(Addon& addon, const Call& call) {

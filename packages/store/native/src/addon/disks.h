@@ -37,8 +37,8 @@ inline Ordered ordered(const Store& store, u32 index) {
   Ordered out;
   out.tenant = store.tenants[from.tenant].name;
   out.key = store.table.keyOf(index);
-  out.fingerprint = store.fingerprintOf(from);
-  out.group = store.groupName(from);
+  out.fingerprint = store.objects.fingerprintOf(from);
+  out.group = store.groups.nameOf(from);
   out.size = from.size;
   out.hasChecksum = extra != nullptr && extra->hasChecksum;
   out.checksum = out.hasChecksum ? extra->checksum : 0;

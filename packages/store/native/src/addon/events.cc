@@ -48,7 +48,7 @@ napi_value batchesFrom(Addon& addon, const Call& call) {
 // () → {first: its first batch's number, batches: how many there are}
 napi_value beginDump(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  server.with([&] { addon.dump = server.store.beginDump(); });
+  server.with([&] { addon.dump = server.store.announcer.beginDump(); });
   return call.record({{"first", call.of(static_cast<double>(addon.dump.first))}, {"batches", call.of(static_cast<double>(addon.dump.batches))}});
 }
 
@@ -59,7 +59,7 @@ napi_value dumpSome(Addon& addon, const Call& call) {
   server.with([&] {
     std::string payload;
     std::size_t bytes = 0;
-    for (u32 left = static_cast<u32>(call.number(0)); left > 0 && bytes < takenBytes && server.store.nextOf(addon.dump, payload); --left) {
+    for (u32 left = static_cast<u32>(call.number(0)); left > 0 && bytes < takenBytes && server.store.announcer.nextOf(addon.dump, payload); --left) {
       bytes += payload.size();
       made.push_back(std::move(payload));
     }

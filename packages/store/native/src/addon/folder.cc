@@ -38,8 +38,8 @@ napi_value startFiles(Addon& addon, const Call& call) {
     Store& store = server.store;
     for (std::size_t i = 0; i < wanted.size() && server.canLog(); ++i) {
       Started& each = started[i];
-      each.code = store.folder() == nullptr ? code::unableOffload : store.startFile(client, store.tenantOf(tenant), wanted[i].key, wanted[i].size, wanted[i].checksum, each.file);
-      if (each.code == code::ok) each.path = store.pathOf(*store.folder(), each.file);
+      each.code = store.folder.segment() == nullptr ? code::unableOffload : store.folder.startFile(client, store.tenants.numberOf(tenant), wanted[i].key, wanted[i].size, wanted[i].checksum, each.file);
+      if (each.code == code::ok) each.path = store.folder.pathOf(*store.folder.segment(), each.file);
     }
   });
   return call.listOf(started, [&](const Started& each) {
@@ -61,7 +61,7 @@ napi_value endFiles(Addon& addon, const Call& call) {
   eachOf(call, 2, [&](napi_value each) { files.push_back({call.bytes(get(call, each, "key")), call.bigOf(get(call, each, "file")), call.flag(get(call, each, "isWhole"))}); });
   std::vector<i32> codes;
   server.change([&] {
-    for (const Ended& each : files) codes.push_back(server.canLog() ? server.store.endFile(client, server.store.tenantOf(tenant), each.key, each.file, each.whole) : i32{code::persistFail});
+    for (const Ended& each : files) codes.push_back(server.canLog() ? server.store.folder.endFile(client, server.store.tenants.numberOf(tenant), each.key, each.file, each.whole) : i32{code::persistFail});
   });
   return codesOfFiles(call, codes);
 }
@@ -73,7 +73,7 @@ napi_value evictFiles(Addon& addon, const Call& call) {
   const std::vector<std::string> keys = call.list(1);
   std::vector<i32> codes;
   server.change([&] {
-    for (const std::string& key : keys) codes.push_back(server.canLog() ? server.store.evictFile(server.store.tenantOf(tenant), key) : i32{code::persistFail});
+    for (const std::string& key : keys) codes.push_back(server.canLog() ? server.store.folder.evictFile(server.store.tenants.numberOf(tenant), key) : i32{code::persistFail});
   });
   return codesOfFiles(call, codes);
 }
@@ -82,7 +82,7 @@ napi_value evictFiles(Addon& addon, const Call& call) {
 napi_value setFolderQuota(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   server.change([&] {
-    if (Segment* folder = server.store.folder(); folder != nullptr) folder->disk->capacity = call.bigOf(call.at(0));
+    if (Segment* folder = server.store.folder.segment(); folder != nullptr) folder->disk->capacity = call.bigOf(call.at(0));
   });
   return call.undefined();
 }
@@ -93,7 +93,7 @@ napi_value sweepable(Addon& addon, const Call& call) {
   std::vector<std::pair<std::string, u64>> found;
   server.with([&] {
     const Store& store = server.store;
-    for (const u64 file : store.sweepable(static_cast<u32>(call.number(0)))) found.emplace_back(store.nameOf(*store.folder(), file), file);
+    for (const u64 file : store.folder.sweepable(static_cast<u32>(call.number(0)))) found.emplace_back(store.folder.nameOf(*store.folder.segment(), file), file);
   });
   return call.listOf(found, [&](const auto& each) { return call.record({{"name", call.latin1(each.first)}, {"file", call.big(each.second)}}); });
 }
@@ -104,7 +104,7 @@ napi_value swept(Addon& addon, const Call& call) {
   std::vector<u64> files;
   eachOf(call, 0, [&](napi_value each) { files.push_back(call.bigOf(each)); });
   server.change([&] {
-    if (server.canLog()) server.store.swept(files);
+    if (server.canLog()) server.store.folder.swept(files);
   });
   return call.undefined();
 }
@@ -120,7 +120,7 @@ napi_value reportedFiles(Addon& addon, const Call& call) {
   std::vector<Reported> found;
   server.change([&] {
     Store& store = server.store;
-    Segment* folder = store.folder();
+    Segment* folder = store.folder.segment();
     if (folder == nullptr) return;
     std::vector<Disk::Report>& reported = folder->disk->reported;
     const std::size_t most = static_cast<std::size_t>(call.number(0));
@@ -128,7 +128,7 @@ napi_value reportedFiles(Addon& addon, const Call& call) {
       const Disk::Report each = reported.back();
       reported.pop_back();
       const auto at = folder->disk->folder->objects.find(each.file);
-      if (at != folder->disk->folder->objects.end() && !(store.table[at->second].flags & flag::filing)) found.push_back({each, ordered(store, at->second), store.nameOf(*folder, each.file)});
+      if (at != folder->disk->folder->objects.end() && !(store.table[at->second].flags & flag::filing)) found.push_back({each, ordered(store, at->second), store.folder.nameOf(*folder, each.file)});
     }
   });
   return call.listOf(found, [&](const Reported& each) {
@@ -147,7 +147,7 @@ napi_value dropFile(Addon& addon, const Call& call) {
   const std::string tenant = call.bytes(0), key = call.bytes(1);
   const u64 file = call.bigOf(call.at(2));
   const Gone why = call.flag(3) ? Gone::checksum : Gone::holderLost;
-  return changing(addon, call, [&](Store& store) { return store.folder() == nullptr ? i32{code::segmentNotFound} : store.dropFile(*store.folder(), store.tenantOf(tenant), key, file, why); });
+  return changing(addon, call, [&](Store& store) { return store.folder.segment() == nullptr ? i32{code::segmentNotFound} : store.disks.dropFile(*store.folder.segment(), store.tenants.numberOf(tenant), key, file, why); });
 }
 
 }  // namespace svc

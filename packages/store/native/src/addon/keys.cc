@@ -19,7 +19,7 @@ napi_value queryKey(Addon& addon, const Call& call) {
 napi_value entry(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string key = call.bytes(0), tenant = call.bytes(1);
-  return call.of(std::string_view(server.with([&] { return entryJson(server.store, server.store.tenantOf(tenant), key); })));
+  return call.of(std::string_view(server.with([&] { return entryJson(server.store, server.store.tenants.numberOf(tenant), key); })));
 }
 
 // (key, tenant) → JSON of its readable replicas; "[]" without any. It takes no lease.
@@ -29,7 +29,7 @@ napi_value descriptors(Addon& addon, const Call& call) {
   return call.of(std::string_view(server.with([&] {
     u32 index = 0;
     Store& store = server.store;
-    return store.read(store.tenantOf(tenant), key, false, index) == code::ok ? descriptorsJson(store, index) : std::string("[]");
+    return store.objects.read(store.tenants.numberOf(tenant), key, false, index) == code::ok ? descriptorsJson(store, index) : std::string("[]");
   })));
 }
 
@@ -37,7 +37,7 @@ napi_value descriptors(Addon& addon, const Call& call) {
 napi_value route(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string key = call.bytes(0), tenant = call.bytes(1);
-  return call.latin1(server.with([&] { return routeJson(server.store, server.store.tenantOf(tenant), key); }));
+  return call.latin1(server.with([&] { return routeJson(server.store, server.store.tenants.numberOf(tenant), key); }));
 }
 
 // (segment, cursor, records to scan) → {next: the next cursor or 0, objects: [{tenant, key, sizeBytes, movable: whether it may be moved now}...]}
@@ -58,7 +58,7 @@ napi_value objectsOn(Addon& addon, const Call& call) {
       if (!store.table.live(cursor)) continue;
       const Object& object = store.table[cursor];
       bool here = false;
-      store.eachReplica(cursor, [&](const Replica& replica) { here = here || replica.segment == segment; });
+      store.table.eachReplica(cursor, [&](const Replica& replica) { here = here || replica.segment == segment; });
       if (!here) continue;
       const bool busy = (object.flags & flag::unfinished) || (object.extra != 0 && store.table.extras[object.extra].task != TaskKind::none);
       found.push_back({store.tenants[object.tenant].name, std::string(store.table.keyOf(cursor)), object.size, !busy});
@@ -90,7 +90,7 @@ napi_value keepNotes(Addon& addon, const Call& call) {
   }
   return call.of(server.change([&] {
     if (!server.canLog(bytes)) return false;
-    for (std::size_t i = 0; i < ids.size(); ++i) server.store.keepNote(kind, ids[i], std::move(notes[2 * i + 1]));
+    for (std::size_t i = 0; i < ids.size(); ++i) server.store.notes.keep(kind, ids[i], std::move(notes[2 * i + 1]));
     return true;
   }));
 }
@@ -101,7 +101,7 @@ napi_value dropNotes(Addon& addon, const Call& call) {
   std::vector<Uuid> ids;
   for (const std::string& each : call.list(0)) ids.push_back(noteID(each));
   server.change([&] {
-    for (const Uuid& id : ids) server.store.dropNote(id);
+    for (const Uuid& id : ids) server.store.notes.drop(id);
   });
   return call.undefined();
 }
@@ -111,7 +111,7 @@ napi_value notes(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   std::vector<std::string> found;
   server.with([&] {
-    for (const auto& [id, note] : server.store.notes())
+    for (const auto& [id, note] : server.store.notes.all())
       if (note.kind == static_cast<u8>(call.number(0))) found.push_back(note.text);
   });
   return call.listOf(found, [&](const std::string& text) { return call.latin1(text); });

@@ -11,12 +11,12 @@ napi_value mooncakeOrders(Addon& addon, const Call& call) {
   const u32 most = static_cast<u32>(call.number(2));
   std::vector<Ordered> offload;
   const bool found = server.change([&] {
-    Segment* disk = server.store.diskOf(client, client, true);
+    Segment* disk = server.store.disks.diskOf(client, client, true);
     if (disk == nullptr) return false;
     // This is the same process under the same id, so everything that it stored is still there.
     disk->awaiting = false;
     disk->disk->enabled = enabled;
-    for (const Disk::Offload& each : server.store.takeOffloads(*disk, most)) offload.push_back(ordered(server.store, each.index));
+    for (const Disk::Offload& each : server.store.disks.takeOffloads(*disk, most)) offload.push_back(ordered(server.store, each.index));
     return true;
   });
   return found ? listOf(call, offload) : call.of(double{code::segmentNotFound});
@@ -28,9 +28,9 @@ napi_value mooncakePromotions(Addon& addon, const Call& call) {
   std::vector<Ordered> promote;
   const bool found = server.change([&] {
     Store& store = server.store;
-    Segment* disk = store.diskOf(client, client);
+    Segment* disk = store.disks.diskOf(client, client);
     if (disk == nullptr) return false;
-    for (const u32 index : store.takePromotions(*disk, store.settings.promoteAtOnce)) promote.push_back(ordered(store, index));
+    for (const u32 index : store.disks.takePromotions(*disk, store.settings.promoteAtOnce)) promote.push_back(ordered(store, index));
     return true;
   });
   return found ? listOf(call, promote) : call.of(double{code::segmentNotFound});
@@ -49,13 +49,13 @@ napi_value keepMooncakeFiles(Addon& addon, const Call& call) {
   });
   const std::string endpoint = call.bytes(2);
   return changing(addon, call, [&](Store& store) {
-    Segment* disk = store.diskOf(client, client, true);
+    Segment* disk = store.disks.diskOf(client, client, true);
     if (disk == nullptr) return i32{code::segmentNotFound};
     if (!endpoint.empty() && disk->endpoint != endpoint && endpoint.size() <= KeyArena::longest) {
       disk->endpoint = endpoint;
       store.journal.disk(*disk);
     }
-    for (const Kept& each : kept) store.keepMooncakeFile(*disk, store.tenantOf(each.tenant), each.key, each.size);
+    for (const Kept& each : kept) store.disks.keepMooncakeFile(*disk, store.tenants.numberOf(each.tenant), each.key, each.size);
     return i32{code::ok};
   });
 }
@@ -64,7 +64,7 @@ napi_value keepMooncakeFiles(Addon& addon, const Call& call) {
 napi_value dropMooncakeFile(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   const std::string tenant = call.bytes(1), key = call.bytes(2);
-  return changing(addon, call, [&](Store& store) { return store.dropMooncakeFile(client, store.tenantOf(tenant), key); });
+  return changing(addon, call, [&](Store& store) { return store.disks.dropMooncakeFile(client, store.tenants.numberOf(tenant), key); });
 }
 
 // (client id, bytes) → code
@@ -72,7 +72,7 @@ napi_value setCapacity(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   const u64 bytes = call.bigOf(call.at(1));
   return changing(addon, call, [&](Store& store) {
-    Segment* disk = store.diskOf(client, client);
+    Segment* disk = store.disks.diskOf(client, client);
     if (disk == nullptr) return i32{code::segmentNotFound};
     disk->disk->capacity = bytes;
     return i32{code::ok};
@@ -83,7 +83,7 @@ napi_value setCapacity(Addon& addon, const Call& call) {
 napi_value takeWipe(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(0));
   return changing(addon, call, [&](Store& store) {
-    Segment* disk = store.diskOf(client, client);
+    Segment* disk = store.disks.diskOf(client, client);
     if (disk == nullptr) return i32{code::segmentNotFound};
     const bool wipe = disk->disk->wipe;
     disk->disk->wipe = false;

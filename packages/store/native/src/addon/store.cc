@@ -42,7 +42,7 @@ constexpr std::size_t longestText = 4096;
 template <typename Change>
 napi_value mounting(Addon& addon, const Call& call, std::span<const SegmentSpec> specs, const Uuid& client, Change change) {
   Server& server = serving(addon);
-  const i32 outcome = server.change([&] { return server.store.holds(specs, client) || server.canLog() ? change(server.store) : i32{code::persistFail}; });
+  const i32 outcome = server.change([&] { return server.store.holders.holds(specs, client) || server.canLog() ? change(server.store) : i32{code::persistFail}; });
   return call.of(static_cast<double>(outcome));
 }
 
@@ -60,7 +60,7 @@ napi_value mount(Addon& addon, const Call& call) {
   const Uuid client = idAt(call, call.at(1));
   if (std::max({spec.name.size(), spec.endpoint.size(), spec.protocol.size(), spec.hostID.size()}) > longestText) return call.of(double{code::invalidParams});
   const SegmentSpec view = spec.view();
-  return mounting(addon, call, std::span(&view, 1), client, [&](Store& store) { return store.mount(view, client); });
+  return mounting(addon, call, std::span(&view, 1), client, [&](Store& store) { return store.holders.mount(view, client); });
 }
 
 // (segments, client) → code
@@ -78,23 +78,23 @@ napi_value remount(Addon& addon, const Call& call) {
   std::vector<SegmentSpec> views;
   for (const OwnedSpec& spec : specs) views.push_back(spec.view());
   const Uuid client = idAt(call, call.at(1));
-  return mounting(addon, call, views, client, [&](Store& store) { return store.remount(views, client); });
+  return mounting(addon, call, views, client, [&](Store& store) { return store.holders.remount(views, client); });
 }
 
 // (segment id, client id, grace in ms) → code
 napi_value unmount(Addon& addon, const Call& call) {
   const Uuid id = idAt(call, call.at(0)), client = idAt(call, call.at(1));
   const u64 graceMs = static_cast<u64>(call.number(2));
-  return changing(addon, call, [&](Store& store) { return store.unmount(id, client, graceMs); });
+  return changing(addon, call, [&](Store& store) { return store.holders.unmount(id, client, graceMs); });
 }
 
 napi_value setState(Addon& addon, const Call& call) {
-  return changing(addon, call, [&](Store& store) { return store.setState(static_cast<u32>(call.number(0)), static_cast<SegmentState>(call.number(1))); });
+  return changing(addon, call, [&](Store& store) { return store.holders.setState(static_cast<u32>(call.number(0)), static_cast<SegmentState>(call.number(1))); });
 }
 
 napi_value probed(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  return call.of(server.change([&] { return server.store.probed(static_cast<u32>(call.number(0)), call.flag(1)); }));
+  return call.of(server.change([&] { return server.store.holders.probed(static_cast<u32>(call.number(0)), call.flag(1)); }));
 }
 
 // (client id): a process of the same name started again, so this one is presumed dead at once; its next ping would correct that.
@@ -104,7 +104,7 @@ napi_value suspect(Addon& addon, const Call& call) {
   server.change([&] {
     Store& store = server.store;
     const u32 client = store.cluster.findClient(id);
-    if (client != 0 && store.cluster.client(client).known && !store.cluster.client(client).silent) store.markSilent(client);
+    if (client != 0 && store.cluster.client(client).known && !store.cluster.client(client).silent) store.holders.markSilent(client);
   });
   return call.undefined();
 }
@@ -124,13 +124,13 @@ napi_value setTasks(Addon& addon, const Call& call) {
 napi_value addTenant(Addon& addon, const Call& call) {
   Server& server = serving(addon);
   const std::string name = call.bytes(0);
-  const u16 tenant = server.change([&] { return server.store.addTenant(name); });
-  return call.of(tenant == Store::noTenant ? -1.0 : static_cast<double>(tenant));
+  const u16 tenant = server.change([&] { return server.store.tenants.add(name); });
+  return call.of(tenant == Tenants::none ? -1.0 : static_cast<double>(tenant));
 }
 
 napi_value setQuota(Addon& addon, const Call& call) {
   Server& server = serving(addon);
-  server.change([&] { server.store.setQuota(static_cast<u16>(call.number(0)), call.flag(1), static_cast<u64>(call.number(2))); });
+  server.change([&] { server.store.tenants.setQuota(static_cast<u16>(call.number(0)), call.flag(1), static_cast<u64>(call.number(2))); });
   return call.undefined();
 }
 
@@ -146,11 +146,11 @@ napi_value listed(Addon& addon, const Call& call, Text text) {
   std::vector<std::string> found;
   const u32 next = server.with([&] {
     const Store& store = server.store;
-    const u16 tenant = name.empty() ? Store::noTenant : store.tenantOf(name);
+    const u16 tenant = name.empty() ? Tenants::none : store.tenants.numberOf(name);
     for (; cursor < store.table.end() && records > 0 && found.size() < most; ++cursor, --records) {
       if (!store.table.live(cursor) || (!name.empty() && store.table[cursor].tenant != tenant)) continue;
       bool reachable = false;
-      store.eachReplica(cursor, [&](const Replica& replica) { reachable = reachable || store.readable(replica); });
+      store.table.eachReplica(cursor, [&](const Replica& replica) { reachable = reachable || store.where.readable(replica); });
       if (reachable) found.emplace_back(text(store, cursor));
     }
     return cursor < store.table.end() ? cursor : 0;
@@ -173,7 +173,7 @@ napi_value removeKeys(Addon& addon, const Call& call) {
   const std::string tenant = call.bytes(1);
   return changing(addon, call, [&](Store& store) {
     i32 removed = 0;
-    for (const std::string& key : names) removed += store.remove(store.tenantOf(tenant), key, call.flag(2)) == code::ok;
+    for (const std::string& key : names) removed += store.puts.remove(store.tenants.numberOf(tenant), key, call.flag(2)) == code::ok;
     return removed;
   });
 }
@@ -189,13 +189,13 @@ napi_value removeSome(Addon& addon, const Call& call) {
   const i32 outcome = server.change([&] {
     Store& store = server.store;
     if (!server.canLog()) return i32{code::persistFail};
-    const u16 tenant = store.tenantOf(name);
+    const u16 tenant = store.tenants.numberOf(name);
     // Mooncake's owners get no orders to remove single files; they ask whether everything was removed.
-    if (cursor == 1) store.wipeDisks();
+    if (cursor == 1) store.disks.wipe();
     for (; cursor < store.table.end() && records > 0; ++cursor, --records) {
       if (!store.table.live(cursor) || store.table[cursor].tenant != tenant) continue;
       const std::string key(store.table.keyOf(cursor));
-      removed += store.remove(tenant, key, force) == code::ok;
+      removed += store.puts.remove(tenant, key, force) == code::ok;
     }
     next = cursor < store.table.end() ? cursor : 0;
     return i32{code::ok};
@@ -213,7 +213,7 @@ napi_value clearKeys(Addon& addon, const Call& call) {
   server.change([&] {
     if (!server.canLog()) return;
     for (const std::string& key : names)
-      if (server.store.clear(client, server.store.tenantOf(""), key, segment) == code::ok) cleared.push_back(key);
+      if (server.store.puts.clear(client, server.store.tenants.numberOf(""), key, segment) == code::ok) cleared.push_back(key);
   });
   return call.listOf(cleared, [&](const std::string& key) { return call.latin1(key); });
 }
@@ -226,10 +226,10 @@ napi_value holdersOf(Addon& addon, const Call& call) {
   const i32 outcome = server.with([&] {
     u32 index = 0;
     Store& store = server.store;
-    const i32 found = store.read(store.tenantOf(tenant), key, false, index);
+    const i32 found = store.objects.read(store.tenants.numberOf(tenant), key, false, index);
     if (found != code::ok) return found;
-    store.eachReplica(index, [&](const Replica& replica) {
-      if (store.readable(replica) && !store.onDisk(replica)) holders.emplace_back(replica.segment, textOf(store.cluster.client(store.cluster.segment(replica.segment)->client).id));
+    store.table.eachReplica(index, [&](const Replica& replica) {
+      if (store.where.readable(replica) && !store.where.onDisk(replica)) holders.emplace_back(replica.segment, textOf(store.cluster.client(store.cluster.segment(replica.segment)->client).id));
     });
     return found;
   });

@@ -1,29 +1,22 @@
 // Devices of the cold tier: which objects wait for one, and which of its files are released since memory has the object too.
+#include "disks/disks.h"
 #include "report/report.h"
-#include "store.h"
 
 namespace svc {
 
 std::string coldName(const Uuid& disk) { return "cold/" + textOf(disk); }
 
-bool Store::anyCold(u32 index) const {
-  bool found = false;
-  eachReplica(index, [&](const Replica& replica) { found = found || cluster.segment(replica.segment)->cold(); });
-  return found;
-}
-
-u32 Store::queueCold(Segment& segment, u16 tenant, u32 most, u32 records, bool& ended) {
+u32 Disks::queueCold(Segment& segment, u16 tenant, u32 most, u32 records, bool& ended) {
   Disk& disk = *segment.disk;
   u32 queued = 0;
   for (; records > 0 && disk.looked < table.end() && queued < most && disk.enabled && disk.offload.size() < settings.offloadQueue; --records) {
     const u32 index = disk.looked++;
     if (!table.live(index)) continue;
     Object& object = table[index];
-    if ((tenant != noTenant && object.tenant != tenant) || (object.flags & (flag::queued | flag::unfinished)) || object.size > disk.capacity || anyCold(index)) continue;
-    bool here = false;
-    eachReplica(index, [&](const Replica& replica) {
+    if ((tenant != Tenants::none && object.tenant != tenant) || (object.flags & (flag::queued | flag::unfinished)) || object.size > disk.capacity || where.anyCold(index)) continue;
+    const bool here = where.any(index, [&](const Replica& replica) {
       const Segment* memory = cluster.segment(replica.segment);
-      here = here || (readable(replica) && memory->inMemory() && memory->client == segment.client);
+      return where.readable(replica) && memory->inMemory() && memory->client == segment.client;
     });
     if (!here) continue;
     object.flags |= flag::queued;
@@ -35,7 +28,7 @@ u32 Store::queueCold(Segment& segment, u16 tenant, u32 most, u32 records, bool& 
   return queued;
 }
 
-i32 Store::fillCold(const Uuid& client, const Uuid& id, Disk::Fills fills, std::string_view tenant) {
+i32 Disks::fillCold(const Uuid& client, const Uuid& id, Disk::Fills fills, std::string_view tenant) {
   Segment* segment = diskOf(client, id);
   if (segment == nullptr || !segment->cold()) return code::segmentNotFound;
   Disk& disk = *segment->disk;
@@ -47,30 +40,28 @@ i32 Store::fillCold(const Uuid& client, const Uuid& id, Disk::Fills fills, std::
   return code::ok;
 }
 
-i32 Store::releaseCold(const Uuid& id, u16 tenant, std::string_view key, u64 file) {
+i32 Disks::releaseCold(const Uuid& id, u16 tenant, std::string_view key, u64 file) {
   const Segment* disk = cluster.findSegment(id);
   if (disk == nullptr || !disk->cold()) return code::segmentNotFound;
-  const u32 index = find(tenant, key);
+  const u32 index = objects.find(tenant, key);
   if (index == 0) return code::notFound;
-  const Replica* known = fileOn(index, *disk);
+  const Replica* known = where.fileOn(index, *disk);
   if (known == nullptr || nodes[known->node].offset != file) return code::replicaNotFound;
-  if (busy(table[index])) return code::hasTask;
-  bool hot = false;
-  eachReplica(index, [&](const Replica& replica) { hot = hot || (inMemory(replica) && readable(replica)); });
-  if (!hot) return code::notReady;
-  dropReplicas(index, [&](const Replica& replica) { return replica.segment == disk->number; }, 0);
-  announce(index);
-  log(index);
+  if (objects.busy(table[index])) return code::hasTask;
+  if (!where.any(index, [&](const Replica& replica) { return where.inMemory(replica) && where.readable(replica); })) return code::notReady;
+  objects.dropReplicas(index, [&](const Replica& replica) { return replica.segment == disk->number; }, 0);
+  announcer.announce(index);
+  objects.log(index);
   return code::ok;
 }
 
-const Segment* Store::coldFor(u32 index) const {
+const Segment* Disks::coldFor(u32 index) const {
   const Object& object = table[index];
   const Extra* extra = object.extra == 0 ? nullptr : &table.extras[object.extra];
   const bool written = extra != nullptr && extra->task == TaskKind::offload;
-  if ((!written && !(object.flags & flag::queued)) || anyCold(index)) return nullptr;
+  if ((!written && !(object.flags & flag::queued)) || where.anyCold(index)) return nullptr;
   const Segment* found = nullptr;
-  eachReplica(index, [&](const Replica& replica) {
+  table.eachReplica(index, [&](const Replica& replica) {
     for (const u32 each : cluster.client(cluster.segment(replica.segment)->client).segments) {
       const Segment* segment = cluster.segment(each);
       if (found != nullptr || segment == nullptr || !segment->cold()) continue;

@@ -84,7 +84,7 @@ bool apply(Store& store, const char* payload, const FrameHeader& header, bool& e
     // Records are prefetched in small groups, so that they are still cached when they are applied.
     if (count % recordsAhead == 0) lookAhead(store.table, reader);
     ended = static_cast<Record>(static_cast<u8>(*(payload + (header.bytes - reader.left())))) == Record::end;
-    if (!store.replay(reader)) return false;
+    if (!store.replay.apply(reader)) return false;
   }
   return count == header.records;
 }
@@ -124,7 +124,7 @@ bool Log::readFile(const std::filesystem::path& path, bool isLast, Store& store,
     sound = false;
     // The missing records may have erased any object, and given its bytes to another.
     recovery.forgotten += store.table.size();
-    store.forgetObjects();
+    store.replay.forgetObjects();
     if (next >= file.size) return false;
     if (!frameAt(file, next, frame)) return false;
     nextLsn = frame.firstLsn;
@@ -160,7 +160,7 @@ Recovery Log::recover(Store& store, bool settles) {
     if (!readFile(options_.folder / name, false, store, frames, recovery, whole) || !whole) {
       recovery.damaged.push_back(name);
       recovery.forgotten += store.table.size();
-      store.forgetObjects();
+      store.replay.forgetObjects();
     }
     nextLsn = lsnOf(name);
   }
@@ -175,7 +175,7 @@ Recovery Log::recover(Store& store, bool settles) {
     if (first > nextLsn) {
       recovery.damaged.push_back(name + " (records " + std::to_string(nextLsn) + " to " + std::to_string(first - 1) + " before it are missing)");
       recovery.forgotten += store.table.size();
-      store.forgetObjects();
+      store.replay.forgetObjects();
       nextLsn = first;
     }
     bool whole = false;
@@ -183,7 +183,7 @@ Recovery Log::recover(Store& store, bool settles) {
   }
   // A single master's records belong to no leader, and a damaged log is a prefix of nothing.
   if (settles || !recovery.damaged.empty()) forgetReigns();
-  if (settles) store.recovered();
+  if (settles) store.replay.end();
   recovery.objects = store.table.size();
   store.journal.clear();
   store.journal.nextLsn = nextLsn;

@@ -25,7 +25,7 @@ bool Snapshot::begin() {
   journal_.epochMs = store_.journal.epochMs;
   cursor_ = 1;
   objects_ = 0;
-  store_.snapshotHead(journal_);
+  store_.replay.snapshotHead(journal_);
   if (write(fd_, &header, sizeof header) == static_cast<ssize_t>(sizeof header) && frame()) return true;
   giveUp();
   return false;
@@ -53,7 +53,7 @@ void Snapshot::giveUp() {
 
 bool Snapshot::some() {
   if (!running()) return false;
-  const u32 next = store_.snapshotSome(journal_, cursor_);
+  const u32 next = store_.replay.snapshotSome(journal_, cursor_);
   objects_ += journal_.count;
   if (next == 0) journal_.end(objects_);
   if (!frame()) {

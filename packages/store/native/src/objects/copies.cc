@@ -1,32 +1,31 @@
-// Copies and moves of replicas: begun, ended and revoked by the client that moves the bytes.
-#include <algorithm>
+// Begins and ends copies, moves and promotions.
+#include "objects/copies.h"
 
-#include "store.h"
+#include <algorithm>
 
 namespace svc {
 
-i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::string_view source, std::span<const std::string_view> targets, TaskKind kind,
-                     u32& index) {
-  const u32 number = clientOf(client);
+i32 Copies::start(const Uuid& client, u16 tenant, std::string_view key, std::string_view source, std::span<const std::string_view> targets, TaskKind kind, u32& index) {
+  const u32 number = holders.clientOf(client);
   if (number == 0) return code::clientNotFound;
-  if (targets.empty() || targets.size() >= mostReplicas) return code::invalidParams;
+  if (targets.empty() || targets.size() >= Space::mostReplicas) return code::invalidParams;
   // A move to its own source would drop the only copy.
   if (kind == TaskKind::move && std::find(targets.begin(), targets.end(), source) != targets.end()) return code::invalidParams;
-  index = find(tenant, key);
+  index = objects.find(tenant, key);
   if (index == 0) return code::notFound;
   Object& object = table[index];
   if (object.flags & (flag::unfinished | flag::filing)) return code::notReady;
-  cancelOffload(index);
+  objects.cancelOffload(index);
   if (object.extra != 0 && table.extras[object.extra].task != TaskKind::none) {
-    if (!abandoned(table.extras[object.extra])) return code::hasTask;
-    endTask(index);
+    if (!objects.abandoned(table.extras[object.extra])) return code::hasTask;
+    objects.endTask(index);
   }
   if (cluster.named(source).empty()) return code::segmentNotFound;
   const auto replicaIn = [&](std::string_view name, bool readableOnly) {
     u32 found = 0;
-    eachReplica(index, [&](const Replica& replica) {
+    table.eachReplica(index, [&](const Replica& replica) {
       const Segment* segment = cluster.segment(replica.segment);
-      if (segment != nullptr && segment->name == name && (!readableOnly || readable(replica))) found = replica.node;
+      if (segment != nullptr && segment->name == name && (!readableOnly || where.readable(replica))) found = replica.node;
     });
     return found;
   };
@@ -44,8 +43,8 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
   }
   // A move does not change a tenant's usage; a copy is charged like a put.
   if (kind == TaskKind::copy && more > 0)
-    if (const i32 wrong = overQuota(tenant, object.size * more, {}, index); wrong != code::ok) return wrong;
-  Placed placed[mostReplicas];
+    if (const i32 wrong = eviction.overQuota(tenant, object.size * more, {}, index); wrong != code::ok) return wrong;
+  Placed placed[Space::mostReplicas];
   u32 count = 0;
   i32 wrong = code::ok;
   for (const std::string_view target : targets) {
@@ -54,104 +53,82 @@ i32 Store::copyStart(const Uuid& client, u16 tenant, std::string_view key, std::
     if (!named.empty() && replicaIn(target, false) != 0) continue;
     const u32 before = count;
     for (const u32 segment : named)
-      if (count == before) placeIn(segment, object.size, placed, count);
+      if (count == before) space.placeIn(segment, object.size, placed, count);
     if (count > before) continue;
     wrong = named.empty() ? code::segmentNotFound : code::noHandle;
     break;
   }
   if (wrong != code::ok) {
-    for (u32 i = 0; i < count; ++i) free(placed[i].segment, placed[i].node);
+    for (u32 i = 0; i < count; ++i) space.free(placed[i].segment, placed[i].node);
     return wrong;
   }
-  setReplicas(index, placed, count, ReplicaStatus::processing);
-  Extra& extra = extraOf(index);
-  extra.task = kind;
-  extra.taskClient = number;
-  extra.taskSource = read;
-  extra.taskStarted = tick();
-  extra.taskTargets = static_cast<u8>(count);
-  ++cluster.client(number).objects;
-  log(index);
+  objects.setReplicas(index, placed, count, ReplicaStatus::processing);
+  objects.beginTask(index, kind, number, read, count);
+  objects.log(index);
   return code::ok;
 }
 
-i32 Store::copyEnd(const Uuid& client, u16 tenant, std::string_view key, TaskKind kind, bool revoke) {
-  const u32 index = find(tenant, key);
+i32 Copies::startPromotion(const Uuid& client, u16 tenant, std::string_view key, u64 size, std::span<const std::string_view> preferred, u32& index) {
+  const u32 number = cluster.findClient(client);
+  if (number == 0) return code::clientNotFound;
+  index = objects.find(tenant, key);
+  if (index == 0 || table[index].size != size) return code::notFound;
+  if (where.inMemory(index)) return code::replicaExists;
+  if (table[index].flags & flag::filing) return code::notReady;
+  if (!where.any(index, [&](const Replica& replica) { return where.readable(replica) && cluster.segment(replica.segment)->client == number; })) return code::replicaNotFound;
+  if (table[index].extra != 0 && table.extras[table[index].extra].task != TaskKind::none) return code::hasTask;
+  if (const i32 wrong = eviction.overQuota(tenant, size, {}, index); wrong != code::ok) return wrong;
+  PutPolicy policy;
+  policy.preferred.assign(preferred.begin(), preferred.end());
+  Placed placed[1];
+  // A promotion that finds no space must not cause an eviction.
+  bool& noSpace = space.usageOf(Tier::memory).noSpace;
+  const bool before = noSpace;
+  if (space.place(size, 1, policy, Tier::memory, placed) == 0) {
+    noSpace = before;
+    return code::noHandle;
+  }
+  objects.addReplica(index, placed[0], ReplicaStatus::processing);
+  objects.beginTask(index, TaskKind::promote, number, 0, 1);
+  objects.log(index);
+  return code::ok;
+}
+
+i32 Copies::end(const Uuid& client, u16 tenant, std::string_view key, TaskKind kind, bool revoke) {
+  const u32 index = objects.find(tenant, key);
   if (index == 0) return code::notFound;
   Object& object = table[index];
   if (object.extra == 0 || table.extras[object.extra].task == TaskKind::none) return code::noTask;
   if (table.extras[object.extra].task != kind) return code::invalidParams;
-  Extra& extra = table.extras[object.extra];
+  const Extra& extra = table.extras[object.extra];
   const u32 number = cluster.findClient(client);
   if (number == 0 || extra.taskClient != number) return code::illegalClient;
   const u32 source = extra.taskSource;
-  extra.task = TaskKind::none;
-  extra.taskClient = extra.taskSource = 0;
-  --cluster.client(number).objects;
+  objects.leaveTask(index);
+  const auto created = [](const Replica& replica) { return replica.status == ReplicaStatus::processing; };
   if (revoke) {
-    suspect(index);
-    dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
+    objects.suspect(index);
+    objects.dropReplicas(index, created, 0);
     if (kind == TaskKind::promote) ++counters.promotionsFailed;
-    log(index);
+    objects.log(index);
     return code::ok;
   }
   u32 whole = 0;
-  eachReplica(index, [&](const Replica& replica) { whole += replica.status == ReplicaStatus::processing; });
+  table.eachReplica(index, [&](const Replica& replica) { whole += created(replica); });
   // A target's holder was lost meanwhile: either all targets succeed or none, and the complete replicas stay.
   if (whole < extra.taskTargets) {
-    dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, 0);
-    log(index);
+    objects.dropReplicas(index, created, 0);
+    objects.log(index);
     return code::replicaNotFound;
   }
-  for (Replica* at = &object.first;; at = &table.more[at->next]) {
-    if (at->status == ReplicaStatus::processing) at->status = ReplicaStatus::complete;
-    if (at->next == 0) break;
-  }
+  objects.complete(index, created);
   if (kind == TaskKind::promote) ++counters.promotedObjects;
-  if (kind == TaskKind::move) dropReplicas(index, [&](const Replica& replica) { return replica.node == source; }, leased(object) ? settings.leaseMs : 0);
-  announce(index);
-  log(index);
+  if (kind == TaskKind::move) objects.dropReplicas(index, [&](const Replica& replica) { return replica.node == source; }, objects.leased(object) ? settings.leaseMs : 0);
+  announcer.announce(index);
+  objects.log(index);
   // The object was not queued for a disk while it was being copied.
-  if (offloads() && kind != TaskKind::promote) queueOffload(index, false);
+  if (disks.offloads() && kind != TaskKind::promote) disks.queue(index, false);
   return code::ok;
-}
-
-void Store::endTask(u32 index) {
-  Extra& extra = table.extras[table[index].extra];
-  --cluster.client(extra.taskClient).objects;
-  extra.task = TaskKind::none;
-  extra.taskClient = extra.taskSource = 0;
-  dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, settings.releaseMs);
-  log(index);
-}
-
-i32 Store::clear(const Uuid& client, u16 tenant, std::string_view key, std::string_view segment) {
-  const u32 index = find(tenant, key);
-  if (index == 0) return code::notFound;
-  const Object& object = table[index];
-  const u32 number = cluster.findClient(client);
-  if (number == 0 || object.client != number) return code::illegalClient;
-  if (leased(object)) return code::hasLease;
-  if (object.flags & (flag::unfinished | flag::filing)) return code::notReady;
-  cancelOffload(index);
-  if (busy(object)) return code::hasTask;
-  if (segment.empty()) {
-    erase(index, 0, true, Gone::removed);
-    return code::ok;
-  }
-  bool found = false;
-  const auto there = [&](const Replica& replica) {
-    const bool here = cluster.segment(replica.segment)->name == segment;
-    found = found || here;
-    return here;
-  };
-  if (!dropReplicas(index, there, 0)) {
-    erase(index, 0, true, Gone::removed);
-  } else if (found) {
-    announce(index);
-    log(index);
-  }
-  return found ? code::ok : code::replicaNotFound;
 }
 
 }  // namespace svc

@@ -1,153 +1,165 @@
-// The basics of all rules: lookups, leases, groups, owners, and removing replicas.
-#include <algorithm>
+// Lookups, leases, owners and tasks, and how replicas are added and removed.
+#include "objects/objects.h"
 
-#include "store.h"
+#include <algorithm>
 
 namespace svc {
 
-Store::Store(const Settings& settings, u64 seed) : StoreState(settings, seed) {
-  groups_.emplace_back();
-  tenants.push_back({"default", !settings.multiTenant, 0, 0});
-  tenantByName_["default"] = 0;
+bool Objects::leased(const Object& object) const {
+  return object.leaseEndMs() > nowMs() || groups.leaseEndMs(object) > nowMs();
 }
 
-bool Store::leased(const Object& object) const {
-  if (object.leaseEndMs() > nowMs_) return true;
-  return object.extra != 0 && table.extras[object.extra].group != 0 && groups_[table.extras[object.extra].group].leaseEndMs > nowMs_;
-}
-
-void Store::grant(Object& object) {
-  const u64 end = nowMs_ + settings.leaseMs;
+void Objects::grant(Object& object) {
+  const u64 end = nowMs() + settings.leaseMs;
   if (end > object.leaseEndMs()) object.leaseUntil(end);
   // A group has a lease of its own, so refreshing it refreshes every member.
-  if (object.extra != 0 && table.extras[object.extra].group != 0) {
-    Group& group = groups_[table.extras[object.extra].group];
-    group.leaseEndMs = std::max(group.leaseEndMs, end);
-  }
+  groups.lease(object, end);
 }
 
-bool Store::softPinned(const Object& object) const { return object.extra != 0 && table.extras[object.extra].softPinUntil > tick(); }
+bool Objects::softPinned(const Object& object) const { return object.extra != 0 && table.extras[object.extra].softPinUntil > tick(); }
 
-bool Store::readable(const Replica& replica) const {
-  if (replica.status != ReplicaStatus::complete) return false;
-  const Segment* segment = cluster.segment(replica.segment);
-  return segment != nullptr && segment->readable();
-}
-
-bool Store::anyStatus(u32 index, ReplicaStatus status) const {
-  bool found = false;
-  eachReplica(index, [&](const Replica& replica) { found = found || replica.status == status; });
-  return found;
-}
-
-u32 Store::find(u16 tenant, std::string_view key) {
-  if (tenant == noTenant || key.empty()) return 0;
+u32 Objects::find(u16 tenant, std::string_view key) {
+  if (tenant == Tenants::none || key.empty()) return 0;
   const u32 index = table.find(tenant, key, table.hashOf(tenant, key));
   return index == 0 ? 0 : pruned(index);
 }
 
-u32 Store::pruned(u32 index) {
+i32 Objects::findOwn(const Uuid& client, u16 tenant, std::string_view key, u32& index) {
+  index = find(tenant, key);
+  if (index == 0) return code::notFound;
+  const u32 number = cluster.findClient(client);
+  return number == 0 || table[index].client != number ? i32{code::illegalClient} : i32{code::ok};
+}
+
+u32 Objects::create(u32 owner, u16 tenant, std::string_view key, u64 size, u8 dataType, bool hardPin) {
+  const u32 index = table.insert(tenant, key, table.hashOf(tenant, key));
+  if (index == 0) return 0;
+  Object& object = table[index];
+  object.size = size;
+  object.dataType = dataType;
+  object.flags = hardPin ? flag::hardPin : 0;
+  object.started = tick();
+  object.leaseUntil(nowMs());
+  setOwner(object, owner);
+  return index;
+}
+
+u32 Objects::pruned(u32 index) {
   const auto dead = [&](const Replica& replica) {
     const Segment* segment = cluster.segment(replica.segment);
     return segment == nullptr || segment->gone;
   };
-  bool any = false;
-  eachReplica(index, [&](const Replica& replica) { any = any || dead(replica); });
-  if (!any) return index;
+  if (!where.any(index, dead)) return index;
   if (dropReplicas(index, dead, 0)) {
     // The lost replicas may have been the only ones being written.
-    if (!writing(index)) setProcessing(table[index], false);
-    if (!anyStatus(index, ReplicaStatus::processing)) setFiling(table[index], false);
-    announce(index);
+    if (!where.writing(index)) setProcessing(table[index], false);
+    if (!where.anyStatus(index, ReplicaStatus::processing)) setFiling(table[index], false);
+    announcer.announce(index);
     return index;
   }
   erase(index, 0, false, Gone::holderLost);
   return 0;
 }
 
-i32 Store::exist(u16 tenant, std::string_view key, bool lease) {
+i32 Objects::exist(u16 tenant, std::string_view key, bool lease) {
   u32 index = 0;
   return read(tenant, key, lease, index) == code::ok ? 1 : 0;
 }
 
-i32 Store::read(u16 tenant, std::string_view key, bool lease, u32& index, std::string_view fingerprint) {
+i32 Objects::read(u16 tenant, std::string_view key, bool lease, u32& index, std::string_view fingerprint) {
   index = find(tenant, key);
   if (index == 0 || (!fingerprint.empty() && fingerprintOf(table[index]) != fingerprint)) return code::notFound;
-  bool reachable = false;
-  eachReplica(index, [&](const Replica& replica) { reachable = reachable || readable(replica); });
-  if (!reachable) return anyStatus(index, ReplicaStatus::processing) ? code::notReady : code::notFound;
+  if (!where.anyReadable(index)) return where.anyStatus(index, ReplicaStatus::processing) ? code::notReady : code::notFound;
   if (lease) grant(table[index]);
   return code::ok;
 }
 
-Extra& Store::extraOf(u32 index) {
-  Object& object = table[index];
-  if (object.extra == 0) object.extra = table.extras.take();
-  return table.extras[object.extra];
+Gone Objects::whyMissing(u16 tenant, std::string_view key, std::string_view fingerprint, u64& unixMs) {
+  unixMs = 0;
+  if (tenant == Tenants::none) return Gone::tenant;
+  const u32 index = find(tenant, key);
+  if (index == 0) return recent.find(Recent::hashOf(tenant, key), unixMs);
+  if (!fingerprint.empty() && fingerprintOf(table[index]) != fingerprint) return Gone::fingerprint;
+  if (where.anyReadable(index)) return Gone::stored;
+  // A complete object that is unreadable: its holder is silent, or has not come back since a restart, and still may.
+  return where.anyStatus(index, ReplicaStatus::complete) ? Gone::holderAway : Gone::unfinished;
 }
 
-std::string_view Store::groupName(const Object& object) const {
-  return object.extra == 0 ? std::string_view() : std::string_view(groups_[table.extras[object.extra].group].name);
-}
-
-u32 Store::groupOf(u16 tenant, std::string_view name) {
-  const auto [found, fresh] = groupByName_.try_emplace(std::to_string(tenant) + "/" + std::string(name), 0);
-  if (!fresh) return found->second;
-  if (freeGroups_.empty()) {
-    found->second = static_cast<u32>(groups_.size());
-    groups_.emplace_back();
-  } else {
-    found->second = freeGroups_.back();
-    freeGroups_.pop_back();
-  }
-  groups_[found->second] = {std::string(name), tenant, 0, 0, 0};
-  return found->second;
-}
-
-void Store::joinGroup(u32 index, u16 tenant, std::string_view name) {
-  Extra& extra = extraOf(index);
-  extra.group = groupOf(tenant, name);
-  Group& group = groups_[extra.group];
-  extra.groupBefore = 0;
-  extra.groupAfter = group.first;
-  if (group.first != 0) table.extras[table[group.first].extra].groupBefore = index;
-  group.first = index;
-  ++group.members;
-}
-
-void Store::leaveGroup(u32 index) {
-  Extra& extra = table.extras[table[index].extra];
-  if (extra.group == 0) return;
-  Group& group = groups_[extra.group];
-  if (extra.groupBefore != 0) table.extras[table[extra.groupBefore].extra].groupAfter = extra.groupAfter;
-  else group.first = extra.groupAfter;
-  if (extra.groupAfter != 0) table.extras[table[extra.groupAfter].extra].groupBefore = extra.groupBefore;
-  if (--group.members == 0) {
-    groupByName_.erase(std::to_string(group.tenant) + "/" + group.name);
-    group = {};
-    freeGroups_.push_back(extra.group);
-  }
-  extra.group = 0;
-}
-
-void Store::setOwner(Object& object, u32 client) {
+void Objects::setOwner(Object& object, u32 client) {
   if (object.client != 0) --cluster.client(object.client).objects;
   object.client = client;
   if (client != 0) ++cluster.client(client).objects;
 }
 
-void Store::setProcessing(Object& object, bool processing) {
-  const bool was = (object.flags & flag::unfinished) != 0;
-  if (was == processing) return;
-  object.flags = static_cast<u8>(processing ? object.flags | flag::unfinished : object.flags & ~flag::unfinished);
-  unfinished_ += processing ? 1 : u32(-1);
+void Objects::setProcessing(Object& object, bool processing) {
+  if (setFlag(object, flag::unfinished, processing)) unfinished_ += processing ? 1 : u32(-1);
 }
 
-void Store::setReplicas(u32 index, const Placed* placed, u32 count, ReplicaStatus status) {
+void Objects::setFiling(Object& object, bool filing) {
+  if (setFlag(object, flag::filing, filing)) filing_ += filing ? 1 : u32(-1);
+}
+
+u32 Objects::fingerprintOf(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto known = fingerprintByName_.find(std::string(text));
+  if (known != fingerprintByName_.end()) return known->second;
+  if (text.size() > longestFingerprint || fingerprints_.size() > mostFingerprints) return 0;
+  const u32 number = static_cast<u32>(fingerprints_.size());
+  fingerprints_.emplace_back(text);
+  fingerprintByName_.emplace(text, number);
+  return number;
+}
+
+std::string_view Objects::fingerprintOf(const Object& object) const {
+  return object.extra == 0 ? std::string_view() : std::string_view(fingerprints_[table.extras[object.extra].fingerprint]);
+}
+
+void Objects::describe(u32 index, const Ended& ended, u32 fingerprint) {
+  if (ended.checksum) {
+    Extra& extra = table.extraOf(index);
+    extra.checksum = *ended.checksum;
+    extra.hasChecksum = true;
+  }
+  if (fingerprint != 0) table.extraOf(index).fingerprint = fingerprint;
+}
+
+bool Objects::busy(const Object& object) const {
+  const TaskKind task = object.extra == 0 ? TaskKind::none : table.extras[object.extra].task;
+  return task != TaskKind::none && task != TaskKind::offload;
+}
+
+void Objects::beginTask(u32 index, TaskKind kind, u32 client, u32 source, u32 targets) {
+  Extra& extra = table.extraOf(index);
+  extra.task = kind;
+  extra.taskClient = client;
+  extra.taskSource = source;
+  extra.taskStarted = tick();
+  extra.taskTargets = static_cast<u8>(targets);
+  ++cluster.client(client).objects;
+}
+
+void Objects::leaveTask(u32 index) {
+  Extra& extra = table.extras[table[index].extra];
+  --cluster.client(extra.taskClient).objects;
+  extra.task = TaskKind::none;
+  extra.taskClient = extra.taskSource = 0;
+}
+
+void Objects::endTask(u32 index) {
+  leaveTask(index);
+  dropReplicas(index, [](const Replica& replica) { return replica.status == ReplicaStatus::processing; }, settings.releaseMs);
+  log(index);
+}
+
+void Objects::cancelOffload(u32 index) {
+  if (table[index].extra != 0 && table.extras[table[index].extra].task == TaskKind::offload) leaveTask(index);
+}
+
+void Objects::setReplicas(u32 index, const Placed* placed, u32 count, ReplicaStatus status) {
   for (u32 i = 0; i < count; ++i) addReplica(index, placed[i], status);
 }
 
-void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
+void Objects::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   Object& object = table[index];
   Segment* segment = cluster.segment(placed.segment);
   // A quota counts memory only.
@@ -166,7 +178,7 @@ void Store::addReplica(u32 index, const Placed& placed, ReplicaStatus status) {
   object.first.next = more;
 }
 
-bool Store::dropReplicas(u32 index, const std::function<bool(const Replica&)>& gone, u64 coolMs) {
+bool Objects::dropReplicas(u32 index, const std::function<bool(const Replica&)>& gone, u64 coolMs) {
   Object& object = table[index];
   const auto leave = [&](const Replica& replica) { release(replica, object.tenant, object.size, coolMs); };
   for (u32* link = &object.first.next; *link != 0;) {
@@ -192,64 +204,79 @@ bool Store::dropReplicas(u32 index, const std::function<bool(const Replica&)>& g
   return object.first.status != ReplicaStatus::none;
 }
 
-void Store::release(const Replica& replica, u16 tenant, u64 size, u64 coolMs) {
+bool Objects::dropOrErase(u32 index, const std::function<bool(const Replica&)>& gone, u64 coolMs, Gone why) {
+  if (!dropReplicas(index, gone, coolMs)) {
+    erase(index, 0, true, why);
+    return true;
+  }
+  announcer.announce(index);
+  log(index);
+  return false;
+}
+
+bool Objects::dropUnfinished(u32 index, ReplicaType type, u64 coolMs, Gone why) {
+  if (!dropReplicas(index, [&](const Replica& replica) { return replica.status == ReplicaStatus::processing && where.isOf(replica, type); }, coolMs)) {
+    erase(index, 0, true, why);
+    return true;
+  }
+  setProcessing(table[index], where.writing(index));
+  announcer.announce(index);
+  log(index);
+  return false;
+}
+
+bool Objects::discard(u32 index) {
+  ++counters.discarded;
+  // Complete replicas stay readable; an object that has none is erased.
+  if (where.anyStatus(index, ReplicaStatus::complete)) return dropUnfinished(index, ReplicaType::all, settings.releaseMs, Gone::expired);
+  erase(index, settings.releaseMs, true, Gone::expired);
+  return true;
+}
+
+void Objects::release(const Replica& replica, u16 tenant, u64 size, u64 coolMs) {
   Segment* segment = cluster.segment(replica.segment);
   if (segment != nullptr && segment->onDisk()) {
     Disk& disk = *segment->disk;
-    if (!replaying_) {
+    if (!common.replaying) {
       disk.used -= std::min(disk.used, size);
       disk.files -= std::min<u64>(disk.files, 1);
     }
     if (disk.folder) {
       disk.folder->objects.erase(nodes[replica.node].offset);
-      if (replica.status != ReplicaStatus::complete) disk.folder->writers[nodes[replica.node].offset] = tickOf(nowMs_ + settings.releaseMs) + 1;
+      if (replica.status != ReplicaStatus::complete) disk.folder->writers[nodes[replica.node].offset] = tickOf(nowMs() + settings.releaseMs) + 1;
     }
     if (disk.ours && disk.dropped.size() < Disk::mostOrders) disk.dropped.insert(nodes[replica.node].offset);
     nodes.give(replica.node);
     return;
   }
   if (segment == nullptr || segment->inMemory()) tenants[tenant].charged -= std::min(tenants[tenant].charged, size);
-  if (holdersListen_ && segment != nullptr && segment->inMemory() && !replaying_)
+  if (announcer.holdersListen && segment != nullptr && segment->inMemory() && !common.replaying)
     if (const auto& holdings = cluster.client(segment->client).holdings) holdings->went(segment->base + segment->allocator.offsetOf(replica.node));
-  if (segment == nullptr || replaying_) {
+  if (segment == nullptr || common.replaying) {
     nodes.give(replica.node);
   } else if (coolMs == 0 || segment->gone) {
-    free(replica.segment, replica.node);
+    space.free(replica.segment, replica.node);
   } else {
     const bool forReaders = replica.status == ReplicaStatus::complete;
-    cooling_.push_back({tickOf(nowMs_ + coolMs) + 1, replica.segment, replica.node, forReaders});
-    std::push_heap(cooling_.begin(), cooling_.end());
+    space.cool(replica.segment, replica.node, coolMs, forReaders);
     journal.cooling(replica.segment, segment->allocator.offsetOf(replica.node), size, forReaders);
   }
 }
 
-void Store::free(u32 number, u32 node) {
-  Segment* segment = cluster.segment(number);
-  const u64 size = segment->allocator.sizeOf(node);
-  segment->allocator.give(node);
-  ++counters.freedRanges;
-  if (!segment->gone) usageOf(segment->tier).used -= size;
-}
-
-void Store::freeCooling(u32 number, u32 node) {
-  journal.freed(number, cluster.segment(number)->allocator.offsetOf(node));
-  free(number, node);
-}
-
-void Store::erase(u32 index, u64 coolMs, bool logged, Gone why) {
+void Objects::erase(u32 index, u64 coolMs, bool logged, Gone why) {
   Object& object = table[index];
   // During a replay the logged times count, and an object that a later record replaces is not gone.
-  const u64 at = replaying_ ? 0 : unixMs();
-  if (!replaying_ || why != Gone::unknown) recent_.note(Recent::hashOf(object.tenant, table.keyOf(index)), why, at);
+  const u64 at = common.replaying ? 0 : unixMs();
+  if (!common.replaying || why != Gone::unknown) recent.note(Recent::hashOf(object.tenant, table.keyOf(index)), why, at);
   if (logged) journal.erased(object.tenant, table.keyOf(index), why, at);
-  if (!restored_.empty()) restored_.erase(index);
-  retract(index);
+  if (!restored.empty()) restored.erase(index);
+  announcer.retract(index);
   dropReplicas(index, [](const Replica&) { return true; }, coolMs);
   setProcessing(object, false);
   setFiling(object, false);
   setOwner(object, 0);
   if (object.extra != 0) {
-    leaveGroup(index);
+    groups.leave(index);
     if (table.extras[object.extra].task != TaskKind::none) --cluster.client(table.extras[object.extra].taskClient).objects;
     table.extras.give(object.extra);
     object.extra = 0;
@@ -257,17 +284,17 @@ void Store::erase(u32 index, u64 coolMs, bool logged, Gone why) {
   table.erase(index);
 }
 
-void Store::suspect(u32 index) {
-  if (!onSuspect) return;
-  eachReplica(index, [&](const Replica& replica) { suspectSegment(replica.segment); });
+void Objects::suspect(u32 index) {
+  if (!common.onSuspect) return;
+  table.eachReplica(index, [&](const Replica& replica) { suspectSegment(replica.segment); });
 }
 
-void Store::suspectSegment(u32 number) {
+void Objects::suspectSegment(u32 number) {
   constexpr u64 againMs = 250;
   Segment* segment = cluster.segment(number);
-  if (segment == nullptr || nowMs_ < segment->suspectedMs + againMs) return;
-  segment->suspectedMs = nowMs_;
-  onSuspect(number);
+  if (segment == nullptr || nowMs() < segment->suspectedMs + againMs) return;
+  segment->suspectedMs = nowMs();
+  common.onSuspect(number);
 }
 
 }  // namespace svc

@@ -1,4 +1,4 @@
-// Ranges of segments that belong to no object: just allocated, cooling down after a release, or leased for a future object.
+// Ranges of segments that belong to no object: just allocated, or cooling down after a release.
 #pragma once
 #include <utility>
 #include <vector>
@@ -17,14 +17,6 @@ struct Cooling {
   u32 segment, node;
   bool forReaders = false;
   bool operator<(const Cooling& other) const { return until > other.until; }
-};
-
-struct Extent {
-  u32 client;
-  u16 tenant;
-  u64 size;
-  Tick until;
-  std::vector<Placed> ranges;
 };
 
 struct CoolingRange {

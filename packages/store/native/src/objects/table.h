@@ -1,6 +1,7 @@
 // The table of objects: fixed-size records, their keys stored apart, and a hash index that is resized a little with every insert.
 #pragma once
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "objects/key_arena.h"
@@ -43,6 +44,13 @@ struct Object {
   void leaseUntil(u64 ms) { lease = tickOf(ms), leaseMs = static_cast<u8>(ms % tickMs); }
 };
 static_assert(sizeof(Object) == 56);
+
+// Returns whether that changed the object.
+inline bool setFlag(Object& object, u8 bit, bool on) {
+  if (((object.flags & bit) != 0) == on) return false;
+  object.flags = static_cast<u8>(on ? object.flags | bit : object.flags & ~bit);
+  return true;
+}
 
 // An offload changes nothing until it is done, so a writer may cancel it, and no record keeps it.
 enum class TaskKind : u8 { none = 0, copy = 1, move = 2, offload = 3, promote = 4 };
@@ -88,6 +96,24 @@ class Table {
   Object& operator[](u32 index) { return objects_[index]; }
   const Object& operator[](u32 index) const { return objects_[index]; }
   std::string_view keyOf(u32 index) const { return keys_.at(objects_[index].key, objects_[index].keyBytes); }
+  // Visits every replica of an object, readable or not.
+  template <typename Each>
+  void eachReplica(u32 index, Each each) const {
+    for (const Replica* at = &objects_[index].first;; at = &more[at->next]) {
+      if (at->status != ReplicaStatus::none) each(*at);
+      if (at->next == 0) return;
+    }
+  }
+  template <typename Each>
+  void eachReplica(u32 index, Each each) {
+    std::as_const(*this).eachReplica(index, [&](const Replica& replica) { each(const_cast<Replica&>(replica)); });
+  }
+  // Returns an object's further properties, which it has from then on.
+  Extra& extraOf(u32 index) {
+    Object& object = objects_[index];
+    if (object.extra == 0) object.extra = extras.take();
+    return extras[object.extra];
+  }
   bool live(u32 index) const { return objects_[index].keyBytes != 0; }
   u32 end() const { return objects_.end(); }
   u32 size() const { return objects_.live(); }

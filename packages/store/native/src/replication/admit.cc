@@ -24,7 +24,7 @@ void Replication::admit(u64 id, std::string_view self, bool mayResume, u64 nowMs
   peer->stream.say(head, self);
   Journal journal;
   journal.epochMs = store_.journal.epochMs;
-  store_.snapshotHead(journal);
+  store_.replay.snapshotHead(journal);
   head.type = Message::part;
   head.records = journal.count;
   peer->stream.say(head, journal.pending);
@@ -70,7 +70,7 @@ bool Replication::slice(Peer& peer) {
   if (peer.stream.unsent() > aheadBytes) return false;
   Journal journal;
   journal.epochMs = store_.journal.epochMs;
-  peer.cursor = store_.snapshotSome(journal, peer.cursor);
+  peer.cursor = store_.replay.snapshotSome(journal, peer.cursor);
   StreamHead head;
   head.epoch = epoch_;
   head.type = Message::part;

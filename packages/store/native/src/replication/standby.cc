@@ -118,7 +118,7 @@ bool Replication::apply(std::string_view records, u32 count) {
   RecordReader reader(records.data(), records.size());
   u32 applied = 0;
   for (; reader.more(); ++applied)
-    if (!store_.replay(reader)) break;
+    if (!store_.replay.apply(reader)) break;
   // A replay logs nothing: records that this one implies are logged by the leader.
   store_.journal.clear();
   store_.journal.nextLsn = next;
@@ -152,7 +152,7 @@ void Replication::acknowledge() {
 }
 
 bool Replication::standbyTick(u64 nowMs) {
-  bool more = store_.tendReplayed();
+  bool more = store_.replay.tend();
   log_.flush();
   if (snapshot_.running()) {
     more = snapshot_.some() || more;

@@ -61,7 +61,7 @@ std::string disksJson(const Store& store) {
 }
 
 std::string folderJson(const Store& store) {
-  const Segment* segment = store.folder();
+  const Segment* segment = store.folder.segment();
   if (segment == nullptr || segment->gone) return {};
   const Disk& disk = *segment->disk;
   std::string out = "{\"path\":";
@@ -99,7 +99,7 @@ std::string tenantsJson(const Store& store) {
     out.append(out.size() > 1 ? ",{" : "{").append("\"number\":").append(std::to_string(number));
     member(out, "name", tenant.name);
     member(out, "quotaBytes", std::to_string(tenant.quota));
-    member(out, "effectiveBytes", std::to_string(store.quotaOf(static_cast<u16>(number))));
+    member(out, "effectiveBytes", std::to_string(store.tenants.quotaOf(static_cast<u16>(number))));
     member(out, "chargedBytes", std::to_string(tenant.charged));
     claim(out, "registered", tenant.registered);
     out.push_back('}');

@@ -47,8 +47,8 @@ bool uuidOf(std::string_view text, Uuid& id) {
 
 std::string replicasJson(const Store& store, u32 index) {
   std::string out = "[";
-  store.eachReplica(index, [&](const Replica& replica) {
-    if (!store.readable(replica) || !store.inMemory(replica)) return;
+  store.table.eachReplica(index, [&](const Replica& replica) {
+    if (!store.where.readable(replica) || !store.where.inMemory(replica)) return;
     if (out.size() > 1) out.push_back(',');
     buffer(out, store, replica, store.table[index].size);
   });
@@ -59,14 +59,14 @@ std::string targetJson(const Store& store, u32 index) { return descriptorsJson(s
 
 std::string descriptorsJson(const Store& store, u32 index, ReplicaStatus status) {
   std::string out = "[";
-  store.eachReplica(index, [&](const Replica& replica) {
-    if (status == ReplicaStatus::complete ? !store.readable(replica) : replica.status != status) return;
+  store.table.eachReplica(index, [&](const Replica& replica) {
+    if (status == ReplicaStatus::complete ? !store.where.readable(replica) : replica.status != status) return;
     const Segment& segment = *store.cluster.segment(replica.segment);
     out.append(out.size() > 1 ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(replica.status)));
-    member(out, "id", std::to_string(store.replicaID(replica)));
+    member(out, "id", std::to_string(store.where.replicaID(replica)));
     member(out, "sizeBytes", std::to_string(store.table[index].size));
     if (segment.shared()) {
-      member(out, "path", store.pathOf(segment, store.nodes[replica.node].offset));
+      member(out, "path", store.folder.pathOf(segment, store.nodes[replica.node].offset));
       out.push_back('}');
       return;
     }
@@ -87,7 +87,7 @@ std::string descriptorsJson(const Store& store, u32 index, ReplicaStatus status)
 
 std::string routeJson(Store& store, u16 tenant, std::string_view key) {
   u32 index = 0;
-  if (store.read(tenant, key, false, index) == code::notFound && index == 0) return {};
+  if (store.objects.read(tenant, key, false, index) == code::notFound && index == 0) return {};
   const Object& object = store.table[index];
   const Extra* extra = object.extra == 0 ? nullptr : &store.table.extras[object.extra];
   std::string out = "{\"sizeBytes\":\"" + std::to_string(object.size) + "\",\"checksum\":";
@@ -95,17 +95,17 @@ std::string routeJson(Store& store, u16 tenant, std::string_view key) {
   claim(out, "isMoving", extra != nullptr && extra->task != TaskKind::none);
   out.append(",\"replicas\":[");
   const std::size_t begun = out.size();
-  store.eachReplica(index, [&](const Replica& replica) {
+  store.table.eachReplica(index, [&](const Replica& replica) {
     const Segment& segment = *store.cluster.segment(replica.segment);
     out.append(out.size() > begun ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(replica.status)));
     member(out, "segment", segment.name);
     member(out, "clientID", textOf(store.cluster.client(segment.client).id));
     member(out, "address", std::to_string(segment.base + segment.allocator.offsetOf(replica.node)));
-    claim(out, "isReadable", store.readable(replica));
+    claim(out, "isReadable", store.where.readable(replica));
     out.push_back('}');
   });
   // An object that waits for a cold device is shown as an incomplete replica there.
-  if (const Segment* cold = store.coldFor(index); cold != nullptr) {
+  if (const Segment* cold = store.disks.coldFor(index); cold != nullptr) {
     out.append(out.size() > begun ? ",{" : "{").append("\"status\":").append(std::to_string(static_cast<u32>(ReplicaStatus::processing)));
     member(out, "segment", cold->name);
     member(out, "clientID", textOf(store.cluster.client(cold->client).id));
@@ -118,16 +118,16 @@ std::string routeJson(Store& store, u16 tenant, std::string_view key) {
 
 std::string entryJson(Store& store, u16 tenant, std::string_view key) {
   u32 index = 0;
-  const i32 outcome = store.read(tenant, key, false, index);
+  const i32 outcome = store.objects.read(tenant, key, false, index);
   if (outcome != code::ok) return outcome == code::notReady ? R"({"ok":false,"error":"REPLICA_IS_NOT_READY"})" : R"({"ok":false,"error":"OBJECT_NOT_FOUND"})";
   std::string out = R"({"ok":true,"values":[)";
   std::string values, nofs, disks, files;
-  store.eachReplica(index, [&](const Replica& replica) {
-    if (!store.readable(replica)) return;
+  store.table.eachReplica(index, [&](const Replica& replica) {
+    if (!store.where.readable(replica)) return;
     const Segment& segment = *store.cluster.segment(replica.segment);
     if (segment.shared()) {
       files.append("{\"file_path\":");
-      quote(files, store.pathOf(segment, store.nodes[replica.node].offset));
+      quote(files, store.folder.pathOf(segment, store.nodes[replica.node].offset));
       member(files, "object_size", store.table[index].size);
       files.push_back('}');
       return;
@@ -161,7 +161,7 @@ std::string objectJson(const Store& store, u32 index) {
   quote(out, store.table.keyOf(index));
   member(out, "size_bytes", object.size);
   u32 replicas = 0, nofs = 0, disks = 0;
-  store.eachReplica(index, [&](const Replica& replica) { (store.onDisk(replica) ? disks : store.onNof(replica) ? nofs : replicas) += store.readable(replica); });
+  store.table.eachReplica(index, [&](const Replica& replica) { (store.where.onDisk(replica) ? disks : store.where.onNof(replica) ? nofs : replicas) += store.where.readable(replica); });
   member(out, "replicas", replicas);
   member(out, "disk_replicas", disks);
   member(out, "nof_replicas", nofs);
@@ -172,9 +172,9 @@ std::string objectJson(const Store& store, u32 index) {
   } else {
     out.append(",\"checksum\":null");
   }
-  member(out, "fingerprint", store.fingerprintOf(object));
+  member(out, "fingerprint", store.objects.fingerprintOf(object));
   claim(out, "hard_pinned", (object.flags & flag::hardPin) != 0);
-  claim(out, "soft_pinned", store.softPinned(object));
+  claim(out, "soft_pinned", store.objects.softPinned(object));
   claim(out, "complete", (object.flags & flag::unfinished) == 0);
   return out.append("}");
 }

@@ -14,12 +14,12 @@ constexpr std::size_t mostCopies = 256;
 void Operations::copyBegun(WireWriter& to, u32 index, bool optional) const {
   const Object& object = store_.table[index];
   const Extra& extra = store_.table.extras[object.extra];
-  store_.eachReplica(index, [&](const Replica& replica) {
+  store_.table.eachReplica(index, [&](const Replica& replica) {
     if (replica.node == extra.taskSource) descriptor(to, replica, object.size);
   });
   if (optional) to.put(extra.taskTargets);
   else to.length(extra.taskTargets);
-  store_.eachReplica(index, [&](const Replica& replica) {
+  store_.table.eachReplica(index, [&](const Replica& replica) {
     if (replica.status == ReplicaStatus::processing) descriptor(to, replica, object.size);
   });
 }
@@ -40,7 +40,7 @@ void Operations::copyStart(Invocation& call) {
   else take(arguments<wire::CopyStart>(call));
   if (call.in.failed) return;
   u32 index = 0;
-  if (call.allowed()) call.barred = store_.copyStart(id, call.tenant, key, source, targets, move ? TaskKind::move : TaskKind::copy, index);
+  if (call.allowed()) call.barred = store_.copies.start(id, call.tenant, key, source, targets, move ? TaskKind::move : TaskKind::copy, index);
   count(call.op(), call.barred);
   WireWriter to = begin(call, call.allowed() ? std::max(targets.size(), widest(index)) : 0);
   to.done(call.barred);
@@ -53,7 +53,7 @@ void Operations::copyEnd(Invocation& call) {
   if (call.in.failed) return;
   const TaskKind kind = call.op() == Op::moveEnd || call.op() == Op::moveRevoke ? TaskKind::move : TaskKind::copy;
   const bool revoke = call.op() == Op::copyRevoke || call.op() == Op::moveRevoke;
-  runEach(call, std::span(&args.key, 1), [&](std::string_view key, std::size_t) { return store_.copyEnd(args.client, call.tenant, key, kind, revoke); });
+  runEach(call, std::span(&args.key, 1), [&](std::string_view key, std::size_t) { return store_.copies.end(args.client, call.tenant, key, kind, revoke); });
   outcomes(call, false);
 }
 
@@ -63,10 +63,10 @@ void Operations::beginCopies(Invocation& call) {
   const std::size_t copies = args.requests.size();
   if (call.allowed() && copies > mostCopies) call.barred = code::invalidParams;
   found_.assign(copies, 0);
-  std::size_t largest = std::max<std::size_t>(copies, Store::mostReplicas);
+  std::size_t largest = std::max<std::size_t>(copies, Space::mostReplicas);
   runEach(call, args.requests, [&](const wire::CopyRequest& request, std::size_t i) {
     if (args.isMove && request.targets.size() != 1) return i32{code::invalidParams};
-    const i32 outcome = store_.copyStart(args.client, call.tenant, request.key, request.source, request.targets, args.isMove ? TaskKind::move : TaskKind::copy, found_[i]);
+    const i32 outcome = store_.copies.start(args.client, call.tenant, request.key, request.source, request.targets, args.isMove ? TaskKind::move : TaskKind::copy, found_[i]);
     if (outcome == code::ok) largest = std::max(largest, widest(found_[i]));
     return outcome;
   });
@@ -89,7 +89,7 @@ void Operations::endCopies(Invocation& call) {
   if (call.in.failed) return;
   if (call.allowed() && args.keys.size() > mostCopies) call.barred = code::invalidParams;
   const TaskKind kind = args.isMove ? TaskKind::move : TaskKind::copy;
-  runEach(call, args.keys, [&](std::string_view key, std::size_t) { return store_.copyEnd(args.client, call.tenant, key, kind, args.failed); });
+  runEach(call, args.keys, [&](std::string_view key, std::size_t) { return store_.copies.end(args.client, call.tenant, key, kind, args.failed); });
   outcomes(call, true);
 }
 

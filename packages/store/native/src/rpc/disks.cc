@@ -25,7 +25,7 @@ std::size_t widestOf(const Store& store, const std::vector<Order>& orders) {
   std::size_t largest = orders.size();
   for (const Order& each : orders) {
     const Object& object = store.table[each.index];
-    largest = std::max({largest, std::size_t{object.keyBytes}, store.groupName(object).size(), store.fingerprintOf(object).size(), store.tenants[object.tenant].name.size()});
+    largest = std::max({largest, std::size_t{object.keyBytes}, store.groups.nameOf(object).size(), store.objects.fingerprintOf(object).size(), store.tenants[object.tenant].name.size()});
   }
   return largest;
 }
@@ -37,8 +37,8 @@ void put(WireWriter& to, const Store& store, const std::vector<Order>& orders) {
     const Extra* extra = object.extra == 0 ? nullptr : &store.table.extras[object.extra];
     to.text(store.tenants[object.tenant].name);
     to.text(store.table.keyOf(each.index));
-    to.text(store.fingerprintOf(object));
-    to.text(store.groupName(object));
+    to.text(store.objects.fingerprintOf(object));
+    to.text(store.groups.nameOf(object));
     to.put(object.size);
     to.put(each.address);
     to.put(each.file);
@@ -56,18 +56,18 @@ void put(WireWriter& to, const Store& store, const std::vector<Order>& orders) {
 void Operations::takeDiskOrders(Invocation& call) {
   const auto& args = arguments<wire::TakeDiskOrders>(call);
   if (call.in.failed) return;
-  Segment* disk = call.allowed() ? store_.diskOf(args.client, args.disk) : nullptr;
+  Segment* disk = call.allowed() ? store_.disks.diskOf(args.client, args.disk) : nullptr;
   const i32 outcome = !call.allowed() ? call.barred : disk == nullptr ? i32{code::segmentNotFound} : i32{code::ok};
   count(call.op(), outcome);
   std::vector<Order> offload, promote;
   std::vector<u64> drop;
   std::vector<Disk::Report> reported;
   if (outcome == code::ok) {
-    for (const Disk::Offload& each : store_.takeOffloads(*disk, args.offloads)) offload.push_back({each.index, each.task, each.address, 0});
-    for (const u32 index : store_.takePromotions(*disk, std::min(args.others, store_.settings.promoteAtOnce)))
-      promote.push_back({index, 0, 0, store_.nodes[store_.fileOn(index, *disk)->node].offset});
+    for (const Disk::Offload& each : store_.disks.takeOffloads(*disk, args.offloads)) offload.push_back({each.index, each.task, each.address, 0});
+    for (const u32 index : store_.disks.takePromotions(*disk, std::min(args.others, store_.settings.promoteAtOnce)))
+      promote.push_back({index, 0, 0, store_.nodes[store_.where.fileOn(index, *disk)->node].offset});
     // The removal of files is logged, so it needs space in the log.
-    if (call.log->hasSpace(u64{1} << 20, store_.nowMs())) drop = store_.takeDropped(*disk, args.others);
+    if (call.log->hasSpace(u64{1} << 20, store_.nowMs())) drop = store_.disks.takeDropped(*disk, args.others);
     reported = taken(disk->disk->reported, args.others);
   }
   std::size_t largest = std::max({widestOf(store_, offload), widestOf(store_, promote), drop.size(), reported.size()});
@@ -95,8 +95,8 @@ void Operations::keepFiles(Invocation& call) {
   results_.assign(args.files.size(), call.barred);
   for (std::size_t i = 0; i < args.files.size() && call.allowed(); ++i) {
     // The disk may be unmounted by now; each result still keeps its position in the list.
-    Segment* disk = store_.diskOf(args.client, args.disk);
-    results_[i] = disk == nullptr ? i32{code::segmentNotFound} : store_.keepFile(*disk, store_.tenantOf(args.files[i].tenant), args.files[i]);
+    Segment* disk = store_.disks.diskOf(args.client, args.disk);
+    results_[i] = disk == nullptr ? i32{code::segmentNotFound} : store_.disks.keepFile(*disk, store_.tenants.numberOf(args.files[i].tenant), args.files[i]);
   }
   outcomes(call, true);
 }

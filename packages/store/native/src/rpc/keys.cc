@@ -26,7 +26,7 @@ void Operations::exist(Invocation& call) {
   }
   if (call.in.failed) return;
   if (call.allowed() && (kind > 1 || (kind == 1 && candidates == 0))) call.barred = code::invalidParams;
-  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.exist(call.tenant, key, !probes); });
+  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.objects.exist(call.tenant, key, !probes); });
   if (kind == 1 && call.allowed()) leaseLastHit(call.tenant, keys, candidates);
   WireWriter to = begin(call, call.isBatch() ? keys.size() : 0);
   if (call.isBatch()) to.length(keys.size());
@@ -43,7 +43,7 @@ void Operations::leaseLastHit(u16 tenant, std::span<const std::string_view> keys
   for (std::size_t end = keys.size() / candidates * candidates; end >= candidates; end -= candidates) {
     const auto begin = results_.begin() + static_cast<std::ptrdiff_t>(end - candidates), last = results_.begin() + static_cast<std::ptrdiff_t>(end);
     if (std::find(begin, last, 0) != last) continue;
-    for (const std::string_view key : keys.subspan(end - candidates, candidates)) store_.exist(tenant, key, true);
+    for (const std::string_view key : keys.subspan(end - candidates, candidates)) store_.objects.exist(tenant, key, true);
     return;
   }
 }
@@ -66,10 +66,10 @@ void Operations::read(Invocation& call) {
   found_.assign(keys.size(), 0);
   std::size_t largest = asList ? keys.size() : 0;
   runEach(call, keys, [&](std::string_view key, std::size_t i) {
-    const i32 outcome = store_.read(call.tenant, key, !looks, found_[i], fingerprint);
+    const i32 outcome = store_.objects.read(call.tenant, key, !looks, found_[i], fingerprint);
     if (outcome != code::ok) return outcome;
     largest = std::max(largest, widest(found_[i]));
-    if (!looks) store_.hit(found_[i]);
+    if (!looks) store_.disks.hit(found_[i]);
     return outcome;
   });
   WireWriter to = begin(call, largest);
@@ -134,11 +134,11 @@ Operations::Outcome Operations::start(Invocation& call) {
   found_.assign(keys.size(), 0);
   std::size_t largest = batch ? keys.size() : 0;
   bool later = false;
-  const u32 client = call.allowed() ? store_.clientOf(id) : 0;
+  const u32 client = call.allowed() ? store_.holders.clientOf(id) : 0;
   runEach(call, keys, [&](std::string_view key, std::size_t i) {
     if (later) return i32{code::noHandle};
-    const i32 outcome = upsert ? store_.upsertStart(client, call.tenant, key, sizes[i], policy_, groupOf(i), found_[i])
-                               : store_.putStart(client, call.tenant, key, sizes[i], policy_, groupOf(i), found_[i]);
+    const i32 outcome = upsert ? store_.puts.startUpsert(client, call.tenant, key, sizes[i], policy_, groupOf(i), found_[i])
+                               : store_.puts.start(client, call.tenant, key, sizes[i], policy_, groupOf(i), found_[i]);
     if (outcome == code::ok) largest = std::max(largest, widest(found_[i]));
     // A batch waits only if its first key finds no space: once one has begun, the call must be answered.
     later = i == 0 && mayWait && client != 0 && outcome == code::noHandle;
@@ -161,19 +161,19 @@ Operations::Outcome Operations::start(Invocation& call) {
 
 void Operations::end(Invocation& call, const Uuid& client, std::span<const wire::ObjectMeta> metas, ReplicaType type) {
   if (call.in.failed) return;
-  runEach(call, metas, [&](const wire::ObjectMeta& meta, std::size_t) { return store_.putEnd(client, call.tenant, meta.key, meta.checksum, type); });
+  runEach(call, metas, [&](const wire::ObjectMeta& meta, std::size_t) { return store_.puts.end(client, call.tenant, meta.key, meta.checksum, type); });
   outcomes(call, call.isBatch());
 }
 
 void Operations::revoke(Invocation& call, const Uuid& client, std::span<const std::string_view> keys, ReplicaType type) {
   if (call.in.failed) return;
-  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.putRevoke(client, call.tenant, key, type); });
+  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.puts.revoke(client, call.tenant, key, type); });
   outcomes(call, call.isBatch());
 }
 
 void Operations::remove(Invocation& call, std::span<const std::string_view> keys, bool force) {
   if (call.in.failed) return;
-  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.remove(call.tenant, key, force); });
+  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.puts.remove(call.tenant, key, force); });
   outcomes(call, call.isBatch());
 }
 

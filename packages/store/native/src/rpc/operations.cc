@@ -19,7 +19,7 @@ u16 Operations::tenantOf(Invocation& call, std::string_view name) {
     else if (name != *tenant_) refused_ = call.in.failed = true;
   }
   // During recovery the store belongs to another thread.
-  return call.barred == code::unavailable ? u16{0} : store_.tenantOf(name);
+  return call.barred == code::unavailable ? u16{0} : store_.tenants.numberOf(name);
 }
 
 Operations::Outcome Operations::run(const Request& request, const char* body, Log* log, std::string& out, const std::string* tenant) {
@@ -159,7 +159,7 @@ Operations::Outcome Operations::answer(Invocation& call) {
 void Operations::ping(Invocation& call) {
   const auto& args = arguments<wire::Ping>(call);
   i32 status = 0;
-  if (call.allowed() && !call.in.failed) call.barred = store_.ping(args.client, status);
+  if (call.allowed() && !call.in.failed) call.barred = store_.holders.ping(args.client, status);
   count(call.op(), call.barred);
   WireWriter to = begin(call, 0);
   to.done(call.barred);
@@ -208,10 +208,10 @@ void Operations::outcomes(const Invocation& call, bool asList) {
 void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) const {
   constexpr u8 memory = 0, nof = 1, disk = 2, localDisk = 3;
   const Segment& segment = *store_.cluster.segment(replica.segment);
-  to.put(store_.replicaID(replica));
+  to.put(store_.where.replicaID(replica));
   if (segment.shared()) {
     to.put(disk);
-    to.text(store_.pathOf(segment, store_.nodes[replica.node].offset));
+    to.text(store_.folder.pathOf(segment, store_.nodes[replica.node].offset));
     to.put(size);
     to.put(static_cast<i32>(replica.status));
     return;
@@ -233,21 +233,25 @@ void Operations::descriptor(WireWriter& to, const Replica& replica, u64 size) co
 
 std::size_t Operations::widest(u32 index) const {
   std::size_t largest = 0;
-  store_.eachReplica(index, [&](const Replica& replica) {
+  store_.table.eachReplica(index, [&](const Replica& replica) {
     const Segment& segment = *store_.cluster.segment(replica.segment);
-    largest = std::max({largest, segment.protocol.size(), segment.endpoint.size(), segment.shared() ? store_.pathOf(segment, 0).size() : 0});
+    largest = std::max({largest, segment.protocol.size(), segment.endpoint.size(), segment.shared() ? store_.folder.pathOf(segment, 0).size() : 0});
   });
   return largest;
 }
 
 void Operations::descriptors(WireWriter& to, u32 index, bool readableOnly) const {
   std::size_t count = 0;
-  store_.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.readable(replica); });
+  store_.table.eachReplica(index, [&](const Replica& replica) { count += !readableOnly || store_.where.readable(replica); });
   to.length(count);
-  // Memory comes first: Mooncake's clients read the first replica that they can.
-  for (const u32 rank : {0u, 1u, 2u})
-    store_.eachReplica(index, [&](const Replica& replica) {
-      if ((store_.onDisk(replica) ? 2u : store_.inMemory(replica) ? 0u : 1u) == rank && (!readableOnly || store_.readable(replica))) descriptor(to, replica, store_.table[index].size);
+  // Memory comes first: Mooncake's clients read the first replica that they can. Most objects have no other, so one pass is enough.
+  for (u32 rank = 0; count > 0 && rank < 3; ++rank)
+    std::as_const(store_.table).eachReplica(index, [&](const Replica& replica) {
+      const Segment* segment = store_.cluster.segment(replica.segment);
+      const u32 own = segment == nullptr || segment->inMemory() ? 0 : segment->onDisk() ? 2 : 1;
+      if (own != rank || (readableOnly && !store_.where.readable(replica))) return;
+      descriptor(to, replica, store_.table[index].size);
+      --count;
     });
 }
 

@@ -117,7 +117,7 @@ class Operations {
   }
   template <typename Items>
   void prefetch(u16 tenant, const Items& items) {
-    if (items.size() < 4 || tenant == Store::noTenant) return;
+    if (items.size() < 4 || tenant == Tenants::none) return;
     hashes_.clear();
     for (const auto& item : items) {
       hashes_.push_back(store_.table.hashOf(tenant, keyOf(item)));

@@ -80,7 +80,7 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     const u64 next = store.journal.nextLsn;
     log_.flush();
     log_.beginReign(reign);
-    store.recovered(followed);
+    store.replay.end(followed);
     store.journal.clear();
     store.journal.nextLsn = next;
     found.objects = store.table.size();
@@ -88,8 +88,8 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     replication_.lead(epoch, nowMs(), holdMs);
     if (!store.events.on()) store.events.record(store.journal);
     else store.events.greet(unixMs());
-    store.nameLineage();
-    store.openFolder();
+    store.restores.nameLineage();
+    store.folder.open();
     standing_.store(false);
     serving_.store(true, std::memory_order_release);
     emit_({EventKind::recovered, 0, 0, 0, noteOf(found, nowMs() - begun)});

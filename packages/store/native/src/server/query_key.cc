@@ -33,7 +33,7 @@ std::string memberOf(std::string_view query, std::string_view name) {
 u32 queryKeyJson(Store& store, std::string_view query, std::string& body) {
   const std::string key = memberOf(query, "key");
   u32 index = 0;
-  const i32 outcome = store.read(store.tenantOf(memberOf(query, "tenant_id")), key, false, index);
+  const i32 outcome = store.objects.read(store.tenants.numberOf(memberOf(query, "tenant_id")), key, false, index);
   if (outcome == code::ok) {
     body = "{\"success\":true,\"data\":" + replicasJson(store, index) + "}";
     return 200;

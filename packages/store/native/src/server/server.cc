@@ -109,8 +109,8 @@ void Server::recover(bool leads) {
   }
   // Without a publisher, earlier subscribers miss events: the numbers that show the gap are logged.
   if (!store.events.on()) store.events.record(store.journal);
-  store.nameLineage();
-  store.openFolder();
+  store.restores.nameLineage();
+  store.folder.open();
   serving_.store(true, std::memory_order_release);
   emit_({EventKind::recovered, 0, 0, 0, note});
   wake();
@@ -144,7 +144,7 @@ void Server::run() {
   std::vector<epoll_event> events(eventsPerIteration);
   while (!ending_.load()) {
     const bool busy = more_ || !ready_.empty();
-    const int timeout = busy ? 0 : !starved_.empty() ? busyMs : serving() && (log_.stuck() || store.wantsSoon()) ? busyMs : replication_.on() ? beatingMs : idleMs;
+    const int timeout = busy ? 0 : !starved_.empty() ? busyMs : serving() && (log_.stuck() || store.eviction.wantsSoon()) ? busyMs : replication_.on() ? beatingMs : idleMs;
     const int count = epoll_wait(epoll_.fd, events.data(), eventsPerIteration, timeout);
     const std::lock_guard lock(mutex_);
     more_ = false;

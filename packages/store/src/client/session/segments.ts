@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
-import type { Proto } from "@svc/transfer/engine-segments.ts";
+import type { Proto } from "@svc/transfer/engine-options.ts";
 import type { Segment } from "../../rpc/shapes.ts";
 import { NOF_BLOCK, type NofFile } from "../nof-file.ts";
 import { type Bytes, FreshMemory } from "./fresh-memory.ts";

@@ -1,7 +1,7 @@
 // Opens the transfer engine of a store client: its name in the cluster, and the transports of the chosen protocol.
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import { TransferEngine } from "@svc/transfer/engine.ts";
-import type { Proto } from "@svc/transfer/engine-segments.ts";
+import type { Proto } from "@svc/transfer/engine-options.ts";
 
 const HANDSHAKE = "P2PHANDSHAKE";
 /** With a metadata service the name must be unique: the host and a free port. */

@@ -1,15 +1,15 @@
-// Chooses the segments of a new object's replicas.
-#include <algorithm>
+// Chooses the segments of new replicas, and keeps freed ranges unused while they cool down.
+#include "objects/space.h"
 
-#include "store.h"
+#include <algorithm>
 
 namespace svc {
 
 namespace {
 constexpr u32 mostProbes = 100, sampledPerReplica = 6;
-}
+}  // namespace
 
-bool Store::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
+bool Space::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
   Segment* segment = cluster.segment(number);
   if (segment == nullptr || !segment->allocatable()) return false;
   // Two replicas with one holder would be lost together.
@@ -25,7 +25,7 @@ bool Store::placeIn(u32 number, u64 size, Placed* out, u32& placed) {
   return true;
 }
 
-u32 Store::place(u64 size, u64 wanted, const PutPolicy& policy, Tier tier, Placed* out) {
+u32 Space::place(u64 size, u64 wanted, const PutPolicy& policy, Tier tier, Placed* out) {
   const std::vector<u32>& open = cluster.open(tier);
   const u32 count = static_cast<u32>(std::min<u64>(wanted, mostReplicas));
   const u32 segments = static_cast<u32>(open.size());
@@ -47,10 +47,7 @@ u32 Store::place(u64 size, u64 wanted, const PutPolicy& policy, Tier tier, Place
       if (cluster.segment(number)->tier != tier) continue;
       if (placeIn(number, size, out, placed)) break;
     }
-  random_ ^= random_ << 13;
-  random_ ^= random_ >> 7;
-  random_ ^= random_ << 17;
-  const u32 start = static_cast<u32>(random_ % segments);
+  const u32 start = static_cast<u32>(common.random() % segments);
   const auto at = [&](u32 i) { return open[(start + i) % segments]; };
   if ((policy.sameNode || settings.strategy == Strategy::localFirst) && !policy.hostID.empty())
     for (u32 i = 0; i < std::min(segments, mostProbes) && placed < count; ++i)
@@ -69,6 +66,43 @@ u32 Store::place(u64 size, u64 wanted, const PutPolicy& policy, Tier tier, Place
   // If all segments are avoided or smaller than the object, eviction would not help: a freed range would not be used either.
   if (placed == 0 && mayFit_) usageOf(tier).noSpace = true;
   return placed;
+}
+
+void Space::free(u32 number, u32 node) {
+  Segment* segment = cluster.segment(number);
+  const u64 size = segment->allocator.sizeOf(node);
+  segment->allocator.give(node);
+  ++counters.freedRanges;
+  if (!segment->gone) usageOf(segment->tier).used -= size;
+}
+
+void Space::freeCooling(u32 number, u32 node) {
+  journal.freed(number, cluster.segment(number)->allocator.offsetOf(node));
+  free(number, node);
+}
+
+void Space::cool(u32 segment, u32 node, u64 forMs, bool forReaders) {
+  cooling_.push_back({tickOf(nowMs() + forMs) + 1, segment, node, forReaders});
+  std::push_heap(cooling_.begin(), cooling_.end());
+}
+
+void Space::tend(u32 most) {
+  for (; most > 0 && !cooling_.empty() && cooling_.front().until <= tick(); --most) {
+    std::pop_heap(cooling_.begin(), cooling_.end());
+    const Cooling range = cooling_.back();
+    cooling_.pop_back();
+    if (cluster.segment(range.segment) != nullptr) freeCooling(range.segment, range.node);
+  }
+}
+
+void Space::recount() {
+  for (TierUsage& usage : usage_) usage.used = usage.capacity = 0;
+  for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
+    const Segment* segment = cluster.segment(number);
+    if (segment == nullptr || segment->onDisk()) continue;
+    usageOf(segment->tier).used += segment->allocator.used();
+    usageOf(segment->tier).capacity += segment->size;
+  }
 }
 
 }  // namespace svc

@@ -126,7 +126,7 @@ u64 Index::bytes() const {
 
 // Each batch changes only one publisher's share.
 void Index::weigh(Subscription& sub) {
-  const u64 now = sub.names.bytes() + sub.copies.bytes() + sub.groups.size() * sizeof(CacheGroup) + sub.parkedBlocks * 24ull + sub.waiting.bytes() + sub.chunks.size() * chunkBytes + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.doubted.size()) * 64;
+  const u64 now = sub.names.bytes() + sub.copies.bytes() + sub.groups.size() * sizeof(CacheGroup) + sub.parkedBlocks * 24ull + sub.waiting.bytes() + sub.chunks.size() * chunkBytes + sub.seen.size() * sizeof(Subscription::Seen) + (sub.spaces.size() + sub.lastEventId.size() + sub.unverified.size()) * 64;
   subscriptionBytes_ += now - sub.weighed;
   sub.weighed = now;
 }
@@ -143,7 +143,7 @@ u64 Index::limitBlocks() const {
   return std::min<u64>(blocks, BlockArena::maxBlocks);
 }
 
-bool Index::makeRoom(u64 blocks) {
+bool Index::evictFor(u64 blocks) {
   if (arena_.live() + blocks <= limit_) return true;
   limit_ = limitBlocks();
   if (blocks > limit_) return false;

@@ -30,7 +30,7 @@ void Index::lose(u32 id) {
   forgetShards(sub);
   std::vector<u32> unnumbered;
   std::map<u32, std::vector<u32>> lost;  // by namespace
-  const std::size_t before = sub.doubted.size();
+  const std::size_t before = sub.unverified.size();
   for (const u32 stream : sub.streams) {
     if (streams_[stream].isUncertain) continue;
     if (sub.unnumbered) {
@@ -46,11 +46,11 @@ void Index::lose(u32 id) {
     }
     for (const u32 space : without) lost[space].push_back(stream);
     for (const u32 space : sub.spaces)
-      if (sub.lastEventId.contains(static_cast<u64>(stream) << 32 | space)) sub.doubted.insert(static_cast<u64>(stream) << 32 | space);
+      if (sub.lastEventId.contains(static_cast<u64>(stream) << 32 | space)) sub.unverified.insert(static_cast<u64>(stream) << 32 | space);
   }
   // Views depend only on unverified streams here; withdrawn streams disappear from the sets.
-  if (sub.unnumbered ? !sub.doubted.empty() : sub.doubted.size() != before) ++version_;
-  if (sub.unnumbered) sub.doubted.clear();
+  if (sub.unnumbered ? !sub.unverified.empty() : sub.unverified.size() != before) ++version_;
+  if (sub.unnumbered) sub.unverified.clear();
   if (!unnumbered.empty()) makeUncertain(sub, unnumbered, -1);
   for (const auto& [space, streams] : lost) makeUncertain(sub, streams, space);
   dropNames(sub);
@@ -115,20 +115,20 @@ void Index::dropTwins(Subscription& sub) {
 
 bool Index::hasUncertain(u32 id) const {
   const Subscription& sub = subscriptions_[id];
-  return !sub.doubted.empty() || std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 stream) { return streams_[stream].isUncertain; });
+  return !sub.unverified.empty() || std::any_of(sub.streams.begin(), sub.streams.end(), [&](u32 stream) { return streams_[stream].isUncertain; });
 }
 
 // An event was lost within a batch whose other events were applied, so later numbers prove nothing about it.
-void Index::doubtAll(u32 id) { subscriptions_[id].unnumbered = true; }
+void Index::distrustNumbers(u32 id) { subscriptions_[id].unnumbered = true; }
 
-void Index::settleDoubt(Subscription& sub, u32 stream, u32 space, const Event& event) {
-  if (sub.doubted.empty()) return;
+void Index::settleUnverified(Subscription& sub, u32 stream, u32 space, const Event& event) {
+  if (sub.unverified.empty()) return;
   const u64 key = static_cast<u64>(stream) << 32 | space;
-  if (!sub.doubted.contains(key)) return;
+  if (!sub.unverified.contains(key)) return;
   const auto last = sub.lastEventId.find(key);
   const bool numbered = event.hasEventId && last != sub.lastEventId.end();
   if (numbered && event.eventId <= last->second) return;
-  sub.doubted.erase(key);
+  sub.unverified.erase(key);
   ++version_;
   ++changes_;
   if (numbered && event.eventId == last->second + 1) return;

@@ -1,27 +1,27 @@
-// After a replay: allocators are rebuilt around the ranges in use, all objects get leases, holders are awaited; and the state as a snapshot.
+// The end of a replay: allocators are rebuilt around the ranges in use, objects get leases, holders are awaited. And the state as a snapshot.
 #include <algorithm>
 #include <unordered_set>
 
-#include "store.h"
+#include "log/replay.h"
 
 namespace svc {
 
-void Store::recovered(bool takenOver) {
+void Replay::end(bool takenOver) {
   std::vector<std::vector<std::pair<u32, u64>>> ranges(cluster.segmentEnd());
-  replaying_ = true;
-  replayedSwept_.clear();
-  dying_.clear();
+  common.replaying = true;
+  swept_.clear();
+  forgetting_.clear();
   cursor_ = 1;
   // With offload disabled, no owner would mount its disks again.
   for (u32 number = 1; number < cluster.segmentEnd() && !settings.offload; ++number)
     if (Segment* segment = cluster.segment(number); segment != nullptr && segment->onDisk() && !segment->cold() && !segment->shared() && !segment->gone) cluster.hide(*segment);
   for (u32 number = 1; number < cluster.segmentEnd() && !settings.nof; ++number)
     if (Segment* segment = cluster.segment(number); segment != nullptr && segment->nof() && !segment->gone) cluster.hide(*segment);
-  settleEvents();
+  announcer.settle();
   for (u32 index = 1; index < table.end(); ++index) {
-    if (!table.live(index) || pruned(index) == 0) continue;
+    if (!table.live(index) || objects.pruned(index) == 0) continue;
     Object& object = table[index];
-    eachReplica(index, [&](const Replica& replica) {
+    table.eachReplica(index, [&](const Replica& replica) {
       Segment& segment = *cluster.segment(replica.segment);
       if (!segment.onDisk()) return ranges[replica.segment].push_back({replica.node, segment.rangeBytes(object.size)});
       segment.disk->used += object.size;
@@ -29,11 +29,11 @@ void Store::recovered(bool takenOver) {
     });
     object.started = tick();
     // Readers may have a lease that was granted just before the restart.
-    object.leaseUntil(nowMs_ + settings.leaseMs);
+    object.leaseUntil(nowMs() + settings.leaseMs);
   }
   std::vector<std::vector<std::pair<u32, u64>>> cooling(cluster.segmentEnd());
   std::unordered_set<u32> forReaders;
-  for (const auto& [at, range] : replayedCooling_) {
+  for (const auto& [at, range] : cooling_) {
     const Segment* segment = cluster.segment(at.first);
     if (segment == nullptr || segment->gone) continue;
     const u32 node = nodes.take();
@@ -41,7 +41,7 @@ void Store::recovered(bool takenOver) {
     cooling[at.first].push_back({node, segment->rangeBytes(range.size)});
     if (range.forReaders) forReaders.insert(node);
   }
-  replayedCooling_.clear();
+  cooling_.clear();
   std::vector<std::pair<u32, u32>> crossed;
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
     Segment* segment = cluster.segment(number);
@@ -77,31 +77,24 @@ void Store::recovered(bool takenOver) {
     }
     for (const u32 node : holding) {
       const bool readers = forReaders.contains(node);
-      cooling_.push_back({tickOf(nowMs_ + (readers ? settings.leaseMs : settings.releaseMs)) + 1, number, node, readers});
+      space.cool(number, node, readers ? settings.leaseMs : settings.releaseMs, readers);
     }
   }
-  std::make_heap(cooling_.begin(), cooling_.end());
   // Two objects overlap, so one of them must be wrong, and it is unknown which.
   for (u32 index = 1; !crossed.empty() && index < table.end(); ++index) {
     if (!table.live(index)) continue;
     const auto lost = [&](const Replica& replica) { return std::find(crossed.begin(), crossed.end(), std::pair(replica.segment, replica.node)) != crossed.end(); };
-    if (!dropReplicas(index, lost, 0)) erase(index, 0, false);
+    if (!objects.dropReplicas(index, lost, 0)) objects.erase(index, 0, false);
   }
-  replaying_ = false;
-  for (TierUsage& usage : usage_) usage.used = usage.capacity = 0;
-  for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
-    Segment* segment = cluster.segment(number);
-    if (segment == nullptr) continue;
-    if (takenOver) segment->awaiting = false;
-    if (segment->onDisk()) continue;
-    usageOf(segment->tier).used += segment->allocator.used();
-    usageOf(segment->tier).capacity += segment->size;
-  }
+  common.replaying = false;
+  for (u32 number = 1; number < cluster.segmentEnd() && takenOver; ++number)
+    if (Segment* segment = cluster.segment(number); segment != nullptr) segment->awaiting = false;
+  space.recount();
   for (u32 number = 1; number < cluster.clientEnd(); ++number) {
     Client& client = cluster.client(number);
     if (!client.used) continue;
     // After a takeover holders are where they were; Mooncake's clients look for the next leader for as long as a client_ttl.
-    client.seenMs = takenOver ? nowMs_ + settings.clientTtlMs : nowMs_;
+    client.seenMs = takenOver ? nowMs() + settings.clientTtlMs : nowMs();
     client.known = takenOver && !client.segments.empty();
   }
   for (u32 index = 1; index < table.end(); ++index)
@@ -109,15 +102,15 @@ void Store::recovered(bool takenOver) {
   cluster.refresh();
 }
 
-void Store::snapshotHead(Journal& to) const {
+void Replay::snapshotHead(Journal& to) const {
   for (u16 number = 0; number < tenants.size(); ++number) {
     to.tenant(number, tenants[number].name);
     to.quota(number, tenants[number].registered, tenants[number].quota);
   }
-  events.record(to);
-  if (lineage_ != 0) to.lineage(lineage_);
-  recent_.each([&](u64 hash, Gone why, u64 at) { to.recent(hash, why, at); });
-  for (const auto& [id, each] : notes_) to.note(each.kind, id, each.text);
+  common.events.record(to);
+  if (restores.lineage() != 0) to.lineage(restores.lineage());
+  objects.recent.each([&](u64 hash, Gone why, u64 at) { to.recent(hash, why, at); });
+  for (const auto& [id, each] : notes.all()) to.note(each.kind, id, each.text);
   for (u32 number = 1; number < cluster.clientEnd(); ++number)
     if (cluster.client(number).used) to.client(number, cluster.client(number).id);
   for (u32 number = 1; number < cluster.segmentEnd(); ++number) {
@@ -135,32 +128,17 @@ void Store::snapshotHead(Journal& to) const {
     const Segment* segment = cluster.segment(number);
     if (segment != nullptr && !segment->gone) to.cooling(number, segment->allocator.offsetOf(node), segment->allocator.sizeOf(node), forReaders);
   };
-  for (const Cooling& each : cooling_) hold(each.segment, each.node, each.forReaders);
+  for (const Cooling& each : space.cooling()) hold(each.segment, each.node, each.forReaders);
   // A standby's ranges are not in its allocators yet.
-  for (const auto& [at, range] : replayedCooling_) to.cooling(at.first, at.second, range.size, range.forReaders);
-  for (const auto& [id, extent] : extents_)
+  for (const auto& [at, range] : cooling_) to.cooling(at.first, at.second, range.size, range.forReaders);
+  for (const auto& [id, extent] : extents.all())
     for (const Placed& range : extent.ranges) hold(range.segment, range.node);
 }
 
-bool Store::tendReplayed() {
-  constexpr u32 slice = 2'048;
-  if (replayedSwept_.empty()) return false;
-  if (cursor_ <= 1) dying_ = replayedSwept_;
-  for (u32 i = 0; i < slice && cursor_ < table.end(); ++i, ++cursor_)
-    if (table.live(cursor_)) pruned(cursor_);
-  if (cursor_ < table.end()) return true;
-  // A segment that was swept before the walk began has no replica left here either.
-  for (const u32 number : dying_) cluster.forget(number);
-  replayedSwept_.erase(replayedSwept_.begin(), replayedSwept_.begin() + static_cast<std::ptrdiff_t>(dying_.size()));
-  dying_.clear();
-  cursor_ = 1;
-  return !replayedSwept_.empty();
-}
-
-u32 Store::snapshotSome(Journal& to, u32 cursor, u32 records) const {
+u32 Replay::snapshotSome(Journal& to, u32 cursor, u32 records) const {
   for (; cursor < table.end() && records > 0; ++cursor, --records) {
     if (!table.live(cursor)) continue;
-    to.object(table, cursor, groupName(table[cursor]), fingerprintOf(table[cursor]), cluster);
+    to.object(table, cursor, groups.nameOf(table[cursor]), objects.fingerprintOf(table[cursor]), cluster);
   }
   return cursor < table.end() ? cursor : 0;
 }

@@ -1,45 +1,32 @@
-// KV events for subscribers: a key became readable or is gone, and dumps of all keys.
+// Compares what subscribers know about a key with what is there, and makes dumps of all keys.
+#include "events/announcer.h"
+
 #include <algorithm>
 
-#include "store.h"
-
 namespace svc {
-
-KvEvents::Object Store::described(u32 index, u8 medium) const {
-  const Object& object = table[index];
-  return {object.tenant, tenants[object.tenant].name, table.keyOf(index), groupName(object), medium};
-}
 
 namespace {
 constexpr u8 flagOf(u8 medium) { return medium == KvEvents::cpu ? flag::announced : flag::announcedDisk; }
 }  // namespace
 
-// Returns whether a complete replica lies with a holder that was not lost.
-bool Store::lies(u32 index, bool disk) const {
-  bool found = false;
-  eachReplica(index, [&](const Replica& replica) {
-    const Segment* segment = cluster.segment(replica.segment);
-    found = found || (replica.status == ReplicaStatus::complete && segment != nullptr && !segment->gone && segment->inMemory() != disk);
-  });
-  return found;
+KvEvents::Object Announcer::described(u32 index, u8 medium) const {
+  const Object& object = table[index];
+  return {object.tenant, tenants[object.tenant].name, table.keyOf(index), groups.nameOf(object), medium};
 }
 
-void Store::setAnnounced(Object& object, u8 medium, bool announced) {
-  const u8 bit = flagOf(medium);
-  if (((object.flags & bit) != 0) == announced) return;
-  object.flags = static_cast<u8>(announced ? object.flags | bit : object.flags & ~bit);
-  tenants[object.tenant].announced[medium] += announced ? 1 : ~u64{0};
+void Announcer::setAnnounced(Object& object, u8 medium, bool announced) {
+  if (setFlag(object, flagOf(medium), announced)) tenants[object.tenant].announced[medium] += announced ? 1 : ~u64{0};
 }
 
-void Store::announce(u32 index, bool again) {
-  if (holdersListen_) notifyHolders(index);
+void Announcer::announce(u32 index, bool again) {
+  if (holdersListen) notifyHolders(index);
   announceOn(index, KvEvents::cpu, again);
   announceOn(index, KvEvents::disk, false);
 }
 
-void Store::announceOn(u32 index, u8 medium, bool again) {
+void Announcer::announceOn(u32 index, u8 medium, bool again) {
   Object& object = table[index];
-  const bool known = (object.flags & flagOf(medium)) != 0, there = lies(index, medium == KvEvents::disk);
+  const bool known = (object.flags & flagOf(medium)) != 0, there = where.lies(index, medium == KvEvents::disk);
   // An upsert in place gets no event until it ends, with readable bytes or an erased object; a file is never written in place.
   const bool inPlace = medium == KvEvents::cpu && (object.flags & flag::unfinished) != 0;
   if (!there && (!known || inPlace)) return;
@@ -50,7 +37,7 @@ void Store::announceOn(u32 index, u8 medium, bool again) {
   else events.removed(described(index, medium), unixMs());
 }
 
-void Store::retract(u32 index) {
+void Announcer::retract(u32 index) {
   Object& object = table[index];
   for (u8 medium = 0; medium < KvEvents::media; ++medium) {
     if (!(object.flags & flagOf(medium))) continue;
@@ -59,16 +46,24 @@ void Store::retract(u32 index) {
   }
 }
 
+void Announcer::notifyHolders(u32 index) {
+  table.eachReplica(index, [&](const Replica& replica) {
+    const Segment* segment = cluster.segment(replica.segment);
+    if (segment == nullptr || !segment->inMemory() || replica.status != ReplicaStatus::complete) return;
+    if (const auto& holdings = cluster.client(segment->client).holdings) holdings->came(index);
+  });
+}
+
 // After a replay: every announced object has had a number, and events that were never published leave a gap in the numbers.
-void Store::settleEvents() {
+void Announcer::settle() {
   quiet_ = false;
   for (u32 index = 1; index < table.end(); ++index) {
     if (!table.live(index)) continue;
     for (u8 medium = 0; medium < KvEvents::media; ++medium) {
       const bool disk = medium == KvEvents::disk;
-      if (!(table[index].flags & flagOf(medium)) || lies(index, disk)) continue;
+      if (!(table[index].flags & flagOf(medium)) || where.lies(index, disk)) continue;
       bool swept = true;
-      eachReplica(index, [&](const Replica& replica) {
+      table.eachReplica(index, [&](const Replica& replica) {
         const Segment* segment = cluster.segment(replica.segment);
         if (segment == nullptr || segment->inMemory() != disk) swept = swept && segment != nullptr && segment->swept;
       });
@@ -77,7 +72,7 @@ void Store::settleEvents() {
     }
   }
   // While nothing is published, earlier subscribers miss what happens.
-  if (forgot_ || (!events.on() && events.next() > 0)) events.skip();
+  if (forgot || (!events.on() && events.next() > 0)) events.skip();
   if (!events.on()) return;
   events.atLeast((table.end() - 1 + KvEvents::perBatch - 1) / KvEvents::perBatch);
   for (u32 tenant = 0; tenant < tenants.size(); ++tenant)
@@ -87,7 +82,7 @@ void Store::settleEvents() {
     }
 }
 
-Dump Store::beginDump() {
+Dump Announcer::beginDump() {
   Dump dump;
   dump.end = table.end();
   const u64 wanted = (dump.end - 1 + KvEvents::perBatch - 1) / KvEvents::perBatch;
@@ -101,7 +96,7 @@ Dump Store::beginDump() {
   return dump;
 }
 
-bool Store::nextOf(Dump& dump, std::string& payload) {
+bool Announcer::nextOf(Dump& dump, std::string& payload) {
   if (dump.made == dump.batches) return false;
   const auto from = [&](u32 batch) { return 1 + static_cast<u32>(u64{dump.end - 1} * batch / dump.batches); };
   std::string maps;
