@@ -11,11 +11,13 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
   sandbox: [
     "egress",
     "dns",
+    "intercept",
     "network",
     "runtime",
     "agent",
     "records",
     "volumes",
+    "secrets",
     "proxy",
     "observe",
     "template",
