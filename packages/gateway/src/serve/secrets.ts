@@ -6,7 +6,7 @@ import type { Handlers } from "@svc/kit/serve.ts";
 const refuse = (): never =>
   fail(
     "NOT_OFFERED",
-    "secrets are kept by each node for its own sandboxes, and a gateway does not spread them yet: send this request to the node's own address",
+    "svc does not offer secrets through a gateway yet; each node keeps those of its own sandboxes: send the request to the node's address. GET /docs lists every operation that svc offers",
   );
 
 export const secretHandlers: Handlers<typeof secretOperations> = {

@@ -75,7 +75,8 @@ function askerOf(sandbox: Sandbox): Asker {
     },
     async resolved(name, found) {
       // Where names open nothing and redirect nothing, the node only notes them for its log.
-      if (!sandbox.read.restricted && !hasRules(sandbox.read, name)) return send({ say: "resolved", call: undefined, client: sandbox.client, name, found });
+      if (!sandbox.read.restricted && !hasRules(sandbox.read.policy.rules, name))
+        return send({ say: "resolved", call: undefined, client: sandbox.client, name, found });
       const call = nextCall++;
       const problem = await new Promise<string | undefined>((resolve) => {
         opening.set(call, resolve);

@@ -1,7 +1,6 @@
 // Rules by host: which headers the node sets in HTTPS requests to a host, and the placeholders in their values.
 import { fail } from "@svc/contract/failures.ts";
 import type { HostRuleInput } from "@svc/contract/network.ts";
-import type { ReadPolicy } from "./policy.ts";
 
 /** Keyed by host name or `*.example.com`; lists of transforms, in the order in which they apply. Values are templates, never secrets. */
 export type HostRules = Readonly<Record<string, readonly HostRule[]>>;
@@ -74,18 +73,18 @@ export function filled(template: string, valueFor: (reference: Reference) => str
   return template.replace(PLACEHOLDER, (_, kind: string, name: string) => valueFor({ kind: kind === "secrets" ? "secret" : "token", name }));
 }
 
-/** Returns the headers that the policy sets for this host; undefined if it has no rules: an exact entry, else the longest wildcard that matches. */
-export function headersFor({ policy }: Pick<ReadPolicy, "policy">, host: string): HeaderTemplate[] | undefined {
-  const key = ruleKeyOf(policy.rules, host);
+/** Returns the headers that rules set for this host; undefined if it has no rules: an exact entry, else the longest wildcard that matches. */
+export function headersFor(rules: HostRules | undefined, host: string): HeaderTemplate[] | undefined {
+  const key = ruleKeyOf(rules, host);
   if (key === undefined) return undefined;
   const headers = new Map<string, string>();
-  for (const { transform } of policy.rules?.[key] ?? [])
+  for (const { transform } of rules?.[key] ?? [])
     for (const [name, template] of Object.entries(transform?.headers ?? {})) headers.set(name.toLowerCase(), template);
   return [...headers].map(([name, template]) => ({ name, template }));
 }
 
-export function hasRules({ policy }: Pick<ReadPolicy, "policy">, host: string): boolean {
-  return ruleKeyOf(policy.rules, host) !== undefined;
+export function hasRules(rules: HostRules | undefined, host: string): boolean {
+  return ruleKeyOf(rules, host) !== undefined;
 }
 
 function ruleKeyOf(rules: HostRules | undefined, host: string): string | undefined {

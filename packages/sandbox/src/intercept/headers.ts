@@ -2,7 +2,7 @@
 
 /** Headers of one connection (RFC 9110, 7.6.1), in addition to those that `Connection` names. */
 const HOP = new Set(["connection", "keep-alive", "proxy-connection", "te", "upgrade", "http2-settings"]);
-/** A client must not be told of another way to the host on which no header would be set. */
+/** It offers another way to the host, on which no header would be set. */
 const RESPONSE_ONLY = new Set(["alt-svc"]);
 
 /** Returns the pairs of a raw list, names as they were written. */

@@ -37,7 +37,6 @@ export function openHttp1(): Http1 {
     maxHeaderSize: MAX_HEADER_BYTES,
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: 0,
-    // A long answer is no reason to end a connection.
     joinDuplicateHeaders: false,
   });
   server.on("request", (request, response) => void forward(request, response));

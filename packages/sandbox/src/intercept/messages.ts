@@ -9,8 +9,8 @@ export type InterceptWorkerData = {
 };
 
 /**
- * What happens to a connection under a name: its requests get headers (`open`), it passes as it is, or it is refused. `addresses` are those that the
- * name resolved to.
+ * The way of a connection under a name: its requests get headers (`open`), it passes as it is, or it is refused. `addresses` are those that the name
+ * resolved to.
  */
 export type Route =
   | { readonly verdict: "open" | "pass"; readonly addresses: readonly string[] }

@@ -45,7 +45,7 @@ export function openHostRoutes({ fenceAt, resolvers, isOpenable }: HostRoutesPar
     const { read } = fence;
     const allowed = reachable.filter((address) => destinationAllowed(read, name, address));
     if (addresses.length > 0 && allowed.length === 0) return { verdict: "refuse", address: first, why: `was refused: ${addressRefusal(read, first)}` };
-    return { verdict: hasRules(read, name) ? "open" : "pass", addresses: allowed };
+    return { verdict: hasRules(read.policy.rules, name) ? "open" : "pass", addresses: allowed };
   };
 }
 

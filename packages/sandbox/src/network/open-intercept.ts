@@ -7,7 +7,7 @@ import type { Fence } from "./fence.ts";
 import type { HostRoutes } from "./host-routes.ts";
 import type { NetworkSlot } from "./networks.ts";
 
-/** What the node supplies for hosts with rules; without it policies with rules are set, and nothing applies them. */
+/** The node supplies this for hosts with rules; without it policies with rules are set, and nothing applies them. */
 export type RulesSupply = {
   /** Authorities in PEM, in addition to the host's store, by which certificates of hosts are checked. */
   readonly authorities: string;
@@ -40,7 +40,7 @@ export function interceptFor({ supply, address, port, fenceAt, route, onPort, on
       async headers({ sandbox, name }) {
         const fence = fenceAt(sandbox);
         if (fence === undefined) throw new Error("the sandbox is gone");
-        return supply.headers(fence.slot, headersFor(fence.read, name) ?? []);
+        return supply.headers(fence.slot, headersFor(fence.policy.rules, name) ?? []);
       },
     },
     onNote(note) {

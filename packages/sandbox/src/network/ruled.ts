@@ -48,7 +48,7 @@ export class Ruled {
       if (this.#names.size <= MAX_NAMES) break;
       this.#names.delete(oldest);
     }
-    return hasRules(read, name) ? this.#redirect(found) : "";
+    return hasRules(read.policy.rules, name) ? this.#redirect(found) : "";
   }
 
   /** Restores the addresses that an earlier node redirected. */
@@ -69,7 +69,7 @@ export class Ruled {
       return hasAny(before) ? rulesRemovalText(this.#token, this.#slot) : "";
     }
     this.#isUsed = true;
-    const wanted = [...this.#names].flatMap(([name, addresses]) => (hasRules(read, name) ? addresses : []));
+    const wanted = [...this.#names].flatMap(([name, addresses]) => (hasRules(read.policy.rules, name) ? addresses : []));
     const lost = [...this.#redirected].filter((address) => !wanted.includes(address));
     for (const address of lost) this.#redirected.delete(address);
     return rulesText(this.#token, this.#slot) + forgotten(this.#token, this.#slot, lost) + this.#redirect(wanted);
