@@ -49,6 +49,7 @@ function allowRule(rule: string, refuse: Refuse): string {
 }
 
 function ruleHost(host: string, refuse: Refuse): string {
+  if (host === "*") refuse("'*' alone is not a domain; write *.example.com for every name below example.com");
   if (isIPv6(bare(host)) || numeric(host)) refuse("rules apply to hosts by name, not to addresses: write example.com or *.example.com");
   return domain(host, refuse);
 }
