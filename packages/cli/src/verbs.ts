@@ -8,6 +8,7 @@ import { addLifeVerbs } from "./verbs/life.ts";
 import { addNodeVerbs } from "./verbs/nodes.ts";
 import { addObserveVerbs } from "./verbs/observe.ts";
 import { addFileVerbs, addSandboxVerbs } from "./verbs/sandbox.ts";
+import { addSecretVerbs } from "./verbs/secret.ts";
 import { addServerVerbs } from "./verbs/server.ts";
 import { addShellVerbs } from "./verbs/shell.ts";
 import { addTemplateVerbs } from "./verbs/template.ts";
@@ -31,6 +32,7 @@ export function verbs(): Verb {
   addObserveVerbs(program);
   addTemplateVerbs(program);
   addVolumeVerbs(program);
+  addSecretVerbs(program);
   addNodeVerbs(program);
   addServerVerbs(program);
   addShellVerbs(program);

@@ -2,6 +2,7 @@
 import { Calls, type ClientOptions, LONG_CALL_MS } from "./client-calls.ts";
 import { type EventOptions, followEvents } from "./client-events.ts";
 import { type LogOptions, readLogs } from "./client-logs.ts";
+import { SecretClient } from "./client-secrets.ts";
 import { type ExportedSnapshot, exportSnapshot, importSnapshot } from "./client-snapshots.ts";
 import { TemplateClient } from "./client-templates.ts";
 import { VolumeClient } from "./client-volumes.ts";
@@ -36,6 +37,7 @@ export class SvcClient {
   readonly baseURL: string;
   readonly templates: TemplateClient;
   readonly volumes: VolumeClient;
+  readonly secrets: SecretClient;
   readonly #calls: Calls;
 
   constructor(options: ClientOptions = {}) {
@@ -43,6 +45,7 @@ export class SvcClient {
     this.baseURL = this.#calls.baseURL;
     this.templates = new TemplateClient(this.#calls);
     this.volumes = new VolumeClient(this.#calls);
+    this.secrets = new SecretClient(this.#calls);
   }
 
   /**

@@ -55,6 +55,10 @@ export const failures = {
   VOLUME_EXISTS: { http: 409, connect: "already_exists" },
   VOLUME_IN_USE: { http: 409, connect: "failed_precondition" },
   VOLUME_DAMAGED: { http: 500, connect: "internal", retry: false },
+  // Secrets
+  SECRET_NOT_FOUND: { http: 404, connect: "not_found" },
+  SECRET_EXISTS: { http: 409, connect: "already_exists" },
+  SECRETS_DAMAGED: { http: 500, connect: "internal", retry: false },
   // Clients read 409 on a pause as "was already paused", and 409 on a resume as "is already running".
   SANDBOX_PAUSED: { http: 409, connect: "failed_precondition" },
   SANDBOX_RUNNING: { http: 409, connect: "failed_precondition" },

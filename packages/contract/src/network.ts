@@ -3,12 +3,36 @@ import { z } from "zod";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
 
-export const networkLimits = { rules: 256, ruleLength: 256 } as const;
+export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16 } as const;
 
 const rule = z.string().min(1).max(networkLimits.ruleLength);
 const rules = z.array(rule).max(networkLimits.rules);
 
 const notOffered = (member: string, why: string) => z.undefined(`network.${member}: ${why}`).optional();
+
+/** RFC 9110, field-name. */
+const headerName = z
+  .string()
+  .max(256)
+  .regex(/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/, "is not the name of a header");
+const headerValue = z
+  .string()
+  .max(8192)
+  .regex(/^[\t\x20-\x7e\x80-\xff]*$/, "has characters that no header may have, such as line breaks");
+const hostRule = z
+  .object({
+    transform: z
+      .object({ headers: z.record(headerName, headerValue).nullish() })
+      .strict()
+      .nullish(),
+  })
+  .strict()
+  .describe("Headers to set in HTTPS requests to the host; values may contain the placeholders of secrets and identity tokens");
+export type HostRuleInput = z.output<typeof hostRule>;
+
+const hostRules = z
+  .record(z.string().min(1).max(networkLimits.ruleLength), z.array(hostRule).max(networkLimits.transforms))
+  .describe("Rules by host (example.com, or *.example.com for every name below it); they allow nothing by themselves");
 
 /** The destinations that a sandbox may reach; null and absent are the same. */
 export const egressMembers = {
@@ -16,7 +40,7 @@ export const egressMembers = {
   denyOut: rules.nullish().describe("CIDR blocks and addresses that may not be reached"),
   dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver; set network.dns of the node"),
   egressProxy: notOffered("egressProxy", "is not offered"),
-  rules: notOffered("rules", "header rules are not offered: nothing on the way opens TLS"),
+  rules: hostRules.nullish(),
   httpsPorts: notOffered("httpsPorts", "is not offered"),
 };
 
@@ -45,6 +69,7 @@ export const shownNetwork = z.object({
   maskRequestHost: z.string().optional(),
   allowOut: z.array(z.string()).optional(),
   denyOut: z.array(z.string()).optional(),
+  rules: hostRules.optional(),
 });
 
 export const setSandboxNetwork = operation({

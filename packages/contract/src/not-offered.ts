@@ -6,7 +6,6 @@ type Row = { readonly methods: readonly string[]; readonly paths: readonly strin
 const any: readonly string[] = [];
 
 const rows: readonly Row[] = [
-  { methods: any, paths: ["/secrets/**"], what: "secrets", instead: "pass values as envVars of a create or of a command" },
   {
     methods: ["POST"],
     paths: ["/templates", "/templates/*", "/templates/*/builds/*"],

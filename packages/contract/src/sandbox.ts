@@ -16,6 +16,7 @@ import {
 import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
+import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
 import { webhookOperations } from "./webhooks.ts";
@@ -66,7 +67,7 @@ const createMembers = {
   strictFiles: z.boolean().nullish().describe("true: the file API reaches files with its user's rights alone (default: as the template says)"),
   mcp: z.record(z.string(), z.unknown()).nullish().describe("Marks the sandbox; the client starts the MCP gateway itself"),
   volumeMounts: volumeMounts.nullish(),
-  iam: z.undefined("iam: workload identity is not offered").optional(),
+  iam: iam.nullish().describe("Identity tokens that network.rules can insert"),
   ...createHeaderFields,
 };
 
@@ -294,5 +295,6 @@ export const nodeOperations = {
   ...template.templateOperations,
   ...webhookOperations,
   ...volumeOperations,
+  ...secretOperations,
   getHealth,
 } as const;

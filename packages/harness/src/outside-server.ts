@@ -3,9 +3,15 @@ import { createSocket, type RemoteInfo } from "node:dgram";
 import { createServer as createHttpServer } from "node:http";
 import { connect, createServer, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
+import { type HttpsHost, serveHttps } from "./outside-https.ts";
 
-export type Seen = { readonly kind: "http" | "tcp" | "udp" | "dns-udp" | "dns-tcp"; readonly peer: string; readonly local: string; readonly text: string };
-export type OutsideOrder = { order: "serve" } | { order: "seen" } | { order: "dial"; host: string; port: number };
+export type Seen = {
+  readonly kind: "http" | "https" | "tcp" | "udp" | "dns-udp" | "dns-tcp";
+  readonly peer: string;
+  readonly local: string;
+  readonly text: string;
+};
+export type OutsideOrder = { order: "serve"; https: readonly HttpsHost[] } | { order: "seen" } | { order: "dial"; host: string; port: number };
 export type OutsideReply = { reply: "ready" } | { reply: "dialled"; outcome: string } | { reply: "seen"; seen: Seen[] } | { reply: "failed"; error: string };
 
 const MAX_SEEN = 10_000;
@@ -32,14 +38,15 @@ async function listenUdp(port: number, onDatagram: OnDatagram): Promise<void> {
   }
 }
 
-async function serve(): Promise<void> {
+async function serve(https: readonly HttpsHost[]): Promise<void> {
   const http = createHttpServer((request, response) => {
     const { remoteAddress: peer = "", localAddress: local = "" } = request.socket;
     note({ kind: "http", peer, local, text: request.url ?? "" });
     response.setHeader("content-type", "application/json").end(`${JSON.stringify({ peer, local, path: request.url })}\n`);
   });
   await listen(http, ports.http);
-  for (const port of [ports.echo, ports.httpsEcho]) {
+  if (https.length > 0) await serveHttps(ports.httpsEcho, https, (text, peer) => note({ kind: "https", peer, local: "", text }));
+  for (const port of https.length > 0 ? [ports.echo] : [ports.echo, ports.httpsEcho]) {
     const echo = createServer((socket) => {
       note({ kind: "tcp", peer: socket.remoteAddress ?? "", local: socket.localAddress ?? "", text: "" });
       socket.on("error", () => {});
@@ -114,7 +121,7 @@ const reply = (message: OutsideReply): void => void process.send?.(message);
 process.on("message", (message: OutsideOrder) => {
   if (message.order === "seen") return reply({ reply: "seen", seen: seen.splice(0) });
   if (message.order === "dial") return void dial(message.host, message.port).then((outcome) => reply({ reply: "dialled", outcome }));
-  serve().then(
+  serve(message.https).then(
     () => reply({ reply: "ready" }),
     (error: unknown) => reply({ reply: "failed", error: String(error) }),
   );

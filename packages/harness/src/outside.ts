@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { readlinkSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import type { HttpsHost } from "./outside-https.ts";
 import type { OutsideOrder, OutsideReply, Seen } from "./outside-server.ts";
 
 export type { Seen } from "./outside-server.ts";
@@ -43,9 +44,10 @@ export interface Outside extends AsyncDisposable {
 }
 
 /**
- * Serves HTTP on port 80, echo on TCP 7, 443 and UDP 7, and DNS on 53 of all addresses. Needs root. It ends with this process in any case.
+ * Serves HTTP on port 80, echo on TCP 7, 443 and UDP 7, and DNS on 53 of all addresses; with `https` it serves these hosts on 443 instead. Needs root. It
+ * ends with this process in any case.
  */
-export async function startOutside(): Promise<Outside> {
+export async function startOutside({ https = [] }: { readonly https?: readonly HttpsHost[] } = {}): Promise<Outside> {
   const link = `outside${process.pid % 10_000_000}`;
   // The namespace is anonymous: it lives as long as its only process, which ends when our channel to it closes.
   const server = fork(fileURLToPath(new URL("./outside-server.ts", import.meta.url)), {
@@ -62,7 +64,7 @@ export async function startOutside(): Promise<Outside> {
     const inside = [neighbourAddress, ...publicAddresses, ...privateAddresses].map((address) => `addr add ${address}/32 dev out0`);
     const up = ["link set lo up", "link set out0 up", ...inside, `route add ${hostAddress} dev out0`, `route add default via ${hostAddress}`];
     execFileSync("nsenter", ["-t", String(server.pid), "-n", "ip", "-batch", "-"], { input: `${up.join("\n")}\n` });
-    const ready = await asked(server, { order: "serve" });
+    const ready = await asked(server, { order: "serve", https });
     assert.equal(ready.reply, "ready", JSON.stringify(ready));
   } catch (error) {
     await end(server, link);

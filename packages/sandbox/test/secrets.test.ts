@@ -5,8 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { openInitKeys } from "../src/agent/init-keys.ts";
-import { keysFrom, keysOfHome, seal, unseal } from "../src/cluster/deployment-secret.ts";
+import { keysFrom, keysOfHome } from "../src/cluster/deployment-secret.ts";
 import { loadApiKey, loadSeed, sweepHalfWritten } from "../src/node/serve/secrets.ts";
+import { seal, unseal } from "../src/secrets/seal.ts";
 
 function temporary() {
   const path = mkdtempSync(join(tmpdir(), "svc-secrets-"));

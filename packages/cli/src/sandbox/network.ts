@@ -1,19 +1,24 @@
 // `svc network`: shows or replaces a sandbox's network rules.
 import type { SvcClient } from "@svc/contract/client.ts";
+import type { SandboxDetail } from "@svc/contract/sandbox.ts";
 import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "../access/access.ts";
 import { UsageError } from "../output/complain.ts";
 
-type Options = AccessOptions & { allowOut?: string[]; denyOut?: string[]; internet: boolean; clear?: true; output?: OutputFormat };
+/** Rules by host, in the form of the API. */
+export type HeaderRules = Record<string, { transform: { headers: Record<string, string> } }[]>;
 
-export function network(sandboxID: string, { allowOut, denyOut, internet, clear, output, ...access }: Options): Promise<number> {
-  const isChange = allowOut !== undefined || denyOut !== undefined || !internet;
+type Options = AccessOptions & { allowOut?: string[]; denyOut?: string[]; rule?: HeaderRules; internet: boolean; clear?: true; output?: OutputFormat };
+
+export function network(sandboxID: string, { allowOut, denyOut, rule, internet, clear, output, ...access }: Options): Promise<number> {
+  const isChange = allowOut !== undefined || denyOut !== undefined || rule !== undefined || !internet;
   if (clear === true && isChange) throw new UsageError("network takes rules or --clear, not both");
   return withClient(access, async (client) => {
     if (isChange || clear === true) {
       await client.setNetwork(sandboxID, {
         ...(allowOut === undefined ? {} : { allowOut }),
         ...(denyOut === undefined ? {} : { denyOut }),
+        ...(rule === undefined ? {} : { rules: rule }),
         // Leaving the member out allows internet access again.
         ...(internet ? {} : { allow_internet_access: false }),
       });
@@ -37,8 +42,16 @@ async function show(client: SvcClient, sandboxID: string, output: OutputFormat |
       ["internet", isOpen ? "open, but for what is denied" : "closed, but for what is allowed"],
       ["allow out", listed(rules?.allowOut, isOpen ? "all" : "nothing")],
       ["deny out", listed(rules?.denyOut, "nothing beyond private ranges, cloud metadata and this host")],
+      ...headersOf(rules?.rules).map((text) => ["header", text]),
       ["applications", rules?.allowPublicTraffic === false ? "private: need the traffic access token" : "public"],
       ...(rules?.maskRequestHost === undefined ? [] : [["host header", rules.maskRequestHost]]),
     ],
+  );
+}
+
+/** Returns each header that rules set, as --rule takes it. */
+function headersOf(rules: NonNullable<SandboxDetail["network"]>["rules"]): string[] {
+  return Object.entries(rules ?? {}).flatMap(([host, list]) =>
+    list.flatMap(({ transform }) => Object.entries(transform?.headers ?? {}).map(([name, value]) => `${host} ${name}: ${value}`)),
   );
 }

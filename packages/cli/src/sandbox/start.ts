@@ -4,6 +4,7 @@ import { type OutputFormat, printJSON } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "../access/access.ts";
 import { remark, UsageError } from "../output/complain.ts";
 import { openSession } from "./connect.ts";
+import type { HeaderRules } from "./network.ts";
 
 type Options = AccessOptions & {
   detach?: true;
@@ -17,6 +18,7 @@ type Options = AccessOptions & {
   idlePause?: number;
   allowOut?: string[];
   denyOut?: string[];
+  rule?: HeaderRules;
   rm?: true;
   strictFiles?: true;
   volume?: { name: string; path: string }[];
@@ -36,6 +38,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     idlePause,
     allowOut,
     denyOut,
+    rule,
     rm,
     strictFiles,
     volume,
@@ -53,6 +56,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     ...(isPrivate === true ? { allowPublicTraffic: false } : {}),
     ...(allowOut === undefined ? {} : { allowOut }),
     ...(denyOut === undefined ? {} : { denyOut }),
+    ...(rule === undefined ? {} : { rules: rule }),
   };
   return withClient(url === undefined ? {} : { url }, async (client) => {
     // Specification, command-line client: always a secure sandbox, which this operation always creates.

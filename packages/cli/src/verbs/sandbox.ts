@@ -1,6 +1,6 @@
 // The verbs for sandboxes: start, connect, exec, upload, download, list, timeout, delete.
 import { Option } from "commander";
-import { environment, outputOption, pairs, seconds, several, textEnvironment, type Verb, volumeMount } from "./verb.ts";
+import { environment, headerRule, outputOption, pairs, seconds, several, textEnvironment, type Verb, volumeMount } from "./verb.ts";
 
 export function addSandboxVerbs(program: Verb): void {
   program
@@ -17,6 +17,7 @@ export function addSandboxVerbs(program: Verb): void {
       several,
     )
     .option("--deny-out <rule>", "block this destination: CIDR block or address (repeat for more)", several)
+    .option("--rule <rule>", "set a header in HTTPS requests to a host: 'HOST HEADER: VALUE', where VALUE may name secrets (repeat for more)", headerRule)
     .option("--private", "require the traffic access token for the sandbox's applications")
     .addOption(new Option("--auto-pause [what]", "pause it at its timeout instead of ending it; what to keep").choices(["memory", "files"]).preset("memory"))
     .option("--auto-resume", "let traffic to the paused sandbox resume it; with --auto-pause only")

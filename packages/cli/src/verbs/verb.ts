@@ -2,6 +2,7 @@
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { inCapitals, usageLines } from "@svc/contract/help.ts";
 import { type AddHelpTextContext, type AddHelpTextPosition, Command, type ErrorOptions, Help, InvalidArgumentError, Option } from "commander";
+import type { HeaderRules } from "../sandbox/network.ts";
 import { exactVariable } from "../shell/raw-arguments.ts";
 
 export class Verb extends Command {
@@ -123,6 +124,13 @@ export function seconds(text: string): number {
 /** The option may be repeated, or contain several values joined by commas. */
 export function several(text: string, before: string[] = []): string[] {
   return [...before, ...text.split(",").filter((part) => part !== "")];
+}
+
+/** Parses `HOST HEADER: VALUE`; the option may be repeated. */
+export function headerRule(text: string, before: HeaderRules = {}): HeaderRules {
+  const [, host = "", name = "", value = ""] = /^(\S+)\s+([^\s:]+):\s*(.*)$/.exec(text) ?? [];
+  if (host === "") throw new InvalidArgumentError("Expected 'HOST HEADER: VALUE', such as 'api.example.com X-Key: abc'.");
+  return { ...before, [host]: [...(before[host] ?? []), { transform: { headers: { [name]: value } } }] };
 }
 
 /** The option may be repeated; commas belong to its value. */

@@ -21,6 +21,7 @@ import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
+import { secretHandlers } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
 import type { GatewayVolumes } from "./volumes.ts";
 import type { GatewayWebhooks } from "./webhooks.ts";
@@ -224,6 +225,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     listTagAssignments: onTemplate(ops.listTagAssignments, "templateID"),
     ...webhooks.handlers,
     ...volumes.handlers,
+    ...secretHandlers,
     getHealth() {
       checkHealth();
     },

@@ -1,5 +1,5 @@
 // The deployment secret, from which envd's init key and the key of upload URLs are derived, independent of API key and token seed.
-import { createCipheriv, createDecipheriv, createHmac, hkdfSync, randomBytes } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
@@ -12,8 +12,13 @@ import type { InitKeySeed } from "../agent/init-keys.ts";
 
 export type DeploymentSecret = { readonly secret: string; readonly source: string };
 
-/** The keys with which a node signs. */
-export type NodeKeys = { readonly initSeed: InitKeySeed; readonly uploadKey: string };
+/** The keys with which a node signs and encrypts. */
+export type NodeKeys = {
+  readonly initSeed: InitKeySeed;
+  readonly uploadKey: string;
+  /** Encrypts the values of secrets, and signs certificates and tokens for egress. */
+  readonly egressKey: string;
+};
 
 export const deploymentSecretPath = (home: string) => join(home, "secrets/deployment-secret");
 const MIN_LENGTH = 32;
@@ -50,41 +55,7 @@ export function keysOfHome(home: string, settingPath: string): NodeKeys {
 }
 
 export function keysFrom(secret: string): NodeKeys {
-  return { initSeed: derived(secret, "envd-init-key"), uploadKey: derived(secret, "upload-key") };
+  return { initSeed: derived(secret, "envd-init-key"), uploadKey: derived(secret, "upload-key"), egressKey: derived(secret, "egress-key") };
 }
 
 const derived = (secret: string, purpose: string): string => createHmac("sha256", secret).update(`svc:${purpose}:v1`).digest("hex");
-
-const SALT_BYTES = 16;
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
-
-/** Encrypts with AES-256-GCM under a key derived from `key` for this purpose only; returns base64 of salt, nonce, tag and cipher text. */
-export function seal(text: string, key: string, purpose: string): string {
-  const salt = randomBytes(SALT_BYTES);
-  const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv("aes-256-gcm", sealingKey(key, salt, purpose), nonce);
-  const body = Buffer.concat([cipher.update(text, "utf8"), cipher.final()]);
-  return Buffer.concat([salt, nonce, cipher.getAuthTag(), body]).toString("base64");
-}
-
-/** Returns undefined if the text was sealed under another key or for another purpose, or was modified. */
-export function unseal(sealed: string, key: string, purpose: string): string | undefined {
-  const bytes = Buffer.from(sealed, "base64");
-  if (bytes.length < SALT_BYTES + NONCE_BYTES + TAG_BYTES) return undefined;
-  const nonceAt = SALT_BYTES;
-  const tagAt = nonceAt + NONCE_BYTES;
-  const bodyAt = tagAt + TAG_BYTES;
-  try {
-    const decipher = createDecipheriv("aes-256-gcm", sealingKey(key, bytes.subarray(0, nonceAt), purpose), bytes.subarray(nonceAt, tagAt), {
-      authTagLength: TAG_BYTES,
-    });
-    decipher.setAuthTag(bytes.subarray(tagAt, bodyAt));
-    return Buffer.concat([decipher.update(bytes.subarray(bodyAt)), decipher.final()]).toString("utf8");
-  } catch {
-    return undefined;
-  }
-}
-
-/** The keys have at least 128 bits of entropy, so they need no stretching. */
-const sealingKey = (key: string, salt: Uint8Array, purpose: string) => Buffer.from(hkdfSync("sha256", key, salt, `svc:seal:${purpose}:v1`, 32));

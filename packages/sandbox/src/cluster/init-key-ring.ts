@@ -5,7 +5,7 @@ import type { Watch } from "@svc/kit/etcd/watch.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { type InitKeys, initKeyName } from "../agent/init-keys.ts";
-import { seal, unseal } from "./deployment-secret.ts";
+import { seal, unseal } from "../secrets/seal.ts";
 
 export type RingParts = {
   readonly etcd: Pick<Etcd, "get" | "put" | "list" | "watch">;

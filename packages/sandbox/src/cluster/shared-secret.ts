@@ -5,7 +5,8 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import { isAbsent } from "@svc/kit/etcd/transaction.ts";
 import { fingerprintOf, replaceSecretFile } from "@svc/kit/secret.ts";
-import { deploymentSecretPath, givenSecret, newSecret, seal, secretOfHome, unseal } from "./deployment-secret.ts";
+import { seal, unseal } from "../secrets/seal.ts";
+import { deploymentSecretPath, givenSecret, newSecret, secretOfHome } from "./deployment-secret.ts";
 
 export type SharedSecretParts = {
   readonly etcd: Pick<Etcd, "get" | "transact">;

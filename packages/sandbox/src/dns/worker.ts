@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { performance } from "node:perf_hooks";
 import { parentPort, workerData } from "node:worker_threads";
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
+import { hasRules } from "../egress/host-rules.ts";
 import { type EgressPolicy, nameRefusal, type ReadPolicy, readPolicy } from "../egress/policy.ts";
 import type { Found } from "./answer.ts";
 import type { Transport } from "./forward.ts";
@@ -73,8 +74,9 @@ function askerOf(sandbox: Sandbox): Asker {
       reporting ??= setTimeout(report, REPORT_MS);
     },
     async resolved(name, found) {
-      // Where names open nothing, the node only notes them for its log.
-      if (!sandbox.read.restricted) return send({ say: "resolved", call: undefined, client: sandbox.client, name, found });
+      // Where names open nothing and redirect nothing, the node only notes them for its log.
+      if (!sandbox.read.restricted && !hasRules(sandbox.read.policy.rules, name))
+        return send({ say: "resolved", call: undefined, client: sandbox.client, name, found });
       const call = nextCall++;
       const problem = await new Promise<string | undefined>((resolve) => {
         opening.set(call, resolve);

@@ -1,5 +1,6 @@
 // A sandbox's egress policy, parsed for the firewall and for DNS: ranges, names, and which rule decides about a destination.
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "./cidr.ts";
+import type { HostRules } from "./host-rules.ts";
 import { coversAll, mergeRanges, type Range } from "./ranges.ts";
 
 /**
@@ -18,6 +19,8 @@ export type EgressPolicy = {
   readonly allowOut: readonly string[];
   /** CIDR blocks and addresses. IPv6 entries are accepted without effect, since IPv6 is always closed. */
   readonly denyOut: readonly string[];
+  /** Headers that the node sets in HTTPS requests to these hosts; they allow nothing. Absent in records of earlier versions. */
+  readonly rules?: HostRules | undefined;
 };
 
 /** The default policy: everything that is not closed to every sandbox. */
@@ -25,7 +28,8 @@ export const openEgress: EgressPolicy = { allowInternet: true, allowOut: [], den
 
 export function sameEgress(a: EgressPolicy, b: EgressPolicy): boolean {
   const same = (one: readonly string[], other: readonly string[]): boolean => one.length === other.length && one.every((rule, at) => rule === other[at]);
-  return a.allowInternet === b.allowInternet && same(a.allowOut, b.allowOut) && same(a.denyOut, b.denyOut);
+  const sameRules = JSON.stringify(a.rules ?? {}) === JSON.stringify(b.rules ?? {});
+  return a.allowInternet === b.allowInternet && same(a.allowOut, b.allowOut) && same(a.denyOut, b.denyOut) && sameRules;
 }
 
 export type ReadPolicy = {
@@ -54,6 +58,14 @@ export function readPolicy(policy: EgressPolicy): ReadPolicy {
 /** Returns true if an entry of the policy covers this name, which is in lower case. */
 export function nameAllowed({ names }: ReadPolicy, name: string): boolean {
   return names.some((rule) => (rule.startsWith("*.") ? name.endsWith(rule.slice(1)) && name.length > rule.length - 1 : name === rule));
+}
+
+/** Returns true if the policy lets a sandbox connect to this address under this name, wherever else the address may lead. */
+export function destinationAllowed(read: ReadPolicy, name: string, address: string): boolean {
+  if (nameAllowed(read, name)) return true;
+  const value = parseAddress(address) ?? -1;
+  const within = (ranges: readonly Range[]) => ranges.some(({ first, last }) => value >= first && value <= last);
+  return within(read.allow) || (!read.restricted && !within(read.deny));
 }
 
 /** Returns why the policy refuses this address, naming the rule. */

@@ -2,14 +2,16 @@
 import { isIPv4, isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
+import type { HostRuleInput } from "@svc/contract/network.ts";
 import { formatCidr, parseAddress, parseCidr, sizeOf } from "./cidr.ts";
-
+import { hostRulesOf } from "./host-rules.ts";
 import { type EgressPolicy, readPolicy } from "./policy.ts";
 
 export type EgressInput = {
   readonly allowOut?: readonly string[] | null | undefined;
   readonly denyOut?: readonly string[] | null | undefined;
   readonly allow_internet_access?: boolean | null | undefined;
+  readonly rules?: Readonly<Record<string, readonly HostRuleInput[]>> | null | undefined;
 };
 
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
@@ -17,9 +19,11 @@ const MAX_NAME_LENGTH = 253;
 
 type Refuse = (why: string) => never;
 
-/** Absent members mean no rule, and internet access. @throws INVALID_REQUEST with the member and its index. */
-export function egressOf({ allowOut, denyOut, allow_internet_access }: EgressInput): EgressPolicy {
-  const policy = {
+/** Absent members mean no rule, and internet access. `tokens` are the sandbox's identity tokens. @throws INVALID_REQUEST with the member and its index. */
+export function egressOf({ allowOut, denyOut, allow_internet_access, rules }: EgressInput, tokens: readonly string[] = []): EgressPolicy {
+  const hostRules = hostRulesOf(rules, (host) => ruleHost(host, refuser("rules", host)), tokens);
+  const policy: EgressPolicy = {
+    ...(hostRules === undefined ? {} : { rules: hostRules }),
     allowInternet: allow_internet_access ?? true,
     allowOut: (allowOut ?? []).map((rule, at) => allowRule(rule, refuser(`allowOut[${at}]`, rule))),
     denyOut: (denyOut ?? []).map((rule, at) => denyRule(rule, refuser(`denyOut[${at}]`, rule))),
@@ -42,6 +46,12 @@ const refuser =
 function allowRule(rule: string, refuse: Refuse): string {
   if (isIPv6(bare(rule))) refuse("IPv6 is closed to sandboxes, and no rule opens it; name IPv4 blocks, addresses or domains");
   return numeric(rule) ? block(rule, refuse) : domain(rule, refuse);
+}
+
+function ruleHost(host: string, refuse: Refuse): string {
+  if (host === "*") refuse("'*' alone is not a domain; write *.example.com for every name below example.com");
+  if (isIPv6(bare(host)) || numeric(host)) refuse("rules apply to hosts by name, not to addresses: write example.com or *.example.com");
+  return domain(host, refuse);
 }
 
 function denyRule(rule: string, refuse: Refuse): string {

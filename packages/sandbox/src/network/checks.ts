@@ -71,7 +71,16 @@ async function load(spawner: Spawner, logGroup: number | undefined): Promise<voi
   const token = `d${process.pid % 100_000}`;
   const block = parseCidr("198.51.100.0/22") ?? { base: 0, prefixLength: 22 };
   await spawner.check(["nft", "-f", "-"], {
-    input: homeText({ token, block, deniedCidrs: [], dnsPort: 53, dnsRate: { perSecond: 1, burst: 1 }, logGroup, maxConnections: MAX_CONNECTIONS_PER_SANDBOX }),
+    input: homeText({
+      token,
+      block,
+      deniedCidrs: [],
+      dnsPort: 53,
+      interceptPort: 1024,
+      dnsRate: { perSecond: 1, burst: 1 },
+      logGroup,
+      maxConnections: MAX_CONNECTIONS_PER_SANDBOX,
+    }),
   });
   await spawner.check(["nft", "-f", "-"], { input: tableRemovalText(token) });
 }

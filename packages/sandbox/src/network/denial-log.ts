@@ -25,8 +25,8 @@ export function openFolder(onDenied: (denial: Denial) => void): Folder {
 
   return {
     report(denial) {
-      const { slot, reason, protocol, address, port = "", name = "" } = denial;
-      const key = [slot.netns, reason, protocol, address, port, reason === "dns" ? name : ""].join(" ");
+      const { slot, reason, protocol, address, port = "", name = "", detail } = denial;
+      const key = [slot.netns, reason, protocol, address, port, reason === "dns" ? name : reason === "rules" ? `${name} ${detail}` : ""].join(" ");
       const same = folded.get(key);
       if (same !== undefined) {
         same.more += denial.repeated;

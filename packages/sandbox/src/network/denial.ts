@@ -6,10 +6,10 @@ export const packetReasons = ["closed_range", "sibling", "host", "policy", "conn
 export type PacketReason = (typeof packetReasons)[number];
 
 /**
- * `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: the rest of the denied
+ * `rules`: an HTTPS connection to a host with rules failed. `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: the rest of the denied
  * packets and names, beyond the number that is listed.
  */
-export type DenialReason = PacketReason | "dns" | "dns_rate" | "unlisted" | "unlisted_names";
+export type DenialReason = PacketReason | "rules" | "dns" | "dns_rate" | "unlisted" | "unlisted_names";
 
 export type Denial = {
   readonly slot: NetworkSlot;
@@ -42,6 +42,8 @@ export function denialText({ protocol, address, port, name, reason, detail, repe
       return `blocked by policy: ${name === undefined ? "what is not a host name" : `the name ${name}`} is not resolved: ${detail}${times}`;
     case "dns_rate":
       return `blocked: DNS questions: ${detail}${times}`;
+    case "rules":
+      return `blocked: https ${name ?? address} ${detail}${times}`;
     case "policy":
       return `blocked by policy: ${target} ${detail}${times}`;
     default:

@@ -5,6 +5,7 @@ import type { DnsReport } from "../dns/worker.ts";
 import { type Cidr, formatCidr, parseAddress } from "../egress/cidr.ts";
 import { addressRefusal, nameAllowed } from "../egress/policy.ts";
 import { holding } from "../egress/ranges.ts";
+import { HTTPS_PORT, type Note } from "../intercept/messages.ts";
 import { type Denial, type PacketReason, packetReasons } from "./denial.ts";
 import { openFolder } from "./denial-log.ts";
 import type { Fence } from "./fence.ts";
@@ -35,6 +36,8 @@ export type DenialsOptions = {
 export interface Denials {
   packet(noted: Noted): void;
   names(fence: Fence, report: DnsReport): void;
+  /** Reports an HTTPS connection to a host with rules that was refused or failed. */
+  rules(fence: Fence, note: Pick<Note, "name" | "address" | "why">): void;
   /** Adds the firewall's counts of packets that it did not report individually, per interface and since the table was made. */
   counted(counts: ReadonlyMap<string, number>): void;
   close(): void;
@@ -134,6 +137,20 @@ export function openDenials(options: DenialsOptions): Denials {
       if (dropped === 0) return;
       const detail = `more than ${options.dnsPerSecond} a second are not answered`;
       folder.report({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
+    },
+    rules(fence, { name, address, why }) {
+      const known = address === "" && name !== undefined ? (fence.ruled.addressesOf(name)[0] ?? "") : address;
+      folder.report({
+        slot: fence.slot,
+        atMs: options.now(),
+        protocol: "tcp",
+        address: known,
+        port: HTTPS_PORT,
+        ...(name === undefined ? {} : { name }),
+        reason: "rules",
+        detail: why,
+        repeated: 1,
+      });
     },
     counted(counts) {
       for (const [veth, count] of counts) {

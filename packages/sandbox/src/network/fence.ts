@@ -2,6 +2,7 @@
 import { type Found, MAX_OPEN_SECONDS } from "../dns/answer.ts";
 import { type EgressPolicy, nameAllowed, nameRefusal, type ReadPolicy, readPolicy } from "../egress/policy.ts";
 import type { NetworkSlot } from "./networks.ts";
+import { Ruled } from "./ruled.ts";
 import { forgetText, openText, slotText } from "./slot-rules.ts";
 
 /** Bound on addresses that names keep open per sandbox; beyond it the one that resolved longest ago is forgotten and closed. */
@@ -25,6 +26,7 @@ export class Fence {
   readonly slot: NetworkSlot;
   /** The most recent transaction that opens addresses. */
   opening: Promise<void> = Promise.resolve();
+  readonly ruled: Ruled;
   readonly #token: string;
   #read: ReadPolicy;
   /** Keyed by address, in order of resolution, the oldest first. */
@@ -33,6 +35,7 @@ export class Fence {
   constructor(token: string, slot: NetworkSlot, policy: EgressPolicy) {
     this.#token = token;
     this.slot = slot;
+    this.ruled = new Ruled(token, slot);
     this.#read = readPolicy(policy);
   }
 
@@ -55,11 +58,12 @@ export class Fence {
 
   /** Returns all rules of the slot, including open addresses, regardless of the kernel's current state. */
   text(nowMs: number): string {
-    return slotText(this.#token, this.slot, this.#read) + this.#openKnown(nowMs, () => true);
+    return slotText(this.#token, this.slot, this.#read) + this.#openKnown(nowMs, () => true) + this.ruled.text(this.#read);
   }
 
   /** Returns the change from the previous policy to this one. Resolved addresses stay open if the new policy names them. */
   replace(policy: EgressPolicy, nowMs: number): string {
+    const before = this.#read;
     this.#read = readPolicy(policy);
     const lost: string[] = [];
     for (const [address, known] of this.#known) {
@@ -68,7 +72,8 @@ export class Fence {
       this.#known.set(address, { ...known, open: false });
     }
     const forget = this.#read.names.length > 0 ? forgetText(this.#token, this.slot, lost) : "";
-    return slotText(this.#token, this.slot, this.#read) + forget + this.#openKnown(nowMs, ({ open }) => !open);
+    const ruled = this.ruled.replace(before, this.#read);
+    return slotText(this.#token, this.slot, this.#read) + forget + this.#openKnown(nowMs, ({ open }) => !open) + ruled;
   }
 
   /** Returns the kernel change for a DNS answer, or an empty text. It must be in force before the answer is sent. */
@@ -85,7 +90,12 @@ export class Fence {
       if (opens && !enough) opened.push({ address, seconds, name });
       this.#known.set(address, { name, open: opens, expiresAtMs: opens && enough ? before.expiresAtMs : nowMs + seconds * 1000 });
     }
-    return openText(this.#token, this.slot, opened) + this.#evict();
+    const ruled = this.ruled.learn(
+      this.#read,
+      name,
+      found.map(({ address }) => address),
+    );
+    return openText(this.#token, this.slot, opened) + this.#evict() + ruled;
   }
 
   /** Restores the kernel's open addresses of a slot whose node has ended. */
@@ -98,6 +108,7 @@ export class Fence {
   /** Marks all addresses as not open after a failed change, so that the next answer opens them again. */
   markUnverified(): void {
     for (const [address, known] of this.#known) this.#known.set(address, { ...known, open: false });
+    this.ruled.markUnverified();
   }
 
   #opens(name: string): boolean {

@@ -34,6 +34,8 @@ export interface Networks {
   removeOrphan(netns: string): Promise<void>;
   /** Restores address and routes on the guest's eth0: gVisor removes them at start, and a restore needs them. */
   restoreGuestSide(slot: NetworkSlot): Promise<void>;
+  /** Values that rules by host insert have changed; the next request reads them again. */
+  valuesChanged(): void;
   /** Stops DNS and the pool; slots of live sandboxes outlive the node. `everything` removes all networks of this home. */
   close(options?: { everything?: boolean }): Promise<void>;
 }

@@ -9,14 +9,17 @@ import type { Found } from "../dns/answer.ts";
 import { openResolvers, type Resolvers } from "../dns/resolvers.ts";
 import { type DnsThread, openDnsThread } from "../dns/thread.ts";
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "../egress/cidr.ts";
+import type { Intercept } from "../intercept/thread.ts";
 import { claimBlock, claimName, describeBlock, ownerName, releaseBlock } from "./block.ts";
 import type { Denial } from "./denial.ts";
 import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
 import type { Fence } from "./fence.ts";
 import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
+import { openHostRoutes } from "./host-routes.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
 import type { Networks } from "./networks.ts";
+import { interceptFor, type RulesSupply } from "./open-intercept.ts";
 import { homeText, MAX_CONNECTIONS_PER_SANDBOX } from "./rules.ts";
 import { Slots } from "./slots.ts";
 
@@ -60,10 +63,12 @@ export type NetworksOptions = {
   readonly maxConnections?: number;
   /** Called with each denial; without it nothing is logged. */
   readonly onDenied?: (denial: Denial) => void;
+  /** Applies rules by host; absent: such rules have no effect. */
+  readonly rules?: RulesSupply;
 };
 
 /** Saved from a home's last run, so that live sandboxes keep the same addresses and DNS port. */
-type Remembered = { block?: string; dnsPort?: number };
+type Remembered = { block?: string; dnsPort?: number; interceptPort?: number };
 
 export async function openNetworks(options: NetworksOptions): Promise<Networks> {
   const { spawner, log } = options;
@@ -96,7 +101,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     const perSecond = options.dns?.perSecond ?? DEFAULT_DNS_PER_SECOND;
     const dnsRate = { perSecond, burst: perSecond * DNS_BURST_SECONDS };
     const maxConnections = options.maxConnections ?? MAX_CONNECTIONS_PER_SANDBOX;
-    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, dnsRate, maxConnections };
+    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, interceptPort: 0, dnsRate, maxConnections };
     let reader: DenialReader | undefined;
     const denials: Denials | undefined =
       options.onDenied === undefined
@@ -122,9 +127,36 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       poolSize: options.poolSize ?? DEFAULT_POOL_SIZE,
       homeText: () => homeText({ ...rules, logGroup: reader?.group }),
       onCounted: (counts) => denials?.counted(counts),
-      onPolicy: (fence) => dns.setPolicy(fence),
-      onGone: (fence) => dns.forget(fence),
+      onRules: async () => intercept?.started(),
+      onPolicy: async (fence) => void (await Promise.all([dns.setPolicy(fence), fence.ruled.isUsed ? intercept?.check(fence.slot.guestAddress) : undefined])),
+      onGone(fence) {
+        dns.forget(fence);
+        if (fence.ruled.isUsed) intercept?.forget(fence.slot.guestAddress);
+      },
     });
+    const route = openHostRoutes({
+      fenceAt: (address) => slots.fenceAt(address),
+      resolvers,
+      isOpenable: (address) => isOpenable({ address, ttlSeconds: 0 }),
+    });
+    const intercept: Intercept | undefined =
+      options.rules === undefined
+        ? undefined
+        : interceptFor({
+            supply: options.rules,
+            address: gatewayOf(block),
+            port: remembered.interceptPort ?? 0,
+            fenceAt: (address) => slots.fenceAt(address),
+            route,
+            onNote: (fence, note) => denials?.rules(fence, note),
+            async onPort(port) {
+              rules.interceptPort = port;
+              await slots.renewHome();
+              keepPorts();
+            },
+            log,
+          });
+    undo.defer(() => intercept?.close());
     const onPort = (port: number): void => {
       rules.dnsPort = port;
       void slots.renewHome().catch((error: unknown) => log.error({ err: error }, "the firewall still names the old port of the sandboxes' DNS"));
@@ -160,19 +192,24 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       await slots.open();
       unlogged(error);
     });
-    try {
-      remember(options.home, { block: formatCidr(block), dnsPort: dns.port });
-    } catch (error) {
-      // The file only stores a preference, and a node must start and delete sandboxes even on a full disk.
-      if (!isDiskFull(error)) throw error;
-    }
+    keepPorts();
     void blockedForwarding(spawner).then(
       (blockers) => {
         for (const { says, fix } of blockers) log.warn({ fix }, says);
       },
       (error: unknown) => log.warn({ err: error }, "cannot determine whether another firewall blocks sandbox traffic"),
     );
-    return assemble(slots, dns, close, owner);
+    return assemble(slots, dns, intercept, close, owner);
+
+    function keepPorts(): void {
+      const interceptPort = rules.interceptPort === 0 ? remembered.interceptPort : rules.interceptPort;
+      try {
+        remember(options.home, { block: formatCidr(block), dnsPort: dns.port, ...(interceptPort === undefined ? {} : { interceptPort }) });
+      } catch (error) {
+        // The file only stores a preference, and a node must start and delete sandboxes even on a full disk.
+        if (!isDiskFull(error)) throw error;
+      }
+    }
   }
 
   function unlogged(error: unknown): undefined {
@@ -186,7 +223,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
   }
 
-  function assemble(slots: Slots, dns: DnsThread<Fence>, closeLog: () => void, ownerSocket: Server): Networks {
+  function assemble(slots: Slots, dns: DnsThread<Fence>, intercept: Intercept | undefined, closeLog: () => void, ownerSocket: Server): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
@@ -195,9 +232,10 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       orphans: () => slots.orphans(),
       removeOrphan: (netns) => slots.removeOrphan(netns),
       restoreGuestSide: (slot) => slots.restoreGuestSide(slot),
+      valuesChanged: () => intercept?.changed(),
       async close(how = {}) {
         const { empty } = await slots.close(how.everything === true);
-        await dns.close();
+        await Promise.all([dns.close(), intercept?.close()]);
         closeLog();
         if (empty) await releaseBlock(spawner, block);
         await new Promise<void>((done) => ownerSocket.close(() => done()));

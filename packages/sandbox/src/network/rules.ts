@@ -2,12 +2,15 @@
 
 import type { Rate } from "@svc/kit/token-bucket.ts";
 import { type Cidr, formatCidr } from "../egress/cidr.ts";
+import { HTTPS_PORT } from "../intercept/messages.ts";
 import type { PacketReason } from "./denial.ts";
 import { gatewayOf, prefixOf, tableOf } from "./names.ts";
+import { RULES_MAP, TO_INTERCEPT } from "./ruled.ts";
 
 //   packet from a sandbox                                    packet to a sandbox
 //   ─ prerouting (raw): wrong source or IPv6 → drop          ─ from the host itself: passes
-//   ─ dns: gateway:53 → the node's DNS port                  ─ forwarded: replies by veth to slot_<index>,
+//   ─ dns: gateway:53 → the node's DNS port;                 ─ forwarded: replies by veth to slot_<index>,
+//     HTTPS to hosts with rules → the node's thread for it
 //   ─ input (to the host): DNS and replies pass, else refuse   so that a policy covers both directions;
 //   ─ forward: closed ranges, siblings → refuse                else refuse
 //              else by veth to slot_<index>: accept or refuse
@@ -19,6 +22,8 @@ export type HomeRules = {
   readonly block: Cidr;
   readonly deniedCidrs: readonly Cidr[];
   readonly dnsPort: number;
+  /** The port of the thread that opens TLS for hosts with rules; 0 until the first sandbox has rules. */
+  readonly interceptPort: number;
   /** DNS datagrams of one sandbox; its new DNS connections have a separate rate. */
   readonly dnsRate: Rate;
   /** The nflog group that receives denied packets; undefined if nothing reads them. */
@@ -48,7 +53,7 @@ const baseChains = {
 };
 
 /** Creates or renews the rules that all sandboxes share, in one transaction; chains and elements of live slots stay in force. */
-export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup, maxConnections }: HomeRules): string {
+export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, dnsRate, logGroup, maxConnections }: HomeRules): string {
   const table = `inet ${tableOf(token)}`;
   const ours = `"${prefixOf(token)}*"`;
   const gateway = gatewayOf(block);
@@ -79,7 +84,10 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
     dns: [
       `iifname ${ours} ip daddr ${gateway} udp dport 53 dnat ip to ${gateway}:${dnsPort}`,
       `iifname ${ours} ip daddr ${gateway} tcp dport 53 dnat ip to ${gateway}:${dnsPort}`,
+      // Only the first packet of a connection passes here, and only an interface whose sandbox has rules is in the map.
+      `tcp dport ${HTTPS_PORT} iifname vmap @${RULES_MAP}`,
     ],
+    [TO_INTERCEPT]: interceptPort === 0 ? [] : [`meta l4proto tcp dnat ip to ${gateway}:${interceptPort}`],
     input: [
       `iifname ${ours} goto to_host`,
       // Neighbours of the host must not reach the node's DNS by routing the gateway address through it.
@@ -95,6 +103,8 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
       `ip daddr ${gateway} tcp dport ${dnsPort} ct state new add @dns_connections { iifname limit ${DNS_CONNECTIONS} } goto refuse`,
       `ip daddr ${gateway} udp dport ${dnsPort} accept`,
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
+      // The thread checks the sandbox's policy by the name in the TLS handshake; it takes no connection that was not redirected.
+      ...(interceptPort === 0 ? [] : [`ip daddr ${gateway} tcp dport ${interceptPort} ct status dnat ct original proto-dst ${HTTPS_PORT} accept`]),
       // A packet that begins no connection belongs to one of the node's that the kernel has forgotten (envd's keep-alives, for example, after
       // the connection table was emptied): a reset ends it without a log entry for a port that no program tried.
       "meta l4proto tcp tcp flags & (syn | ack) != syn goto refuse",
@@ -139,6 +149,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort, dnsRate, logGroup
     // Counts from an earlier run were reported then, or not at all.
     `flush set ${table} ${UNNOTED_SET}`,
     `add map ${table} egress { type ifname : verdict; }`,
+    `add map ${table} ${RULES_MAP} { type ifname : verdict; }`,
     ...Object.keys(rules).map((chain) => {
       const hook = (baseChains as Record<string, string>)[chain];
       return `add chain ${table} ${chain}${hook === undefined ? "" : ` { ${hook} }`}`;

@@ -5,6 +5,7 @@ import { Batcher } from "./batch.ts";
 import type { Kept } from "./kept.ts";
 import { tableOf } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
+import { ruledSet } from "./ruled.ts";
 import { tableRemovalText, UNNOTED_SET } from "./rules.ts";
 import { liveSet, namesSet } from "./slot-rules.ts";
 import { watchTable } from "./table-watch.ts";
@@ -69,6 +70,13 @@ export class Ruleset {
     const [named = [], live = []] = (await Promise.all(sets)).map(({ code, stdout }) => (code === 0 ? elementsOf(stdout) : []));
     const found = new Map([...live, ...named].map((element) => [element.val, element]));
     return [...found.values()].map(({ val, comment, expires = 0 }) => ({ address: val, name: comment, seconds: expires }));
+  }
+
+  /** Returns the addresses whose HTTPS connections an earlier run of this node redirected. */
+  async redirected(slot: NetworkSlot): Promise<string[]> {
+    const listing = ["nft", "-j", "list", "set", "inet", tableOf(this.#options.token), ruledSet(slot)];
+    const { code, stdout } = await this.#options.spawner.run(listing, { repeatable: true });
+    return code === 0 ? elementsOf(stdout).map(({ val }) => val) : [];
   }
 
   /** Returns the indices of the slots that have rules. */

@@ -4,6 +4,7 @@ import type { ReadPolicy } from "../egress/policy.ts";
 import { coversAll, formatRanges } from "../egress/ranges.ts";
 import { tableOf } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
+import { rulesRemovalText } from "./ruled.ts";
 
 // Both directions of a connection pass the chain, and in both `ct original ip daddr` is the address that the sandbox dialled:
 // a destination that a new policy refuses receives and sends nothing more, even on open connections.
@@ -65,7 +66,7 @@ export function slotRemovalText(token: string, slot: NetworkSlot): string {
     ...sets(slot).flatMap((set) => [addSet(table, set), `delete set ${table} ${set}`]),
     ...elements(table, slot).flatMap((element) => [`add element ${element}`, `delete element ${element}`]),
     `delete chain ${table} slot_${slot.index}`,
-    "",
+    rulesRemovalText(token, slot),
   ].join("\n");
 }
 

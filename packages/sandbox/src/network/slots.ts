@@ -11,6 +11,7 @@ import { Fence } from "./fence.ts";
 import { createLinks, hasLinks, listLinks, removeLinks, restoreGuestLinks } from "./links.ts";
 import { FIRST_INDEX, indexOf, LAST_INDEX, prefixOf, slotAt } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
+import { rulesRemovalText } from "./ruled.ts";
 import { Ruleset } from "./ruleset.ts";
 import { slotRemovalText } from "./slot-rules.ts";
 
@@ -27,7 +28,9 @@ export type SlotsOptions = {
   /** Returns the rules that all slots share. */
   readonly homeText: () => string;
   readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
-  /** Notified of each fence and each policy change; once the promise resolves, DNS uses the new policy. */
+  /** Called before a policy with rules by host is set: they can be applied once the promise resolves. */
+  readonly onRules?: () => Promise<void>;
+  /** Notified of each fence and each policy change; once the promise resolves, DNS and the thread for rules by host use the new policy. */
   readonly onPolicy?: (fence: Fence) => Promise<void>;
   readonly onGone?: (fence: Fence) => void;
 };
@@ -101,6 +104,7 @@ export class Slots {
   async setPolicy(slot: NetworkSlot, policy: EgressPolicy): Promise<void> {
     const fence = this.#byAddress.get(slot.guestAddress) ?? fail("INTERNAL", `${slot.netns} is not attached: its policy cannot be changed`);
     const before = fence.policy;
+    if (policy.rules !== undefined) await this.#options.onRules?.();
     try {
       // Changes take effect in the order of these calls: DNS applies the new policy to every answer from now on.
       const changing = this.#ruleset.change(fence.replace(policy, performance.now()));
@@ -146,11 +150,13 @@ export class Slots {
     }
     if (!hasLinks(slot)) fail("INTERNAL", `the network namespace ${slot.netns} or its interface is gone; the sandbox cannot be reached any more`);
     if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is already in use`);
+    if (policy.rules !== undefined) await this.#options.onRules?.();
     const fence = this.#take(slot, policy);
     try {
       // Addresses opened by names stay open, since programs inside keep addresses and connections across the node's restart.
       if (fence.read.names.length > 0) fence.recall(await this.#ruleset.openAddresses(slot), performance.now());
-      await this.#ruleset.change(fence.text(performance.now()));
+      if (policy.rules !== undefined) fence.ruled.recall(await this.#ruleset.redirected(slot));
+      await this.#ruleset.change(rulesRemovalText(token, slot) + fence.text(performance.now()));
     } catch (error) {
       this.#drop(fence);
       throw error;

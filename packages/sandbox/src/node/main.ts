@@ -23,6 +23,7 @@ import { openSpans } from "@svc/kit/spans.ts";
 import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
+import { identityRoutes, secretHandlers } from "../secrets/routes.ts";
 import { templateHandlers } from "../template/routes.ts";
 import { uuidOf } from "../template/show.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
@@ -109,6 +110,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       ),
       ...observe.handlers,
       ...volumeHandlers(node.volumes),
+      ...secretHandlers(node.secrets),
     },
     apiKey: apiKey.secret,
     anyOrigin: true,
@@ -122,6 +124,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
       uploadRoutes(templates.builder.uploads)(scope);
       transferRoutes(transfer.files)(scope);
       volumeRoutes(node.volumes)(scope);
+      identityRoutes(node.secrets)(scope);
       transfer.routes(scope);
       webConsole.routes(scope);
     },

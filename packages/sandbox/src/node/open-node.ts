@@ -16,6 +16,7 @@ import { keysFrom, keysOfHome, newSecret } from "../cluster/deployment-secret.ts
 import type { Membership } from "../cluster/join.ts";
 import { nodeIDOf } from "../cluster/node-id.ts";
 import { type Cluster, openCluster } from "../cluster/open-cluster.ts";
+import type { Networks } from "../network/networks.ts";
 import { type Observe, openObserve, type Report } from "../observe/open-observe.ts";
 import { openCheckpoints } from "../records/checkpoints.ts";
 import { bootID, systemClock } from "../records/clock.ts";
@@ -25,6 +26,7 @@ import { openQuarantine, QUARANTINE_FILE } from "../records/quarantine.ts";
 import { openRecords } from "../records/records.ts";
 import { openRegistry } from "../records/registry.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
+import { openSecrets, type Secrets } from "../secrets/open-secrets.ts";
 import { openSnapshotTransfer, type SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 import { openFirstUse } from "../template/first-use.ts";
 import { openTemplates, type Templates } from "../template/open-templates.ts";
@@ -48,7 +50,9 @@ import { networksFor } from "./supply/node-networks.ts";
 import { openPool, type Pool } from "./supply/pool.ts";
 import { openPrecreatedPool, type PrecreatedPool } from "./supply/precreated-pool.ts";
 import type { ProxyLink } from "./supply/proxy-link.ts";
+import { rulesSupply } from "./supply/rules-supply.ts";
 import { openStart, type StartWarm } from "./supply/start.ts";
+import { openTrust } from "./supply/trust.ts";
 import { openUnusable, type Unusable } from "./supply/unusable.ts";
 import { openAnswers } from "./verbs/answer.ts";
 import { openClaims } from "./verbs/claims.ts";
@@ -85,6 +89,7 @@ export type Node = {
   readonly observe: Observe;
   readonly transfer: SnapshotTransfer;
   readonly volumes: Volumes;
+  readonly secrets: Secrets;
   /** The node's interface for gateways. */
   readonly cluster: Cluster;
   /** The proxy's way to find and wake sandboxes. */
@@ -205,7 +210,11 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, reserve, nodeID, runtimeNamed: drivers.named });
   const { collect } = observe;
   later.set({ drivers, observe });
-  const networks = await networksFor(home, settings, spawner, log, observe.onDenied);
+  const issuer = () => settings.egress.issuer || `${settings.proxy.domains.length === 0 ? "http" : "https"}://${proxy.domain}`;
+  const onSecret = () => networks?.valuesChanged();
+  const secrets = await openSecrets({ home, deploymentKey: keys.egressKey, maxSecrets: settings.egress.max_secrets, issuer, onChange: onSecret });
+  const supply = rulesSupply(secrets, registry, isEnding ? "" : settings.egress.ca_file);
+  const networks: Networks | undefined = await networksFor(home, settings, spawner, log, observe.onDenied, supply);
 
   const volumes = await openVolumes({ home, settings: settings.volumes, seed, spawner, registry, nodeID, metrics, log });
   const { ownership } = membership ?? {};
@@ -239,6 +248,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const up = { home, initKeys, networks, checkpoints, images, volumes, stages };
   const onCopyMs = settings.sandbox.on_copy_timeout_seconds * 1000;
   const identities = openIdentities({ seed, clock, send: openInit(initKeys), onCopyMs });
+  const trust = openTrust({ seed, secrets, identities, log });
   const answer = openAnswers(seed, proxy);
   const timeouts = openTimeouts({ maxSeconds: max_timeout_seconds, clock, lock, registry, report });
   const ends = openEnds({ lock, registry, drivers, checkpoints, networks, proxy, takenDown, collect, report, metrics: nodeMetrics, stages, quarantine, log });
@@ -252,7 +262,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const start = openStart({ ...up, ...boot, slot: membership?.slot, registry, drivers, ends, precreatedPool, limits, log });
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   later.set({ start, pool });
-  const handOver = openHandOver({ clock, registry, identities, ends, stages, report });
+  const handOver = openHandOver({ clock, registry, identities, trust, ends, stages, report });
   const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, volumes, metrics: nodeMetrics, log };
   const { untilDurable } = transfer;
   const buildOnFirstUse = settings.template.build_on_first_use ? openFirstUse(templates) : undefined;
@@ -262,12 +272,12 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const checkpointer = openCheckpointer({ drivers, checkpoints, images, stages });
   const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
-  const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, claims, takenDown, clock, report });
+  const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, trust, claims, takenDown, clock, report });
   const moves = openMoves({ apiKey, volumes, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
   const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, report, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
-  const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, report, log });
+  const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, trust, report, log });
   const listing = openListing({ registry, clock, seed, proxy, idle });
   later.set({ idle, listing });
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });
@@ -316,6 +326,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     observe,
     transfer,
     volumes,
+    secrets,
     cluster,
     directory,
     proxy,

@@ -11,6 +11,7 @@ import { objectsSettings } from "@svc/kit/objects/settings.ts";
 import { z } from "zod";
 import { SLOTS } from "../network/names.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
+import { egressSettings } from "../secrets/settings.ts";
 import { snapshotsSettings } from "../snapshot-transfer/settings.ts";
 import { templateSettings } from "../template/settings.ts";
 import { volumesSettings } from "../volumes/settings.ts";
@@ -62,6 +63,7 @@ export const nodeSettings = z.object({
     dns_queries_per_second: count(1, 100_000),
     pool_size: count(0, 1000),
   }),
+  egress: egressSettings,
   template: templateSettings,
   volumes: volumesSettings,
   cluster: z.object({

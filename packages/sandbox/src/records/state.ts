@@ -1,5 +1,6 @@
 // A sandbox's lifecycle as a state machine: every transition is here, every effect elsewhere.
 import assert from "node:assert/strict";
+import type { IdentityToken } from "@svc/contract/secrets.ts";
 import type { EgressPolicy } from "../egress/policy.ts";
 import type { CheckpointKind, DeathReason, Limits, RootImage, RuntimeHandle, RuntimeName, VolumeReference } from "../runtime/runtime.ts";
 
@@ -45,6 +46,8 @@ export type Claim = {
   readonly strictFiles?: boolean | undefined;
   /** The volumes that it mounts; absent in records of earlier versions. */
   readonly volumes?: readonly VolumeReference[] | undefined;
+  /** The identity tokens that rules by host may insert; absent if it has none. */
+  readonly tokens?: Readonly<Record<string, IdentityToken>> | undefined;
   /** The template's name in the request. */
   readonly alias: string | undefined;
   /** For a fork: its source, and how many forks precede it. */

@@ -2,8 +2,10 @@
 import { CLIENT_ID } from "@svc/contract/fields.ts";
 import { type SandboxFilter, sandboxMatcher } from "@svc/contract/list-filter.ts";
 import { comparePositions, type Position, parsePositionToken, positionToken } from "@svc/contract/list-position.ts";
+import type { HostRuleInput } from "@svc/contract/network.ts";
 import type { ListedSandbox, SandboxDetail } from "@svc/contract/sandbox.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
+import type { HostRules } from "../../egress/host-rules.ts";
 import { type Clock, openWallTimes } from "../../records/clock.ts";
 import { isOwned, type OwnedRecord, type Registry, shownState } from "../../records/registry.ts";
 import type { ProxyLink } from "../supply/proxy-link.ts";
@@ -87,11 +89,16 @@ function detail({ seed, proxy, idle }: ListingParts, wallTimes: WallTimes, recor
       ...(claim.maskRequestHost === undefined ? {} : { maskRequestHost: claim.maskRequestHost }),
       ...(claim.egress.allowOut.length === 0 ? {} : { allowOut: [...claim.egress.allowOut] }),
       ...(claim.egress.denyOut.length === 0 ? {} : { denyOut: [...claim.egress.denyOut] }),
+      ...(claim.egress.rules === undefined ? {} : { rules: shownRules(claim.egress.rules) }),
     },
     ...("kept" in record.status ? { pauseMode: record.status.kept.kind === "memory" ? ("full" as const) : ("filesystem" as const) } : {}),
     ...(idlePauseSeconds > 0 || claim.idlePauseSeconds !== undefined ? { idlePauseSeconds } : {}),
     lifecycle: { autoResume: claim.autoResume, onTimeout: claim.onTimeout },
   };
+}
+
+function shownRules(rules: HostRules): Record<string, HostRuleInput[]> {
+  return Object.fromEntries(Object.entries(rules).map(([host, list]) => [host, list.map((rule) => structuredClone(rule) as HostRuleInput)]));
 }
 
 function page(registry: ListingParts["registry"], wallTimes: WallTimes, query: ListQuery): { items: ListedSandbox[]; next: string | undefined } {

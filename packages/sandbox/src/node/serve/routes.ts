@@ -2,6 +2,7 @@
 import { fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
+import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { volumeOperations } from "@svc/contract/volumes.ts";
 import type { webhookOperations } from "@svc/contract/webhooks.ts";
@@ -33,6 +34,7 @@ type Elsewhere =
   | keyof typeof templateOperations
   | keyof typeof webhookOperations
   | keyof typeof volumeOperations
+  | keyof typeof secretOperations
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"

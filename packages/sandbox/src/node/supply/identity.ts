@@ -2,6 +2,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Identity, SendIdentity } from "../../agent/init.ts";
+import { trustVariables } from "../../agent/trust.ts";
 import type { Clock } from "../../records/clock.ts";
 import type { Claim, SandboxRecord } from "../../records/state.ts";
 import type { RuntimeHandle } from "../../runtime/runtime.ts";
@@ -19,6 +20,8 @@ export interface Identities {
   sendAll(named: Named, handle: RuntimeHandle, claim: Claim, origin: Origin): Promise<void>;
   /** Sends a resumed sandbox its token (the seed may have changed), the time and the DNS server. */
   sendReturn(named: Named, handle: RuntimeHandle, claim: Claim): Promise<void>;
+  /** Sends only the variables of new processes. */
+  sendVariables(named: Named, handle: RuntimeHandle, claim: Claim): Promise<void>;
   /** Sends only the token: the seed may have changed since the last start. */
   sendToken(named: Named, handle: RuntimeHandle): Promise<void>;
 }
@@ -45,13 +48,7 @@ export function openIdentities({ seed, clock, send, onCopyMs }: IdentityParts): 
     sendAll({ sandboxID, templateID, initKey }, handle, claim, origin) {
       return send(handle, initKey, {
         ...passing(sandboxID, claim),
-        envVars: {
-          ...claim.envVars,
-          E2B_SANDBOX: "true",
-          E2B_SANDBOX_ID: sandboxID,
-          E2B_TEMPLATE_ID: templateID,
-          SVC_SANDBOX_ID: sandboxID,
-        },
+        envVars: variablesOf(sandboxID, templateID, claim),
         defaultUser: handle.onlyUser ?? claim.user,
         defaultWorkdir: claim.workdir,
         strictFiles: claim.strictFiles === true,
@@ -60,7 +57,21 @@ export function openIdentities({ seed, clock, send, onCopyMs }: IdentityParts): 
       });
     },
     sendReturn: ({ sandboxID, initKey }, handle, claim) => send(handle, initKey, { ...passing(sandboxID, claim), ...nameserverOf(handle) }),
+    sendVariables: ({ sandboxID, templateID, initKey }, handle, claim) =>
+      send(handle, initKey, { sandboxId: sandboxID, envVars: variablesOf(sandboxID, templateID, claim) }),
     sendToken: ({ sandboxID, initKey }, handle) => send(handle, initKey, { sandboxId: sandboxID, accessToken: tokenOf(sandboxID) }),
+  };
+}
+
+function variablesOf(sandboxID: string, templateID: string, { envVars, egress }: Claim): Record<string, string> {
+  return {
+    // The client's own variables take precedence.
+    ...(egress.rules === undefined ? {} : trustVariables),
+    ...envVars,
+    E2B_SANDBOX: "true",
+    E2B_SANDBOX_ID: sandboxID,
+    E2B_TEMPLATE_ID: templateID,
+    SVC_SANDBOX_ID: sandboxID,
   };
 }
 

@@ -3,6 +3,7 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Denial } from "../../network/denial.ts";
 import type { Networks } from "../../network/networks.ts";
+import type { RulesSupply } from "../../network/open-intercept.ts";
 import { openNetworks } from "../../network/open-networks.ts";
 import type { NodeSettings } from "../settings.ts";
 
@@ -12,6 +13,7 @@ export async function networksFor(
   spawner: Spawner,
   log: Log,
   onDenied: (denial: Denial) => void,
+  rules: RulesSupply,
 ): Promise<Networks | undefined> {
   if (process.getuid?.() !== 0) {
     log.warn("not root: sandboxes are reached through a socket and have no network of their own");
@@ -25,6 +27,7 @@ export async function networksFor(
     deniedCidrs: denied_cidrs,
     poolSize: pool_size,
     onDenied,
+    rules,
     ...(subnet === "" ? {} : { subnet }),
     dns: { perSecond: dns_queries_per_second, ...(dns.length === 0 ? {} : { upstreams: dns }) },
   });

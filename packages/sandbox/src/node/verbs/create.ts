@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { NetworkInput } from "@svc/contract/network.ts";
+import type { IdentityToken } from "@svc/contract/secrets.ts";
 import type { VolumeMount } from "@svc/contract/volumes.ts";
 import { type EgressPolicy, openEgress, sameEgress } from "../../egress/policy.ts";
 import { egressOf } from "../../egress/rules.ts";
@@ -40,6 +41,7 @@ export type CreateInput = {
   readonly envVars?: Readonly<Record<string, string>> | null | undefined;
   readonly strictFiles?: boolean | null | undefined;
   readonly volumeMounts?: readonly VolumeMount[] | null | undefined;
+  readonly iam?: { readonly tokens?: Readonly<Record<string, IdentityToken>> | null | undefined } | null | undefined;
   readonly idempotencyKey?: string | undefined;
   /** Sent by a gateway: the number of the key's grant to this node (I52). */
   readonly keyTurn?: number | undefined;
@@ -150,7 +152,8 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
     ...(typeof input.idlePauseSeconds === "number" ? { idlePauseSeconds: input.idlePauseSeconds } : {}),
     secure: input.secure,
     trafficPrivate: input.network?.allowPublicTraffic === false,
-    egress: egressOf({ ...input.network, allow_internet_access: input.allow_internet_access }),
+    egress: egressOf({ ...input.network, allow_internet_access: input.allow_internet_access }, Object.keys(input.iam?.tokens ?? {})),
+    ...(Object.keys(input.iam?.tokens ?? {}).length === 0 ? {} : { tokens: input.iam?.tokens ?? {} }),
     maskRequestHost: input.network?.maskRequestHost,
     metadata: input.metadata ?? {},
     envVars: { ...template.env, ...input.envVars },

@@ -8,6 +8,7 @@ import type { Claim, SandboxRecord } from "../../records/state.ts";
 import type { Ends } from "../supply/end.ts";
 import type { Identities, Origin } from "../supply/identity.ts";
 import type { Stages } from "../supply/node-metrics.ts";
+import type { Trust } from "../supply/trust.ts";
 import type { Answerable } from "./answer.ts";
 
 export type HandOverParts = {
@@ -15,6 +16,7 @@ export type HandOverParts = {
   readonly registry: Pick<Registry, "claim">;
   readonly identities: Pick<Identities, "sendAll">;
   readonly ends: Pick<Ends, "end">;
+  readonly trust: Pick<Trust, "install">;
   readonly stages: Stages;
   readonly report: Report;
 };
@@ -27,7 +29,7 @@ export type HandOver = (
 ) => Promise<Answerable>;
 
 /** A sandbox that cannot be handed over is ended. */
-export function openHandOver({ clock, registry, identities, ends, stages, report }: HandOverParts): HandOver {
+export function openHandOver({ clock, registry, identities, trust, ends, stages, report }: HandOverParts): HandOver {
   return async (warm, asked, origin, idempotent) => {
     const { sandboxID, templateID } = warm;
     const claim: Claim = { ...asked, startedAtWallMs: clock.wallMs(), deadlineMs: clock.monotonicMs() + asked.timeoutSeconds * 1000 };
@@ -40,6 +42,7 @@ export function openHandOver({ clock, registry, identities, ends, stages, report
     const stage = stages(status.handle.runtime);
     // I13, I16: no copy is claimed before its envd has accepted an identity of its own and its hooks have succeeded.
     await stage("identity", () => identities.sendAll(warm, status.handle, claim, origin));
+    if (claim.egress.rules !== undefined) await stage("trust", () => trust.install(warm, status.handle, claim));
     const kept: IdempotentCreate | undefined = idempotent && { ...idempotent, answer: JSON.stringify(answerable) };
     await stage("claim", async () => registry.claim(sandboxID, claim, kept));
     undo.move(); // From here on the client owns it.

@@ -18,6 +18,7 @@ import type { Identities } from "../supply/identity.ts";
 import type { NodeMetrics } from "../supply/node-metrics.ts";
 import type { PrecreatedPool } from "../supply/precreated-pool.ts";
 import { type RetryStartParts, retryStart } from "../supply/retry-start.ts";
+import type { Trust } from "../supply/trust.ts";
 import type { Claims } from "./claims.ts";
 
 export type ResumeRequest = {
@@ -41,6 +42,7 @@ export type ResumeParts = BringUpParts &
     readonly ownership: Pick<Ownership, "others"> | undefined;
     readonly admission: Pick<Admission, "run">;
     readonly identities: Pick<Identities, "sendAll" | "sendReturn">;
+    readonly trust: Pick<Trust, "install">;
     readonly claims: Pick<Claims, "settled" | "keep" | "stays">;
     readonly takenDown: Set<string>;
     readonly bootID: string;
@@ -115,6 +117,8 @@ async function resume(parts: ResumeParts, paused: PausedRecord, request: ResumeR
     const handle = await run(parts, runtime, paused, { checkpointID: from.checkpointID, guestBootID }, undo);
     if (from.kind === "memory") await parts.stages(runtime.name)("identity", () => identities.sendReturn(paused, handle, claim));
     else await identities.sendAll(paused, handle, claim, "returned");
+    // The authority may have been replaced while it was paused, or its rules set.
+    await parts.trust.install(paused, handle, claim);
     const deadlineMs = clock.monotonicMs() + request.timeoutSeconds * 1000;
     const { timeoutSeconds } = request;
     const record = registry.resumed(sandboxID, { event: "resumed", handle, deadlineMs, timeoutSeconds }, { bootID: parts.bootID, guestBootID });

@@ -7,6 +7,8 @@ import { type EgressInput, egressOf } from "../../egress/rules.ts";
 import type { Networks } from "../../network/networks.ts";
 import type { Report } from "../../observe/open-observe.ts";
 import type { Registry } from "../../records/registry.ts";
+import { tokenNames } from "../supply/rules-supply.ts";
+import type { Trust } from "../supply/trust.ts";
 
 export type SetNetworkParts = {
   readonly lock: KeyedLock;
@@ -14,6 +16,7 @@ export type SetNetworkParts = {
   /** Withdraws a paused sandbox's export: another node must not resume it with the old rules. */
   readonly withdraw: (sandboxID: string) => Promise<void>;
   readonly networks: Pick<Networks, "setPolicy"> | undefined;
+  readonly trust: Pick<Trust, "add">;
   readonly report: Report;
   readonly log: Log;
 };
@@ -26,14 +29,15 @@ export type SetNetwork = (sandboxID: string, input: EgressInput) => Promise<void
 
 export function openSetNetwork(parts: SetNetworkParts): SetNetwork {
   return async (sandboxID, input) => {
-    const egress = egressOf(input);
-    parts.registry.owned(sandboxID); // an unknown id is refused at once, without waiting for the lock
+    // An unknown id is refused at once, without waiting for the lock.
+    const egress = egressOf(input, tokenNames(parts.registry.owned(sandboxID)));
     await parts.lock.run(sandboxID, () => replace(parts, sandboxID, egress));
   };
 }
 
-async function replace({ registry, withdraw, networks, report, log }: SetNetworkParts, sandboxID: string, egress: EgressPolicy): Promise<void> {
-  const { status } = registry.owned(sandboxID);
+async function replace({ registry, withdraw, networks, trust, report, log }: SetNetworkParts, sandboxID: string, egress: EgressPolicy): Promise<void> {
+  const record = registry.owned(sandboxID);
+  const { status } = record;
   if (status.state !== "running" && status.state !== "paused") {
     fail(
       "SANDBOX_CHANGING_STATE",
@@ -42,13 +46,15 @@ async function replace({ registry, withdraw, networks, report, log }: SetNetwork
   }
   // Without root there is no slot and no way out of the sandbox, so the rules are only recorded.
   const slot = status.state === "running" ? status.handle.network : undefined;
+  // Programs must trust the authority by the time that their connections meet it.
+  if (status.state === "running") await trust.add(record, status.handle, status.claim, egress);
   // I14
   if (slot !== undefined) await networks?.setPolicy(slot, egress);
   if (status.state === "paused") await withdraw(sandboxID);
   try {
     registry.move(sandboxID, { event: "egress", egress });
-    const { allowInternet, allowOut, denyOut } = egress;
-    report("sandbox.network_changed", { sandboxID }, { allowInternet, allowOut: allowOut.length, denyOut: denyOut.length });
+    const { allowInternet, allowOut, denyOut, rules = {} } = egress;
+    report("sandbox.network_changed", { sandboxID }, { allowInternet, allowOut: allowOut.length, denyOut: denyOut.length, rules: Object.keys(rules).length });
   } catch (error) {
     // Rules that are not in the record would be lost at the next start, so the old ones are restored now.
     if (slot !== undefined) {

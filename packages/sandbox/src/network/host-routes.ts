@@ -1,0 +1,55 @@
+// Decides where an HTTPS connection to an address of a host with rules goes: by the name in its handshake and the sandbox's policy.
+import { Resolver } from "node:dns/promises";
+import { networkInterfaces } from "node:os";
+import type { Resolvers } from "../dns/resolvers.ts";
+import { hasRules } from "../egress/host-rules.ts";
+import { addressRefusal, destinationAllowed, nameRefusal } from "../egress/policy.ts";
+import type { Route } from "../intercept/messages.ts";
+import type { Fence } from "./fence.ts";
+
+const RESOLVE_MS = 5_000;
+const RESOLVE_TRIES = 2;
+
+export type HostRoutesParts = {
+  readonly fenceAt: (address: string) => Fence | undefined;
+  readonly resolvers: Resolvers;
+  /** False for addresses in ranges that no sandbox reaches. */
+  readonly isOpenable: (address: string) => boolean;
+};
+
+export type HostRoutes = (sandbox: string, name: string | undefined) => Promise<Route>;
+
+export function openHostRoutes({ fenceAt, resolvers, isOpenable }: HostRoutesParts): HostRoutes {
+  /** Asks the node's resolvers for a name that this sandbox did not resolve itself. */
+  async function resolve(name: string): Promise<string[]> {
+    const resolver = new Resolver({ timeout: RESOLVE_MS, tries: RESOLVE_TRIES });
+    resolver.setServers((await resolvers.current()).map(({ address, port }) => `${address}:${port}`));
+    return resolver.resolve4(name).catch(() => []);
+  }
+
+  return async (sandbox, name) => {
+    const fence = fenceAt(sandbox);
+    if (fence === undefined) return { verdict: "refuse", address: "", why: "was refused: its sandbox is gone" };
+    if (name === undefined)
+      return { verdict: "refuse", address: "", why: "was refused: its TLS handshake names no host (SNI), and its address belongs to a host with rules" };
+    const known = fence.ruled.addressesOf(name);
+    const refused = known.length > 0 ? undefined : nameRefusal(fence.read, name);
+    if (refused !== undefined) return { verdict: "refuse", address: "", why: `was refused: ${refused}` };
+    const addresses = known.length > 0 ? known : await resolve(name);
+    const host = ownAddresses();
+    const [first = ""] = addresses;
+    const reachable = addresses.filter((address) => isOpenable(address) && !host.has(address));
+    if (addresses.length > 0 && reachable.length === 0)
+      return { verdict: "refuse", address: first, why: `was refused: its address ${first} is closed to sandboxes` };
+    // The policy may have been replaced while the name was resolved.
+    const { read } = fence;
+    const allowed = reachable.filter((address) => destinationAllowed(read, name, address));
+    if (addresses.length > 0 && allowed.length === 0) return { verdict: "refuse", address: first, why: `was refused: ${addressRefusal(read, first)}` };
+    return { verdict: hasRules(read.policy.rules, name) ? "open" : "pass", addresses: allowed };
+  };
+}
+
+/** The firewall refuses the host's own addresses to sandboxes; a connection that the node makes for one would not pass it. */
+function ownAddresses(): ReadonlySet<string> {
+  return new Set(Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address)));
+}

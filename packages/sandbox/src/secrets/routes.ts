@@ -1,0 +1,47 @@
+// The handlers of secrets, and the public routes by which others check identity tokens.
+import type { secretOperations } from "@svc/contract/secrets.ts";
+import type { Handlers, RawScope } from "@svc/kit/serve.ts";
+import type { Secrets } from "./open-secrets.ts";
+
+const KEY_SET_PATH = "/.well-known/jwks.json";
+const CACHE_SECONDS = 300;
+
+export function secretHandlers({ store, authority }: Secrets): Handlers<typeof secretOperations> {
+  return {
+    createSecret: ({ name, value, metadata }) => store.create(name, value, metadata ?? {}),
+    listSecrets({ limit, nextToken }, context) {
+      const { items, next } = store.page(limit, nextToken);
+      if (next !== undefined) context.header("x-next-token", next);
+      return items;
+    },
+    getSecret: ({ secretID }) => store.get(secretID),
+    updateSecret: ({ secretID, value, metadata }) => store.update(secretID, value, metadata ?? undefined),
+    deleteSecret({ secretID }) {
+      store.delete(secretID);
+      return undefined;
+    },
+    getEgressAuthority: () => authority().shown,
+  };
+}
+
+/** The key set and the discovery document of OpenID Connect, which need no key: they say only what verifies a token. */
+export function identityRoutes({ tokens }: Secrets): (scope: RawScope) => void {
+  return (scope) => {
+    const document = (url: string, body: () => unknown) =>
+      scope.route({
+        method: "GET",
+        url,
+        config: { open: true, operation: "identity" } as object,
+        handler: async (_request, reply) =>
+          reply.type("application/json; charset=utf-8").header("cache-control", `public, max-age=${CACHE_SECONDS}`).send(JSON.stringify(body())),
+      });
+    document(KEY_SET_PATH, () => tokens.keySet);
+    document("/.well-known/openid-configuration", () => ({
+      issuer: tokens.issuer(),
+      jwks_uri: `${tokens.issuer().replace(/\/$/, "")}${KEY_SET_PATH}`,
+      response_types_supported: ["id_token"],
+      subject_types_supported: ["public"],
+      id_token_signing_alg_values_supported: ["ES256"],
+    }));
+  };
+}
