@@ -1,4 +1,4 @@
-// The console in a real Chromium against a real node: signing in, the live table, and one sandbox from inside.
+// The console in a real Chromium against a real node: signing in, the live table, and all tabs of a sandbox's page.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { SvcClient } from "@svc/contract/client.ts";
