@@ -100,7 +100,7 @@ void test("a watch from before a compaction begins with a list again", async () 
   await using found = discover(`kubernetes:default?selector=app=engine&api=${api.url}`);
   await found.finds("a");
   await until("it watches", () => api.asked.find((one) => one.includes("watch=1")));
-  // The watch is cut in the moment in which its version becomes too old.
+  // The watch breaks while the history from its version on is compacted, so it cannot continue and must list again.
   api.put("b", { ip: "10.1.0.2", labels: { app: "web" } });
   api.put("c", { ip: "10.1.0.3" });
   api.compact();
