@@ -10,7 +10,7 @@ import { connectionTo } from "../src/template.ts";
 import { until } from "../src/until.ts";
 import { drivesRunCode } from "./interpreter-mcp.ts";
 
-/** The smallest PNG that is one. */
+/** A minimal valid PNG. */
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 export function interpreterTests(node: () => TestNode): void {

@@ -120,7 +120,7 @@ void test("kill -9 while volumes are made, written and deleted loses no volume t
       }
     };
     const working = work().catch(() => undefined);
-    // Each round is killed after more answers than the one before, and at another moment of the next request.
+    // Each round kills the node after more answers than the round before, and at another moment of the next request.
     await until("answers", () => (kept.size + gone.size > round ? true : undefined), 5);
     await sleep(round * 37);
     await node.kill("SIGKILL");
