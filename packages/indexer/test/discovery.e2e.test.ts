@@ -35,7 +35,7 @@ async function startEngine(ranks = 1) {
   );
   let blockSize = BLOCK;
   const wildcard = (endpoint: string) => endpoint.replace(/^tcp:\/\/.*:/, "tcp://*:");
-  // A socket that is closed has no endpoint any more.
+  // The endpoints are read now, since a closed socket no longer has one.
   const sources = caches.map(({ endpoint, replayEndpoint }, rank) => [
     rank,
     { publisher: "zmq", endpoint: wildcard(endpoint), replay_endpoint: wildcard(replayEndpoint) },

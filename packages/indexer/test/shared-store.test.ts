@@ -36,7 +36,7 @@ function open(index: NativeIndex = openIndex(64 * 1024 * 1024, 1337n)) {
       apply(id, { type: "BlockStored", block_hashes: NAMES, parent_block_hash: null, token_ids: TOKENS, block_size: SIZE, medium: "GPU", ...more }),
     evicts: (id: number) => apply(id, { type: "BlockRemoved", block_hashes: NAMES, medium: "GPU" }),
     apply,
-    /** As the store's master reports it. */
+    /** Applies a put in the form that the store's master reports. */
     puts: (id: number, key: string, medium = "cpu") =>
       apply(id, {
         event_id: eventID++,
