@@ -1,4 +1,4 @@
-// Two real vLLM engines on the CPU behind the router, with the indexer beside them: what the router expects of their caches is what they find.
+// Two real vLLM engines on the CPU behind the router, with an indexer: the router expects exactly what the engines find in their caches.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -77,7 +77,7 @@ async function oneByOne({ router, indexer }: Stack, traffic: Traffic, count: num
   return { differences, cached: all };
 }
 
-void test("what the router expects of two real engines is what they find cached, also under eviction and after resets and kills", options, async (t) => {
+void test("the router expects exactly what two real engines find cached, also under eviction and after resets and kills", options, async (t) => {
   const home = makeHome();
   try {
     const model = await makeModel(home, "llama", ADAPTERS);
@@ -149,7 +149,7 @@ async function fits(router: string): Promise<string[]> {
   return engines.filter(({ fit }) => fit).map(({ name }) => name);
 }
 
-void test("side by side at least 99 of 100 expectations come true, and none exceeds what was evicted meanwhile", options, async (t) => {
+void test("with concurrent clients 99 of 100 expectations are exact, and the others exceed no more than what was evicted", options, async (t) => {
   const home = makeHome();
   try {
     const model = await makeModel(home, "llama");
@@ -190,7 +190,7 @@ void test("side by side at least 99 of 100 expectations come true, and none exce
   }
 });
 
-void test("an engine with sliding windows beside full attention is expected right, too", options, async (t) => {
+void test("expectations are also exact for an engine that has sliding windows as well as full attention", options, async (t) => {
   const home = makeHome();
   try {
     const model = await makeModel(home, "gemma3");

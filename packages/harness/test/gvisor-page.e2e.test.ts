@@ -64,7 +64,7 @@ void test("each row of the page on gVisor is what a program meets in a sandbox",
   assert.equal(rows.get("boot-clock"), behindMs >= PAUSED_MS ? "stands still" : "goes on", `${behindMs} ms`);
 });
 
-void test("the same probe meets Linux where the kernel is Linux", needs("root", "runc", "envd", "base"), async () => {
+void test("on a driver with the host's kernel the same probe meets Linux's behaviour", needs("root", "runc", "envd", "base"), async () => {
   await using sandbox = await openSandbox("runc");
   const met = await sandbox.probe();
   const expected = {

@@ -75,7 +75,7 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
     rmSync(folder, { recursive: true, force: true });
   });
 
-  void test("one can be moved away while its node lives, and goes on there with its memory, or from its files alone", async () => {
+  void test("one can be moved while its node lives, and continues on another node with its memory or from its files alone", async () => {
     const [whole, files] = [await paused(), await paused()];
     for (const sandboxID of [whole, files]) await gateway.call(moveSandbox, { sandboxID });
     await gateway.call(connectSandbox, { sandboxID: whole, timeout: 3600 });

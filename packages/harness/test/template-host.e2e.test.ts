@@ -37,7 +37,7 @@ void describe("the template host", needs("root", "runsc", "envd", "base"), () =>
     assert.match(maven.said, /Apache Maven/);
   });
 
-  void test("no link of the host's /usr leads to nothing in /etc that everybody may read there", async () => {
+  void test("every link from the host's /usr to a file in /etc that all its users may read works in the sandbox", async () => {
     const words = ["/usr", "-xdev", "-xtype", "l", "-lname", "/etc/*"];
     const inside = await sh(`find ${words.join(" ").replace("*", "\\*")} 2>/dev/null`);
     // The search on the host runs as nobody, to find the links to files that the template leaves out because others may not read them.

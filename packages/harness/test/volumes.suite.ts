@@ -45,7 +45,7 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     assert.equal(await Volume.destroy(volume.volumeId, at), false);
   });
 
-  void test(`${runtime}: a pause, a snapshot and kill -9 of the node leave a sandbox's volume mounted, with the files of now`, all, async () => {
+  void test(`${runtime}: after a pause, a snapshot and kill -9 of the node a sandbox's volume is still mounted, with its present files`, all, async () => {
     await using node = await startNode({ runtime });
     const at = volumeConnection(node);
     process.env["E2B_VOLUME_API_URL"] = node.url;
@@ -91,7 +91,7 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     assert.match(await without.text(), /volume 'kept' \(vol[0-9a-f]+\), which the sandbox mounts at \/data, is not on this node/);
   });
 
-  void test(`${runtime}: a full volume refuses writes in every sandbox, loses nothing, and takes no room of another`, all, async () => {
+  void test(`${runtime}: a full volume refuses writes in every sandbox, loses nothing, and takes no space from another volume`, all, async () => {
     await using node = await startNode({ runtime });
     const at = volumeConnection(node);
     process.env["E2B_VOLUME_API_URL"] = node.url;

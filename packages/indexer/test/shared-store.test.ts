@@ -81,7 +81,7 @@ void test("blocks that one engine put into a store are found for every engine th
   assert.deepEqual([row("a").longest_matched, row("b").longest_matched], [0, 0]);
 });
 
-void test("what an engine says that it put into a store does not count beside what the store says", () => {
+void test("an engine's own report of what it put into a store does not count in addition to the store's report", () => {
   const { subscribe, computes, apply, puts, drops, row } = open();
   const [a, store] = [subscribe("a", 0), subscribe("pool", 1)];
   computes(a);

@@ -156,7 +156,7 @@ void test("blocks of requests with a cache_salt on an engine with an additionals
   assert.equal(await scored({}), 2 * SIZE);
 });
 
-void test("a cache beside an engine is registered under the engine's identity, and both end with it", async () => {
+void test("a cache that runs next to an engine is registered under the engine's identity, and both end with it", async () => {
   await using indexer = await startIndexer();
   const [port = 0, beside = 0] = await freePorts(2);
   const engine = { ...record, endpoint: `tcp://127.0.0.1:${port}`, instance_id: "a" };
