@@ -3,7 +3,7 @@ SVC_NODE_VERSION=24.19.0
 SVC_GO_VERSION=1.27.3
 SVC_RUNSC_VERSION=v0.0.0-20260905035102-160fafc42237
 # The hash of setup/runsc; a test checks it.
-SVC_RUNSC_TUNING=4217853b
+SVC_RUNSC_TUNING=025c156f
 # The oldest Go that can build this runsc (the go line of its go.mod).
 SVC_RUNSC_GO=1.26.3
 # The Python programs of E2B, Mooncake and others that tests and benches use as clients, publishers and peers.

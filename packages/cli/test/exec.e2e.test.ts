@@ -14,7 +14,7 @@ void describe("svc exec", needs("root", "runsc", "envd", "base"), () => {
   after(() => live?.[Symbol.asyncDispose]());
   const exec = (...command: string[]) => live.svc(["exec", live.sandboxID, "--", ...command]);
 
-  void test("the first trace: 42 is computed inside the sandbox", async () => {
+  void test("a command computes 42 inside the sandbox, and svc exec prints it", async () => {
     assert.deepEqual(await exec("python3", "-c", "print(6*7)"), { code: 0, signal: null, stdout: "42\n", stderr: "" });
   });
 

@@ -207,7 +207,7 @@ void test("network shows the rules, replaces them as a whole, and clears them", 
   assert.deepEqual(rules, {});
 });
 
-void test("list --tree draws each sandbox below its parent, and a parent that is gone", async () => {
+void test("list --tree draws each sandbox below its parent, even if the parent is gone", async () => {
   await using it = await open();
   it.put({ sandboxID: "root" });
   it.put({ sandboxID: "kid1", parentSandboxID: "root", forkDepth: 1, state: "paused" });

@@ -17,7 +17,7 @@ void test("nodes with another commit, runsc or schema are listed, and equal ones
   ]);
 });
 
-void test("nodes with another class of processor are listed, and a clock before it makes its node unready", () => {
+void test("nodes with another class of processor are listed, and a wrong clock is listed before it makes its node unready", () => {
   assert.deepEqual(differences([node("one", { clockSkewMs: -999 }), node("two", { cpuClass: "amd64-2", clockSkewMs: -1_400 })]), [
     "warning: nodes differ in the class of their processors, and memory resumes on the same class alone: amd64-1 on one; amd64-2 on two",
     "warning: the clock of two is off by -1.4 s; beyond 2 s a node is not ready",

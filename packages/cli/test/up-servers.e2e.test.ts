@@ -112,7 +112,7 @@ void test("a killed server is restarted by name, and the others keep running", a
   assert.deepEqual(last.servers.map(isAlive), [false, false, false, false, false]);
 });
 
-void test("an up killed before its servers were ready leaves no server that the next up does not end", async () => {
+void test("the next svc up ends all servers of one that was killed before they were ready", async () => {
   await using it = openHome();
   const up = it.spawn("up", "--without", "node");
   const state = await until("the first process", () => (existsSync(join(it.home, "up.json")) ? it.state() : undefined));

@@ -67,7 +67,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     assert.equal((await it.svc("exec", id, "echo", "alive")).stdout, "alive\n");
   });
 
-  void test("an up that was killed outright leaves servers that the next up replaces", async () => {
+  void test("the next svc up replaces the servers of one that was killed", async () => {
     const state = it.state();
     process.kill(state.pid, "SIGKILL");
     await until("the end of up", () => (isAlive(state) ? undefined : true));
@@ -76,12 +76,12 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     assert.deepEqual(state.servers.map(isAlive), Array(6).fill(false));
   });
 
-  void test("down --sandboxes ends them, too", async () => {
+  void test("svc down --sandboxes also ends the sandboxes", async () => {
     assert.equal((await it.svc("exec", id, "echo", "alive")).stdout, "alive\n");
     assert.equal((await it.svc("down", "--sandboxes")).stdout, "down; no sandbox is left\n");
   });
 
-  void test("a node that cannot start ends up with its last log lines", async () => {
+  void test("if a node cannot start, svc up ends and prints the node's last log lines", async () => {
     await using it = openHome();
     const taken = createServer().listen(0, "127.0.0.1").unref();
     await once(taken, "listening");
@@ -101,7 +101,7 @@ void describe("svc up and svc down", needs("root", "runsc", "envd", "base"), () 
     taken.close();
   });
 
-  void test("Ctrl-C on an up in the foreground stops the node and ends with success", async () => {
+  void test("Ctrl-C on svc up in the foreground stops the node, and svc up exits with code 0", async () => {
     const child = spawn(process.execPath, [mainFile, "up", ...FLAGS], { env: it.env, stdio: ["ignore", "pipe", "inherit"] });
     await once(child.stdout, "data");
     const node = it.state().servers[0];

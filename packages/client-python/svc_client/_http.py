@@ -1,4 +1,4 @@
-"""HTTP with svc's failures: one call is one request, and a refusal is an SvcError with its name."""
+"""Sends requests to svc's servers. Each call sends one request, and every failure is raised as an SvcError."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import httpx
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 DEFAULT_URL = "http://localhost:8000"
-#: Seconds; a create or resume may wait for capacity.
+#: In seconds. It is long because a create or resume may wait for capacity.
 DEFAULT_TIMEOUT = 180.0
 MAX_MESSAGE_CHARS = 2_000
 
 
 class SvcError(Exception):
-    """A refusal or a lost connection.
+    """Raised when a server refuses a request or does not answer.
 
     ``name`` is the failure's name (``SANDBOX_NOT_FOUND``, ``TOO_MANY_REQUESTS``, ``SERVER_UNREACHABLE`` …), ``status`` the HTTP status
     (0 without an answer), ``retry_after`` the seconds that the server asked to wait, if any.
@@ -32,20 +32,20 @@ class SvcError(Exception):
 
 
 class Model(BaseModel):
-    """An answer; members that a newer server adds are kept as they are."""
+    """The base of all answers. Members that a newer server adds are kept unchanged."""
 
     model_config = ConfigDict(extra="allow", populate_by_name=True)
 
 
 def segment(text: str) -> str:
-    """One segment of a path. Raises ValueError for an empty one, which would name another route."""
+    """Quotes text as one segment of a path. Raises ValueError for an empty text, which would address another route."""
     if text == "":
         raise ValueError("expected an id, got an empty text")
     return quote(text, safe="")
 
 
 def failure_of(response: httpx.Response) -> SvcError:
-    """The failure that an answer states; answers of other programs keep their text."""
+    """Converts an error response into an SvcError. A response that is not svc's own keeps its text as the message."""
     try:
         said = response.json()
     except ValueError:
@@ -58,13 +58,13 @@ def failure_of(response: httpx.Response) -> SvcError:
 
 
 def lost(error: httpx.HTTPError, base_url: str) -> SvcError:
-    """A connection that failed, by name."""
+    """Converts a connection error into an SvcError: TIMED_OUT or SERVER_UNREACHABLE."""
     name = "TIMED_OUT" if isinstance(error, httpx.TimeoutException) else "SERVER_UNREACHABLE"
     return SvcError(name, f"{base_url}: {error or type(error).__name__}")
 
 
 def read(response: httpx.Response, answer: Any) -> Any:
-    """The answer as its model. Raises SvcError for a refusal, and INTERNAL for an answer of another shape."""
+    """Validates a response and returns it as `answer`. Raises SvcError for a refusal; INTERNAL if the response has another shape."""
     if response.status_code >= 300:
         raise failure_of(response)
     if answer is None:
@@ -96,7 +96,7 @@ def _request(query: Mapping[str, Any] | None, headers: Mapping[str, Any] | None,
 
 
 def key_of(api_key: str | None) -> str:
-    """The API key: the argument, else SVC_API_KEY or SDK_API_KEY. Raises SvcError UNAUTHENTICATED without one."""
+    """Returns the argument, else SVC_API_KEY or SDK_API_KEY of the environment. Raises SvcError UNAUTHENTICATED if there is none."""
     found = api_key or os.environ.get("SVC_API_KEY") or os.environ.get("SDK_API_KEY")
     if not found:
         raise SvcError("UNAUTHENTICATED", "no API key: pass api_key, or set SVC_API_KEY")
@@ -104,7 +104,7 @@ def key_of(api_key: str | None) -> str:
 
 
 class Transport:
-    """One server over one pool of connections; close it, or use it in a ``with`` block."""
+    """A client of one server with one connection pool. Close it, or use it in a ``with`` block."""
 
     def __init__(self, base_url: str = DEFAULT_URL, api_key: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         self.base_url = base_url.rstrip("/")
@@ -129,7 +129,7 @@ class Transport:
 
 
 class AsyncTransport:
-    """The same for asyncio; close it with ``aclose``, or use it in an ``async with`` block."""
+    """``Transport`` for asyncio. Close it with ``aclose``, or use it in an ``async with`` block."""
 
     def __init__(self, base_url: str = DEFAULT_URL, api_key: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         self.base_url = base_url.rstrip("/")

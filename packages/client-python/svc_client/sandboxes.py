@@ -1,4 +1,4 @@
-"""Sandboxes: every operation of the platform, commands and files inside, pages and events."""
+"""A client of the sandbox platform: every operation, commands and files in sandboxes, whole lists, and lifecycle events."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ._generated import AsyncSandboxOperations, SandboxOperations
 from ._http import DEFAULT_TIMEOUT, DEFAULT_URL, SvcError, failure_of, key_of, lost
 
 ENVD_PORT = 49983
-#: envd sends a keepalive this often, in seconds, on silent streams.
+#: The interval, in seconds, at which envd sends a keepalive on a silent stream.
 KEEPALIVE_SECONDS = 50
-#: A message of a stream is at most this long, in bytes.
+#: The maximum length of one message of a stream, in bytes.
 MAX_MESSAGE_BYTES = 1 << 20
-#: Output that ``run`` keeps of each stream, in bytes; what comes after it is counted and dropped.
+#: The number of bytes that ``run`` keeps of stdout and of stderr; further output is counted and dropped.
 MAX_OUTPUT_BYTES = 16 << 20
 _HEADER = struct.Struct(">BI")
 _LAST = 0x02
@@ -28,7 +28,7 @@ _LAST = 0x02
 
 @dataclass
 class CommandResult:
-    """The end of a command. ``truncated`` says how many bytes of output were dropped."""
+    """The result of a command. ``truncated`` is the number of output bytes that were dropped."""
 
     exit_code: int
     stdout: bytes
@@ -70,7 +70,7 @@ def _start(sandbox: Any, command: str, cwd: str | None, envs: Mapping[str, str] 
 
 
 class _Frames:
-    """Cuts a stream's bytes into messages; at most one of them is in memory."""
+    """Splits a stream's bytes into messages, and keeps at most one incomplete message in memory."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -96,7 +96,7 @@ class _Frames:
 
 
 class _Collected:
-    """A command's output and end, from the messages of its stream."""
+    """Collects a command's output and exit code from the messages of its stream."""
 
     def __init__(self) -> None:
         self._kept = {"stdout": bytearray(), "stderr": bytearray()}
@@ -136,13 +136,13 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 class Sandboxes(SandboxOperations):
-    """One deployment. The key is the argument, else SVC_API_KEY. Every method raises SvcError."""
+    """A client of one deployment. Without ``api_key`` it uses SVC_API_KEY of the environment. Every method raises SvcError."""
 
     def __init__(self, base_url: str = DEFAULT_URL, api_key: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         super().__init__(base_url, key_of(api_key), timeout)
 
     def iter_sandboxes(self, **filters: Any) -> Iterator[Any]:
-        """Every sandbox that passes the filters of ``list_sandboxes``, page by page."""
+        """Yields every sandbox that matches the filters of ``list_sandboxes``, and reads page after page."""
         token: str | None = None
         while True:
             page, token = self._page({**filters, "next_token": token})
@@ -189,7 +189,7 @@ class Sandboxes(SandboxOperations):
         return collected.result()
 
     def write_file(self, sandbox: Any, path: str, data: bytes, *, user: str | None = None) -> None:
-        """Writes a file; folders on the way are made."""
+        """Writes a file, and creates missing folders of its path."""
         headers = {**_envd_headers(sandbox), "content-type": "application/octet-stream"}
         try:
             response = self._client.post(_file_url(self.base_url, path, user), headers=headers, content=data)
@@ -199,7 +199,7 @@ class Sandboxes(SandboxOperations):
             raise failure_of(response)
 
     def read_file(self, sandbox: Any, path: str, *, user: str | None = None) -> bytes:
-        """The bytes of a file, held in memory as a whole."""
+        """Returns the content of a file, all of it in memory."""
         try:
             response = self._client.get(_file_url(self.base_url, path, user), headers=_envd_headers(sandbox))
         except httpx.HTTPError as error:
@@ -209,7 +209,10 @@ class Sandboxes(SandboxOperations):
         return response.content
 
     def events(self, *, after: int | None = None, sandbox_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Lifecycle events from now on, or behind the id ``after``, until the connection ends; continue with the last event's id."""
+        """Yields lifecycle events from now on, or those after the id ``after``, until the connection ends.
+
+        To continue, pass the id of the last event as ``after``.
+        """
         try:
             request = _events_request(after, sandbox_id)
             request["headers"]["X-API-Key"] = self._api_key or ""
@@ -226,7 +229,7 @@ class Sandboxes(SandboxOperations):
 
 
 class AsyncSandboxes(AsyncSandboxOperations):
-    """The same for asyncio."""
+    """``Sandboxes`` for asyncio."""
 
     def __init__(self, base_url: str = DEFAULT_URL, api_key: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         super().__init__(base_url, key_of(api_key), timeout)

@@ -1,4 +1,4 @@
-"""The cache store over its REST service. For zero-copy access use Mooncake's client, or @svc/store-client."""
+"""A client of the cache store's REST service. For zero-copy access use Mooncake's client, or @svc/store-client."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import httpx
 from ._http import Transport, failure_of, lost, segment
 
 DEFAULT_URL = "http://localhost:8080"
-#: Seconds.
+#: In seconds.
 DEFAULT_TIMEOUT = 30.0
 
 
 class Store(Transport):
-    """One REST service. ``token`` is needed where ``store_service.access_file`` is set. Every method raises SvcError."""
+    """A client of one REST service. ``token`` is needed if ``store_service.access_file`` is set there. Every method raises SvcError."""
 
     def __init__(self, base_url: str = DEFAULT_URL, token: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         super().__init__(base_url, None, timeout)
@@ -22,11 +22,11 @@ class Store(Transport):
             self._client.headers["Authorization"] = f"Bearer {token}"
 
     def put(self, key: str, value: str) -> None:
-        """Stores a text under a key; a key that exists keeps its value."""
+        """Stores a text under a key. A key that already exists keeps its value."""
         self._call("PUT", "/api/put", body={"key": key, "value": value})
 
     def get(self, key: str) -> bytes | None:
-        """The bytes under a key, or None where it is absent."""
+        """Returns the value of a key; None if the key is absent."""
         try:
             response = self._client.get(f"{self.base_url}/api/get/{segment(key)}")
         except httpx.HTTPError as error:
@@ -41,7 +41,7 @@ class Store(Transport):
         return bool(self._call("GET", f"/api/exist/{segment(key)}", answer=dict[str, Any])["exists"])
 
     def remove(self, key: str) -> bool:
-        """Removes a key; False where it was absent. Raises SvcError with status 409 while a reader has a lease on it."""
+        """Removes a key, and returns False if it was absent. Raises SvcError with status 409 while a reader has a lease on it."""
         try:
             response = self._client.delete(f"{self.base_url}/api/remove/{segment(key)}")
         except httpx.HTTPError as error:

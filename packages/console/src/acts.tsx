@@ -1,4 +1,4 @@
-// The acts of a person on sandboxes, one or many: each reports what it did, or the server's sentence.
+// The actions that a person can take on one or many sandboxes. Each reports its result, or the server's error message.
 import type { ConsoleRow } from "@svc/contract/console.ts";
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
@@ -9,7 +9,7 @@ import { rows } from "./rows.ts";
 import { call, isReadOnly, messageOf } from "./session.ts";
 import { say } from "./toasts.tsx";
 
-/** The number of requests of one act that run at a time. */
+/** The number of requests that one action sends at the same time. */
 const AT_ONCE = 6;
 
 export type Act = "pause" | "resume" | "fork" | "snapshot" | "extend" | "delete";
@@ -31,7 +31,7 @@ const done: Readonly<Record<Act, string>> = {
   delete: "Deleted",
 };
 
-/** Asks where the act needs an answer, then carries it out. */
+/** Carries out an action on the sandboxes whose state permits it, after a dialog if the action needs input or confirmation. */
 export function perform(act: Act, ids: readonly string[]): void {
   const fits = acts.find((each) => each.act === act)?.fits ?? (() => false);
   const wanted = ids.filter((id) => {
@@ -104,7 +104,7 @@ async function fork(ids: readonly string[], copies: number): Promise<void> {
   });
 }
 
-/** Runs an act for many, some at a time, and reports once. */
+/** Runs an action on many sandboxes, a few at a time, and reports the result once. */
 async function run(act: Act, ids: readonly string[], one: (id: string) => Promise<unknown>): Promise<void> {
   const waiting = [...ids];
   const failures: string[] = [];

@@ -164,7 +164,7 @@ export function App(): JSX.Element {
   );
 }
 
-/** Says when the page is not current, and what fixes it. */
+/** Shows that the page is not up to date, and what to do about it. */
 function Banner(): JSX.Element | null {
   if (connection.value === "down")
     return (

@@ -1,4 +1,4 @@
-// One chart over time; uPlot draws it, and a table of its newest values is there for screen readers.
+// One chart over time, drawn by uPlot, with a table of its newest values for screen readers.
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -10,7 +10,7 @@ export type ChartProps = {
   readonly times: readonly number[];
   readonly lines: readonly Line[];
   readonly format: (value: number) => string;
-  /** The value that the axis always includes, such as a limit. */
+  /** A value that the axis always includes, such as a limit. */
   readonly most?: number | undefined;
 };
 

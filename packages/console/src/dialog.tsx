@@ -1,4 +1,4 @@
-// Dialogs: one at a time, in the browser's own element, which keeps the focus inside and closes by Escape.
+// Shows one dialog at a time in the browser's own dialog element, which keeps the focus inside and closes on Escape.
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -15,7 +15,7 @@ export function closeDialog(): void {
   shown.value = undefined;
 }
 
-/** The document decides: the element closes by Escape a moment before its event arrives. */
+/** Reads the document instead of the state, since the element closes on Escape a moment before its event arrives. */
 export const isDialogOpen = (): boolean => document.querySelector("dialog[open]") !== null;
 
 export function Dialogs(): JSX.Element | null {
@@ -25,7 +25,7 @@ export function Dialogs(): JSX.Element | null {
 
 function Dialog({ dialog }: { readonly dialog: Shown }): JSX.Element {
   const { title, body, isWide = false } = dialog;
-  // The event of an element's close comes late, when another dialog may be open.
+  // The close event arrives late; by then another dialog may be open, which must stay.
   const onClose = () => shown.peek() === dialog && closeDialog();
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -47,7 +47,7 @@ function Dialog({ dialog }: { readonly dialog: Shown }): JSX.Element {
   );
 }
 
-/** Asks once before something is lost; the sentence says what. */
+/** Asks for confirmation before something is lost; `loses` says what. */
 export function confirm({
   title,
   loses,

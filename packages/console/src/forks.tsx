@@ -1,4 +1,4 @@
-// The tree of forks and snapshots as a picture: each node is a sandbox or a snapshot that one can open or act on.
+// Draws the tree of forks and snapshots: each node is a sandbox or a snapshot, with its page and its actions.
 import type { ConsoleRow } from "@svc/contract/console.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import type { JSX } from "preact";

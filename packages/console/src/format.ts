@@ -39,7 +39,7 @@ export const rate = (perSecond: number | undefined): string =>
 
 export const exact = (ms: number): string => new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
-/** The order of events with their words for people. */
+/** The label of each kind of event. */
 export const eventWords: Readonly<Record<string, string>> = {
   "sandbox.created": "created",
   "sandbox.paused": "paused",

@@ -1,4 +1,4 @@
-// Runs: the sandboxes of one label's value as a row, failed ones first, with one act that ends all of a run.
+// Runs: a row for all sandboxes with the same value of a label, failed runs first, with an action that ends a whole run.
 import type { ConsoleRow } from "@svc/contract/console.ts";
 import type { JSX } from "preact";
 import { perform } from "./acts.tsx";
@@ -8,7 +8,7 @@ import { query, to } from "./router.ts";
 import { type Group, groupBy } from "./rows.ts";
 import { isReadOnly } from "./session.ts";
 
-/** Beyond this number the rest is only counted. */
+/** Further runs are only counted. */
 const MOST = 500;
 
 export function Groups({ list, label }: { readonly list: readonly ConsoleRow[]; readonly label: string }): JSX.Element {

@@ -1,4 +1,4 @@
-// Health: what is wrong with the command that fixes it, the last hour's metrics of this server, and what `svc doctor` says.
+// Health: each problem with the command that fixes it, this server's metrics of the last hour, and the output of `svc doctor`.
 import type { ConsoleSample } from "@svc/contract/console.ts";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -25,7 +25,7 @@ type Driver = {
 type Diagnosis = { readonly checks: readonly Check[]; readonly drivers: readonly Driver[]; readonly canRun: boolean };
 type Trouble = { readonly text: string; readonly command: string };
 
-/** Finds what needs a person, from the newest sample. */
+/** Returns the problems in the newest sample that need a person's attention. */
 function troublesOf(samples: readonly ConsoleSample[]): Trouble[] {
   const newest = samples.at(-1);
   if (newest === undefined) return [];

@@ -1,4 +1,4 @@
-// The page's socket: events of the server, terminals and logs. It comes back by itself after a server that was away.
+// The page's WebSocket, which carries the server's events, terminals and logs. It reconnects by itself when the server is back.
 import { signal } from "@preact/signals";
 import type { FromPage, FromServer } from "@svc/contract/console.ts";
 import { ended, half, refresh, signed } from "./session.ts";
@@ -10,7 +10,7 @@ const MAX_RETRY_MS = 5_000;
 
 export type Connection = "connecting" | "up" | "down";
 export const connection = signal<Connection>("connecting");
-/** Why the server's own source of events is not up; empty if it is. */
+/** The reason why the server itself receives no events at present; empty if it does. */
 export const trouble = signal("");
 
 type Handler = {
@@ -79,7 +79,7 @@ function post(message: FromPage): void {
 
 export type Channel = { input(data: string): void; resize(cols: number, rows: number): void; close(): void };
 
-/** Opens a channel, and opens it again after each reconnect until it is closed or ends. */
+/** Opens a channel and reopens it after each reconnect, until it is closed or ends. */
 export function channel(openWith: (id: number) => Extract<FromPage, { t: "open" }>, events: Omit<Handler, "open">): Channel {
   const id = nextID++;
   handlers.set(id, { ...events, open: () => openWith(id) });

@@ -1,4 +1,4 @@
-// The nodes behind a gateway: a row for each, those beyond a limit on top, with the acts that take one out of service.
+// The nodes behind a gateway: one row each, with nodes that are not ready or nearly full on top, and the actions that take a node out of service.
 import type { ShownNode } from "@svc/contract/nodes.ts";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -22,7 +22,7 @@ const sharesOf = (node: ShownNode) => {
     sandboxes: (node.sandboxCount + node.sandboxStartingCount) / Math.max(1, node.sandboxMax),
   };
 };
-/** The worst come first: not ready, then the fullest. */
+/** Nodes are sorted by this number: those that are not ready come first, then the fullest. */
 const urgency = (node: ShownNode) => (node.status === "ready" ? 0 : 10) + Math.max(...Object.values(sharesOf(node)));
 
 export function Nodes(): JSX.Element {
@@ -162,7 +162,7 @@ function Share({ share, text }: { readonly share: number; readonly text: string 
   );
 }
 
-/** How far a drain is. */
+/** The progress of a drain. */
 function Progress({ node }: { readonly node: ShownNode }): JSX.Element {
   const [drain, setDrain] = useState<Drain>();
   useEffect(() => {

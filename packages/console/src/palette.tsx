@@ -1,4 +1,4 @@
-// The command palette: views, acts and sandboxes by a few letters.
+// The command palette, which finds views, actions and sandboxes by a few letters.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

@@ -1,11 +1,11 @@
-// Small parts of every view: times, states, buttons that copy, empty views.
+// Small components that all views share: times, states, copy buttons, empty views.
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { duration, exact } from "./format.ts";
 import { serverNow } from "./session.ts";
 import { say } from "./toasts.tsx";
 
-/** The server's time, once a second, for everything that is relative to now. */
+/** The server's time, updated once a second, for all relative times on the page. */
 export const now = signal(serverNow());
 setInterval(() => {
   if (!document.hidden) now.value = serverNow();
@@ -19,7 +19,7 @@ export function Ago({ at }: { readonly at: number }): JSX.Element {
   );
 }
 
-/** The time left, as a bar that drains; a paused sandbox has none. */
+/** Draws the remaining time as a bar that shrinks; a paused sandbox has none. */
 export function Left({ from, until }: { readonly from: number; readonly until: number }): JSX.Element {
   const leftMs = Math.max(0, until - now.value);
   const share = Math.min(1, leftMs / Math.max(1, until - from));
@@ -62,7 +62,7 @@ export function Copy({
   );
 }
 
-/** Browsers offer the clipboard only to secure pages; on plain HTTP a selection does the same. */
+/** Browsers offer the clipboard only to secure pages; on plain HTTP the page selects the text and copies the selection. */
 async function copyText(text: string): Promise<void> {
   if (navigator.clipboard !== undefined) return await navigator.clipboard.writeText(text);
   const area = document.createElement("textarea");
@@ -74,7 +74,7 @@ async function copyText(text: string): Promise<void> {
   if (!isDone) throw new Error("the browser refused to copy; select the text and copy it by hand");
 }
 
-/** A part that scrolls; it takes the focus, so that keys scroll it. */
+/** A scrollable part; it can have the focus, so that the keyboard scrolls it. */
 export function Scroll({ label, kind = "", children }: { readonly label: string; readonly kind?: string; readonly children: ComponentChildren }): JSX.Element {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the focus for the keys that scroll
@@ -84,7 +84,7 @@ export function Scroll({ label, kind = "", children }: { readonly label: string;
   );
 }
 
-/** Text of a program, which scrolls beyond some lines. */
+/** A program's text, which scrolls if it has many lines. */
 export function Output({ text, label }: { readonly text: string; readonly label: string }): JSX.Element {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region needs the focus for the keys that scroll
@@ -103,7 +103,7 @@ export function Empty({ title, children }: { readonly title: string; readonly ch
   );
 }
 
-/** A command to type, with a button that copies it. */
+/** A shell command with a button that copies it. */
 export function Command({ text }: { readonly text: string }): JSX.Element {
   return (
     <p class="command">
@@ -131,5 +131,5 @@ export function Field({ label, hint, children }: { readonly label: string; reado
   );
 }
 
-/** The text of an input or a text area. */
+/** Returns the text of the input or text area that caused an event. */
 export const textFrom = (event: Event): string => (event.target as HTMLInputElement).value;

@@ -8,7 +8,7 @@ addEventListener("popstate", () => {
   address.value = location.pathname + location.search;
 });
 
-/** The words of the path below /console. */
+/** The segments of the path below /console. */
 export const path = computed<readonly string[]>(() => {
   const [pathname = ""] = address.value.split("?");
   return pathname
@@ -49,7 +49,7 @@ export function setQuery(members: Readonly<Record<string, string>>): void {
   address.value = target;
 }
 
-/** Lets plain clicks on links of the console change the view without loading the page. */
+/** Makes plain clicks on the console's own links change the view without loading the page. */
 export function followLinks(event: MouseEvent): void {
   const link = (event.target as Element | null)?.closest?.("a");
   if (link === null || link === undefined || link.target !== "" || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;

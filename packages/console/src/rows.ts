@@ -7,11 +7,11 @@ const MAX_EVENTS = 1_000;
 
 export const rows = new Map<string, ConsoleRow>();
 export let events: ConsoleEvent[] = [];
-/** Rises with each batch; a view that reads it is drawn again. */
+/** Increases with each batch of changes; a view that reads it is then drawn again. */
 export const version = signal(0);
 export const isLoaded = signal(false);
 let isReloading = false;
-/** The rows that changed since the list was last computed, so that a batch costs what it changes and not what there is. */
+/** The rows that changed since the list was last computed, so that the cost of a batch depends on its changes and not on the number of rows. */
 let changed = new Set<string>();
 export type Counts = { all: number; running: number; paused: number; ended: number; failed: number };
 export const counts: Counts = { all: 0, running: 0, paused: 0, ended: 0, failed: 0 };
@@ -70,7 +70,7 @@ export function clearTable(): void {
   isLoaded.value = false;
 }
 
-/** The text of a filter: words that occur anywhere, and NAME=VALUE for metadata. */
+/** A row matches `text` if it contains every word of it anywhere, or in its metadata for a word of the form NAME=VALUE. */
 export type Filter = { readonly text: string; readonly state: string };
 
 export function matcher({ text, state }: Filter): (row: ConsoleRow) => boolean {
@@ -92,7 +92,7 @@ export function matcher({ text, state }: Filter): (row: ConsoleRow) => boolean {
   };
 }
 
-/** Ends that a client requested, or that were due. */
+/** The reasons of an end that a client requested or that was due; every other end counts as a failure. */
 const expected: ReadonlySet<string> = new Set(["killed", "timeout", "deleted"]);
 export const hasFailed = (row: ConsoleRow): boolean => row.state === "ended" && !expected.has(row.reason ?? "");
 
@@ -111,7 +111,7 @@ const compare: Readonly<Record<SortKey, (a: ConsoleRow, b: ConsoleRow) => number
 type Computed = { readonly key: string; readonly list: ConsoleRow[] };
 let computed: Computed | undefined;
 
-/** Returns the rows of a filter in order. The same question as before is answered from the former list and what changed since. */
+/** Returns the rows that match a filter, sorted. If filter and order are the same as in the last call, it merges the changes into that list. */
 export function select(filter: Filter, sort: SortKey, isReversed: boolean): ConsoleRow[] {
   const key = JSON.stringify([filter, sort, isReversed]);
   const isWanted = matcher(filter);
@@ -171,7 +171,7 @@ export function groupBy(list: readonly ConsoleRow[], name: string): Group[] {
   return [...groups.values()].sort((a, b) => b.failed - a.failed || b.newest - a.newest);
 }
 
-/** The names of metadata members in use, the most common first. */
+/** Returns the names of the metadata members in use, the most common first. */
 export function labelNames(): string[] {
   return [...labels]
     .filter(([, uses]) => uses > 0)

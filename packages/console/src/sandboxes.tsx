@@ -1,4 +1,4 @@
-// The first view: all sandboxes, live, with filters in the address, acts for many at once, and runs grouped by a label.
+// The first view: all sandboxes, live, with filters in the address, actions on many at once, and runs grouped by a label.
 import { computed, signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { acts, openCreate, perform } from "./acts.tsx";
@@ -11,7 +11,7 @@ import { counts, isLoaded, labelNames, rows, type SortKey, select, version } fro
 import { isReadOnly } from "./session.ts";
 
 export const chosen = signal<ReadonlySet<string>>(new Set());
-/** The sandbox whose row has the focus, for shortcuts. */
+/** The sandbox whose row has the focus; shortcuts act on it. */
 export const focused = signal("");
 
 const member = (name: string) => query.value.get(name) ?? "";

@@ -1,9 +1,10 @@
-// The session: signing in and out, and calls of the server. The page keeps only its half; the cookie is not readable here.
+// The session: signing in and out, and calls to the server. A session has two halves: the page keeps one, and the other is a cookie that scripts
+// cannot read.
 import { signal } from "@preact/signals";
 import type { ConsoleSession } from "@svc/contract/console.ts";
 
 const HALF = "svc-console-half";
-/** The same text as CONSOLE_HEADER of the contract. */
+/** Must equal CONSOLE_HEADER of the contract. */
 const HEADER = "x-svc-console";
 
 export type Signed =
@@ -11,7 +12,7 @@ export type Signed =
   | { readonly state: "out"; readonly why: string }
   | { readonly state: "in"; readonly session: ConsoleSession };
 export const signed = signal<Signed>({ state: "unknown" });
-/** The server's clock is so far ahead of the browser's. */
+/** The time by which the server's clock is ahead of the browser's. */
 export let skewMs = 0;
 
 export class Failed extends Error {
@@ -36,7 +37,7 @@ export async function begin(): Promise<void> {
     try {
       return await signIn({ once });
     } catch (error) {
-      // A page that is signed in already needs no link.
+      // A link that was already used is an error only if the page is not signed in.
       if (half() === "") return void (signed.value = { state: "out", why: messageOf(error) });
     }
   }
@@ -68,7 +69,7 @@ export async function refresh(): Promise<void> {
   }
 }
 
-/** Another tab signed in or out. */
+/** Another tab has signed in or out. */
 addEventListener("storage", ({ key }) => {
   if (key === HALF) void begin();
 });
@@ -96,7 +97,7 @@ export async function pages<T>(operation: string, input: Readonly<Record<string,
   return items;
 }
 
-/** Calls a route of the console; with a body it is a POST. */
+/** Calls a route of the console: GET without a body, POST with one. */
 export async function request<T>(route: string, body?: object): Promise<T> {
   return (await (await send(route, body)).json()) as T;
 }
@@ -104,7 +105,10 @@ export async function request<T>(route: string, body?: object): Promise<T> {
 const SENDS = 8;
 const AGAIN_MS = 200;
 
-/** A browser loses requests when a network of its machine changes, as each sandbox does on the server's own machine. Reads are sent again. */
+/**
+ * A browser drops pending requests when a network interface of its machine appears or disappears, as each sandbox's does on the server's machine. Requests that
+ * change nothing are therefore sent again.
+ */
 function isRepeatable(route: string, body: object | undefined): boolean {
   if (body === undefined) return true;
   if (route === "sign-in") return !("once" in body);
@@ -135,7 +139,7 @@ export async function send(route: string, body?: object | Blob): Promise<Respons
   try {
     failure = JSON.parse(text) as typeof failure;
   } catch {
-    // A proxy between here and the server may answer with something else.
+    // A proxy between the page and the server may answer with something that is not JSON.
   }
   if (response.status === 401 && route !== "sign-in") ended();
   throw new Failed(response.status, failure.error_code ?? "", failure.message ?? `the server answered ${response.status}`);

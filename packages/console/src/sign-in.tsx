@@ -1,4 +1,4 @@
-// The sign-in: one field for the API key, and what else leads here.
+// The sign-in page: one field for the API key, and a note on the other ways to sign in.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

@@ -1,4 +1,4 @@
-// Templates: the list, a build from a Dockerfile that is typed or dropped, its steps as they run, tags, and the sandboxes of each.
+// Templates: the list, builds from a Dockerfile that is typed or dropped here, their steps as they run, tags, and the sandboxes of each template.
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";

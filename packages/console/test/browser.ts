@@ -6,7 +6,7 @@ import { type Browser, type BrowserContext, chromium, type Page } from "playwrig
 import { openOwnNetwork } from "./own-network.ts";
 
 export const CHROMIUM = "/usr/bin/chromium-headless-shell";
-/** At least ten times what a view takes on a busy machine. */
+/** At least ten times the time that a view needs on a busy machine. */
 const WAIT_MS = 60_000;
 
 export type Server = { readonly url: string; readonly apiKey: string };
@@ -16,13 +16,13 @@ export type TestBrowser = {
   context(options?: Parameters<Browser["newContext"]>[0]): Promise<BrowserContext>;
   /** Opens the console of a server in a new context, signed in by the form. */
   signedIn(server: Server, path?: string): Promise<Page>;
-  /** Errors of scripts, and what the page's policy refused. */
+  /** Errors of scripts, and violations of the page's content security policy. */
   readonly errors: string[];
   [Symbol.asyncDispose](): Promise<void>;
 };
 
 export async function openBrowser(): Promise<TestBrowser> {
-  // Root may not use the browser's own sandbox; the pages are ours or a test's.
+  // Chromium's own sandbox does not run as root; all pages come from us or from a test.
   const network = openOwnNetwork(CHROMIUM);
   const browser = await chromium.launch({ executablePath: network.program, args: ["--no-sandbox", ...network.args] });
   const errors: string[] = [];

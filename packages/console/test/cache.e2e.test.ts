@@ -47,7 +47,7 @@ const start = async (file: string, at: number, flags: readonly string[]) => {
 };
 const portOf = (at: number) => new URL(urls[at] ?? "").port;
 
-void test("a server of the cache that is not there is a line with the command that starts it", need, async () => {
+void test("a cache server that does not answer is shown as a line with the command that starts it", need, async () => {
   await page.getByText("The cache indexer is not there").waitFor();
   await page.getByText("The cache store's master is not there").waitFor();
   await page.getByText("The store's admin server is not there").waitFor();

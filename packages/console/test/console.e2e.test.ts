@@ -1,4 +1,4 @@
-// The console in a real Chromium against a real node: signing in, the live table, and one sandbox from inside.
+// The console in a real Chromium against a real node: signing in, the live table, and all tabs of a sandbox's page.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { SvcClient } from "@svc/contract/client.ts";
@@ -82,7 +82,7 @@ void test("a person creates a sandbox by the keyboard, and filters and groups wh
   await until("the run has ended", async () => ((await client.get(id).catch(() => undefined)) === undefined ? true : undefined));
 });
 
-void test("acts on many chosen sandboxes run together: pause, resume, fork, delete", need, async () => {
+void test("pause, resume, fork and delete act on many selected sandboxes at once", need, async () => {
   const made = await Promise.all([1, 2].map((index) => node.call(createSandbox, { templateID: "base", metadata: { run: "many", index: String(index) } })));
   await page.goto(`${node.url}/console/sandboxes?q=run%3Dmany`);
   for (const { sandboxID } of made) await row(sandboxID).getByText("running").waitFor();
@@ -202,7 +202,7 @@ void test("the audit log shows who changed what and which keys were refused, and
   await checkAccess(page, "the audit log");
 });
 
-void test("a node that dies and returns under an open page is said, and the page goes on without a sign-in", need, async () => {
+void test("an open page reports that its node is down, and continues without a sign-in when the node is back", need, async () => {
   await page.goto(`${node.url}/console/sandboxes`);
   await page.getByText("live", { exact: true }).waitFor();
   await node.kill("SIGKILL");
@@ -223,6 +223,6 @@ void test("signing out ends the session in every tab, and its cookie is worth no
   await other.getByLabel("API key").waitFor();
 });
 
-void test("no page reported an error, or anything that its policy refused", need, () => {
+void test("no page reported a script error or a violation of its content security policy", need, () => {
   assert.deepEqual(browser.errors, []);
 });

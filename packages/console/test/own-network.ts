@@ -1,11 +1,11 @@
-// A network of its own for a browser. Chromium drops all requests that are under way when any interface of its network comes or goes, and
-// sandboxes of other tests make that happen all the time.
+// Gives a browser its own network namespace. Chromium drops all pending requests when any network interface in its namespace appears or
+// disappears, and the sandboxes of other tests make that happen all the time.
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-//  Chromium ──SOCKS5──▶ relay, in a namespace with a loopback alone ──unix socket──▶ this process ──▶ servers of the test
+//  Chromium ──SOCKS5──▶ relay, in a namespace with only a loopback ──unix socket──▶ this process ──▶ servers of the test
 
 const PORT = 1080;
 const VERSION = 5;
@@ -28,7 +28,7 @@ export function openOwnNetwork(browser: string): OwnNetwork {
     client.on("error", () => client.destroy()).once("close", () => sockets.delete(client));
     void serve(client).catch(() => client.destroy());
   }).listen(socket);
-  // The first connection says nothing and ends with this process, and the relay with it.
+  // The relay's first connection carries no data. It breaks when this process ends, and the relay then exits, too.
   writeFileSync(
     relay,
     `import { connect, createServer } from "node:net";
@@ -40,7 +40,7 @@ createServer((client) => {
 }).listen(${PORT}, "127.0.0.1");
 `,
   );
-  // The descriptors 3 and 4 are the debugger's, which must close with the browser.
+  // Descriptors 3 and 4 are the debugger's pipes; the relay must not keep them open after the browser has ended.
   const inside = `ip link set lo up && { '${process.execPath}' '${relay}' 3<&- 4>&- & exec '${browser}' "$@"; }`;
   writeFileSync(program, `#!/bin/sh\nexec unshare --net sh -c ${JSON.stringify(inside).replaceAll("$", "\\$")} browser "$@"\n`);
   chmodSync(program, 0o700);
@@ -55,7 +55,7 @@ createServer((client) => {
   };
 }
 
-/** Serves one SOCKS5 connection without authentication; names below localhost are this machine. */
+/** Serves one SOCKS5 connection without authentication; localhost and names below it are resolved to this machine. */
 async function serve(client: Socket): Promise<void> {
   const read = reader(client);
   const [, methods = 0] = await read(2);
@@ -77,7 +77,7 @@ async function serve(client: Socket): Promise<void> {
   client.once("close", () => far.destroy());
 }
 
-/** Returns a function that reads a number of bytes, before the stream is piped. */
+/** Returns a function that reads exactly a number of bytes; it serves the handshake, before the stream is piped. */
 function reader(client: Socket): (bytes: number) => Promise<Buffer> {
   return async (bytes) => {
     for (;;) {

@@ -1,4 +1,4 @@
-// The console keeps these out: applications in sandboxes, other pages, other ports, other names, and halves of a session.
+// The console refuses requests from applications in sandboxes, from other pages, ports and host names, and with only half of a session.
 import assert from "node:assert/strict";
 import { createServer, request } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -17,7 +17,7 @@ const need = needs("root", "runsc", "envd", "base", CHROMIUM);
 let node: TestNode;
 let browser: TestBrowser;
 let page: Page;
-/** The console as a person opens it: at localhost, below which the sandboxes' names are. */
+/** The console's address as a person opens it: localhost, which the sandboxes' host names are below. */
 let own: string;
 let application: { readonly sandboxID: string; readonly origin: string };
 

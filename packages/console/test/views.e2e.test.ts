@@ -154,7 +154,7 @@ void test("a node that is lost behind the gateway is named while the page stays"
   await page.getByRole("row").filter({ hasText: sandboxID }).getByText("running").waitFor();
 });
 
-void test("the palette finds views, acts and sandboxes by the keyboard", need, async () => {
+void test("the palette finds views, actions and sandboxes by the keyboard", need, async () => {
   await page.keyboard.press("Control+k");
   await page.getByLabel("Search views").fill("forks");
   await checkAccess(page, "the palette");

@@ -34,7 +34,7 @@ export const nodeIdentity = z.object({
   version: z.string().max(64),
   /** Empty if the node does not report it, or runs an earlier version. */
   commit: z.string().max(64).default(""),
-  /** The hash of the program that memory is checkpointed with; empty where the driver needs none. */
+  /** The hash of the runsc with which this node checkpoints memory; empty if its driver does not use runsc. */
   runsc: z.string().max(64).default(""),
   /** The schema versions of its sandbox and template records. */
   schema: z.string().max(64).default(""),

@@ -118,7 +118,7 @@ function cloned(url: string, target: string, refuse: Refuse, keyword: string): P
   return { type: "RUN", args: [`git clone -q --depth 1${branch} ${quoted(address)} "${shellText(target)}" && rm -rf "${shellText(target)}/.git"`, "root"] };
 }
 
-/** Copies the archive beside the destination, unpacks it there as root, and removes it in the same step. */
+/** Copies the archive next to the destination, unpacks it there as root, and removes it in the same step. */
 function unpacked(path: string, target: string, owner: string | undefined, mode: string): PlannedStep[] {
   const stage = `/tmp/.svc-add/${nameOf(path)}`;
   const command = `d="${shellText(target)}"; mkdir -p "$d" && tar -xpf ${quoted(stage)} -C "$d" && rm -rf /tmp/.svc-add${owner === undefined && mode === "" ? "" : ` && ${finished(owner, mode, '"$d"', "-R ")}`}`;

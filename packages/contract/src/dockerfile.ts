@@ -1,5 +1,5 @@
 // Converts a Dockerfile to the steps of a template build; an instruction that has no equivalent is refused with the reason.
-// Longer than 300 lines: one case per instruction, read beside each other.
+// Longer than 300 lines: one case per instruction, read next to each other.
 
 import { copies } from "./dockerfile-copy.ts";
 import { type Instruction, instructionsOf, jsonForm, type Lookup, takeFlags, unquoted, wordsOf } from "./dockerfile-lines.ts";

@@ -7,7 +7,7 @@ const text = z.string().max(MAX_TEXT);
 const name = text.min(1, "must not be empty");
 const rate = z.number().positive().max(1e12);
 
-/** The prompt comes beside these, as `token_ids` or `seq_hashes`. */
+/** The prompt is sent in addition to these members, as `token_ids` or `seq_hashes`. */
 export const scoreRequest = z.strictObject({
   model: name,
   tenant_id: text.nullish(),
@@ -24,7 +24,7 @@ export const scoreRequest = z.strictObject({
   prefill_tokens_per_second: rate.default(8_000),
   /** Tokens per second that an engine loads from outside its device: host memory, disk or store. */
   load_tokens_per_second: rate.default(200_000),
-  /** The share that an uncertain token counts, beside a certain one. */
+  /** The weight of an uncertain token, as a fraction of a certain one. */
   uncertain_share: z.number().min(0).max(1).default(0.5),
 });
 export type ScoreInput = z.output<typeof scoreRequest>;

@@ -35,7 +35,7 @@ export function writeStateFile(path: string, text: string): boolean {
   } catch (error) {
     if (!isDiskFull(error)) throw error;
     rmSync(`${path}.new`, { force: true });
-    // A killed server has left its file, and a stopped one its spare; both still own blocks that can be overwritten.
+    // A killed server leaves its file, and a stopped one its spare. Either has blocks that can be overwritten even on a full disk.
     return overwrite(path, text) || (overwrite(spareOf(path), text) && moved(spareOf(path), path));
   }
 }

@@ -38,7 +38,7 @@ def call(name, *arguments):
 
 
 def attempt(name, work):
-    """In a child of its own, so that what one attempt changes is nothing to the next."""
+    """Runs an attempt in a child process, so that its changes do not affect the next attempt."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -116,13 +116,13 @@ def release_agent():
 
 
 def trace_first():
-    """PTRACE_SEIZE stops nothing: where it is allowed, envd goes on."""
+    """Attaches with PTRACE_SEIZE, which does not stop the target, so that envd continues even if this is allowed."""
     call("ptrace", 0x4206, 1, 0, 0)
     return "attached to pid 1"
 
 
 def read_first():
-    """Eight bytes of envd's own text."""
+    """Reads eight bytes of envd's program code."""
     buffer = ctypes.create_string_buffer(8)
     mine = struct.pack("QQ", ctypes.addressof(buffer), 8)
     with open("/proc/1/maps") as maps:
@@ -132,7 +132,7 @@ def read_first():
 
 
 def in_own_namespaces(work):
-    """Whoever makes a user namespace is root in it."""
+    """Runs `work` in a new user namespace, whose creator is root in it."""
     def inside():
         call("unshare", NAMESPACES["user"] | NAMESPACES["mount"])
         return work()
@@ -149,14 +149,14 @@ def kernel_addresses():
 
 
 def handle():
-    """The classic way out of a container: any inode of the host by its number; 2 is the root."""
+    """Opens an inode of the host by its number, a classic escape from containers; 2 is the root directory."""
     raw = struct.pack("IiQ", 8, 1, 2)
     with open("/") as root:
         return call("open_by_handle_at", root.fileno(), ctypes.create_string_buffer(raw), os.O_RDONLY)
 
 
 def netlink_owner():
-    """Adds an interface; only the owner of the network namespace may."""
+    """Adds a network interface, which only the owner of the network namespace may do."""
     import subprocess
 
     done = subprocess.run(["ip", "link", "add", "probe0", "type", "dummy"], capture_output=True, text=True)
@@ -165,7 +165,7 @@ def netlink_owner():
 
 
 def open_socket(family, address=None, high=0):
-    """Families beyond the network namespace. The kernel reads the low half of the number alone."""
+    """Opens a socket of a family outside the network namespace. `high` sets the upper half of the number, which the kernel ignores."""
     def work():
         file = call("socket", family | high << 32, socket.SOCK_STREAM if address else socket.SOCK_RAW, 0)
         if address:

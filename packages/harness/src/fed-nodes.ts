@@ -30,7 +30,7 @@ export const nodeIDOf = ({ home }: TestNode) => readFileSync(join(home, "node-id
 /** The bytes of each fetch from other nodes, according to the log. */
 export const fetchedBytes = (node: TestNode) =>
   [...node.log().matchAll(/"movedBytes":(\d+)[^\n]*"fetched from another node"/g)].map(([, bytes]) => Number(bytes));
-/** The files of a running fetch on the disk. */
+/** Returns the temporary files of running fetches. */
 export const coming = ({ home }: TestNode) => readdirSync(join(home, "snapshot-transfer")).filter((name) => /^(in|pack)-/.test(name));
 export const checkpoints = ({ home }: TestNode) => readdirSync(join(home, "snapshots"));
 

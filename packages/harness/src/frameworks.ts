@@ -37,7 +37,7 @@ const DRIVE_MS = 300_000;
 /** Harbor and Inspect need a newer Python than many hosts' own. */
 const NEWER = ["3.13", "3.12"];
 
-/** Returns a program that is there and runs: pyenv has programs on the PATH that only say which versions there are. */
+/** Returns a Python program that really runs: pyenv puts programs on the PATH that only print which versions are installed. */
 function findPython(): string {
   const runs = (program: string) => spawnSync(program, ["-c", ""], { stdio: "ignore" }).status === 0;
   for (const version of NEWER) {

@@ -35,7 +35,7 @@ def syscall(number, *arguments):
 
 
 def opened(number, *arguments):
-    """As `syscall`, for calls that give a descriptor."""
+    """Like `syscall`, for calls that return a descriptor, which is closed."""
     return lambda: os.close(syscall(number, *arguments)())
 
 
@@ -86,7 +86,7 @@ def netlink(protocol):
 
 
 def load_average():
-    # Where nobody counts it, it stays so on a busy machine as well.
+    # A kernel that does not count the load reports 0.00 even on a busy machine.
     return "always 0" if open("/proc/loadavg").read().startswith("0.00 0.00 0.00 ") else "counted"
 
 
@@ -168,7 +168,7 @@ def syscall_works(number, *arguments):
 
 
 def said_in_child(namespace):
-    """unshare in a process of its own."""
+    """Calls unshare in a child process, since it would change this one."""
     pid = os.fork()
     if pid == 0:
         os._exit(0 if libc.unshare(namespace) == 0 else ctypes.get_errno())

@@ -34,12 +34,12 @@ def udp(host, port):
 
 
 def url(address):
-    # Only a URL parser would accept these spellings.
+    # These spellings of an address need a URL parser.
     return f"answered {urllib.request.urlopen(address, timeout=LIMIT).status}"
 
 
 def abstract(name):
-    """A unix socket without a file belongs to a network namespace: the host's must not be here."""
+    """Connects to an abstract unix socket. These belong to a network namespace, so the host's must be out of reach."""
     with socket.socket(socket.AF_UNIX) as end:
         end.settimeout(LIMIT)
         end.connect(b"\0" + name.encode())
@@ -54,7 +54,7 @@ def checksum(data):
 
 
 def packet(source, target, port, text):
-    """A datagram whose sender is not who it says; a source of "" is the sandbox's own address."""
+    """Sends a datagram with a forged source address; a source of "" means the sandbox's own address."""
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
         if source == "":
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
@@ -72,7 +72,7 @@ def packet(source, target, port, text):
 
 
 def claim(address):
-    """An ARP reply to everybody: this address is mine."""
+    """Broadcasts an ARP reply that claims the address."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806)) as sender:
         sender.bind(("eth0", 0))
         mine = open("/sys/class/net/eth0/address").read().strip().split(":") if sys.argv[2:] == ["host-kernel"] else "02 00 00 00 00 01".split()

@@ -1,6 +1,6 @@
 # Writes a model with random weights and a tokenizer of bytes, and LoRA adapters for it, so that a real engine runs without a download.
 #
-# Arguments: the kind (llama, or gemma3 for sliding windows beside full attention), the folder to write, and names of adapters.
+# Arguments: the kind (llama, or gemma3 for sliding windows and full attention), the folder to write, and names of adapters.
 import json
 import pathlib
 import sys

@@ -20,7 +20,7 @@ const ROUNDS_PER_PAUSE = 3;
 
 export type LoadReport = { readonly acknowledged: number; readonly retried: Readonly<Record<string, number>>; readonly slowestMs: number };
 export type Load = {
-  /** Ends the clients, and checks that nothing that was acknowledged is lost. @throws what a client met that no retry may cure. */
+  /** Ends the clients, and checks that nothing acknowledged is lost. @throws the first failure of a client that a retry did not resolve. */
   finish(): Promise<LoadReport>;
 };
 

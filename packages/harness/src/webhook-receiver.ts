@@ -12,7 +12,7 @@ export type Delivery = {
 export type Receiver = AsyncDisposable & {
   readonly url: string;
   readonly deliveries: readonly Delivery[];
-  /** The status of the following answers; 0 answers nothing. */
+  /** The status of the following answers; with 0 the receiver does not answer. */
   answer: number;
 };
 

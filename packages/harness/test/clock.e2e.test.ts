@@ -23,7 +23,7 @@ void describe("nodes that differ", needs("root", "envd", "base", "bwrap", "etcd"
   let wrong: TestNode;
 
   const shown = async ({ url }: TestNode) => (await gateway.call(listNodes, {})).find((node) => node.url === url);
-  /** As the node says it itself: while it is away its gateway says so. */
+  /** Waits for the status and, if it is not ready, for the node's own reason: while the node is down, the gateway gives another one. */
   const becomes = (node: TestNode, status: string) =>
     until(`it is ${status}`, async () => {
       const found = await shown(node);

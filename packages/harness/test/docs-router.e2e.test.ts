@@ -15,7 +15,7 @@ const promised = [
   /svc router ready at/,
   /x-svc-instance: engine-[ab]/,
   /x-svc-expected-cached-tokens: 0/,
-  // The second time, all complete blocks but the last one.
+  // The second request finds all complete blocks except the last one.
   /x-svc-expected-cached-tokens: (?!0\b)\d+/,
   /data: \[DONE\]/,
   /"engine": "engine-[ab]"/,

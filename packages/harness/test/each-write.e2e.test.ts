@@ -119,7 +119,7 @@ void test("the admin server: an acknowledged task number is never reused", needs
   await tryEach((line) => t.diagnostic(line), { disk, server }, changes);
 });
 
-void test("a gateway stores only its address, and starts whichever write of it meets the full disk", needs(...countedDiskNeeds), async () => {
+void test("a gateway stores only its address, and starts even if any of its writes meets a full disk", needs(...countedDiskNeeds), async () => {
   using disk = openCountedDisk();
   const [nobody = 0] = await freePorts(1);
   const flags = [`--home=${disk.folder}`, "--metrics-listen=127.0.0.1:0", `--nodes=http://127.0.0.1:${nobody}`];

@@ -41,7 +41,7 @@ const tool = (name: string) => ({
   function: { name, description: `Runs ${name} in the sandbox.`, parameters: { type: "object", properties: { path: { type: "string" } } } },
 });
 const MOST_CHARS = 1_100;
-/** Few tokens: what is compared is how much of the prompt was cached. */
+/** Answers are short, since the tests only compare how much of each prompt was cached. */
 const MAX_TOKENS = 4;
 
 export class Traffic {
@@ -50,7 +50,7 @@ export class Traffic {
   readonly #most: number;
   readonly #talks: Talk[] = [];
 
-  /** `most`: conversations at once. */
+  /** `most` is the number of concurrent conversations. */
   constructor({ seed, models, most }: { seed: number; models: readonly string[]; most: number }) {
     this.#random = randomFrom(seed);
     this.#models = models;

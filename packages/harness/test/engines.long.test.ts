@@ -1,4 +1,4 @@
-// Two real vLLM engines on the CPU behind the router, with the indexer beside them: what the router expects of their caches is what they find.
+// Two real vLLM engines on the CPU behind the router, with an indexer: the router expects exactly what the engines find in their caches.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -77,13 +77,13 @@ async function oneByOne({ router, indexer }: Stack, traffic: Traffic, count: num
   return { differences, cached: all };
 }
 
-void test("what the router expects of two real engines is what they find cached, also under eviction and after resets and kills", options, async (t) => {
+void test("the router expects exactly what two real engines find cached, also under eviction and after resets and kills", options, async (t) => {
   const home = makeHome();
   try {
     const model = await makeModel(home, "llama", ADAPTERS);
     const loras = ADAPTERS.map((name) => `${name}=${model}/adapters/${name}`);
     const flags = ["--enable-lora", "--max-loras", "2", "--lora-modules", ...loras, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
-    // Without memory of its own, the router knows what the indexer knows, no more.
+    // With speculation off, the router knows only what the indexer reports.
     await using stack = await openStack(home, { model, blocks: 160, flags }, ["--router.speculative_seconds=0"]);
     const { indexer, router, engines } = stack;
     const traffic = new Traffic({ seed: 29, models: ["tiny", "tiny", ...ADAPTERS], most: 24 });
@@ -122,7 +122,7 @@ void test("what the router expects of two real engines is what they find cached,
     await indexer.start();
     await heard(indexer.url, ["a", "b"]);
     await until("what was missed was replayed", async () => (await rowsOf(indexer.url)).every(({ freshness }) => freshness.complete) || undefined);
-    // After a question without an answer, the router does without the indexer for a second.
+    // After a query without an answer, the router does not ask the indexer for a second.
     await until("the router asks the indexer again", () => router.log().includes("the indexer answers again") || undefined);
     const restored = await oneByOne(stack, traffic, 100);
     assert.deepEqual(restored.differences, [], "after kill -9 of the indexer");
@@ -149,7 +149,7 @@ async function fits(router: string): Promise<string[]> {
   return engines.filter(({ fit }) => fit).map(({ name }) => name);
 }
 
-void test("side by side at least 99 of 100 expectations come true, and none exceeds what was evicted meanwhile", options, async (t) => {
+void test("with concurrent clients 99 of 100 expectations are exact, and the others exceed no more than what was evicted", options, async (t) => {
   const home = makeHome();
   try {
     const model = await makeModel(home, "llama");
@@ -167,7 +167,7 @@ void test("side by side at least 99 of 100 expectations come true, and none exce
       const traffic = new Traffic({ seed, models: ["tiny"], most: 1 });
       for (let turn = 0; turn < 60; turn++) {
         const { asked, answered } = traffic.next();
-        // Each client has a salt of its own: what two of them compute at the same moment is not known to either.
+        // Each client has its own salt, because the router cannot expect blocks that another client's request computes at the same moment.
         const said: Said = await say(router.url, { ...asked, body: { ...asked.body, cache_salt: `client-${seed}` } });
         assert.equal(said.status, 200, said.body.slice(0, 1000));
         answered(said.text);
@@ -190,7 +190,7 @@ void test("side by side at least 99 of 100 expectations come true, and none exce
   }
 });
 
-void test("an engine with sliding windows beside full attention is expected right, too", options, async (t) => {
+void test("expectations are also exact for an engine that has sliding windows as well as full attention", options, async (t) => {
   const home = makeHome();
   try {
     const model = await makeModel(home, "gemma3");
@@ -256,7 +256,7 @@ void test(
       assert.equal(loaded.cached, row.longest_matched, b.log().slice(-3000));
       assert.equal(loaded.text, computed.text);
 
-      // The engines' devices forget it, and the store keeps it: both load it again.
+      // The engines' GPU caches are reset while the store keeps the blocks, so both engines load them from the store again.
       for (const { url } of stack.engines) {
         assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
         await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
@@ -266,7 +266,7 @@ void test(
       const kept = await say(a.url, asked);
       assert.deepEqual([kept.cached, kept.text], [20 * VLLM_BLOCK, computed.text]);
 
-      // Once the store has dropped the blocks, nobody has them.
+      // When the store has dropped the blocks, too, no engine finds them.
       for (const { url } of stack.engines) {
         assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
         await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });

@@ -88,7 +88,7 @@ for (const [runtime, program] of [
       await outside?.[Symbol.asyncDispose]();
     });
 
-    void test("the outside can be reached, so that whatever cannot was denied", async () => {
+    void test("the simulated internet can be reached, so that a target that cannot be reached was denied", async () => {
       assert.deepEqual(
         await reach([
           ["tcp", one, 80],

@@ -27,7 +27,7 @@ void describe("agents' frameworks", needs("root", "runsc", "envd", "base", "pyth
     });
   }
 
-  void test("the guide's table is what the frameworks used", { skip: picked === undefined ? false : "some frameworks were picked" }, () => {
+  void test("the guide's table shows what each framework used", { skip: picked === undefined ? false : "some frameworks were picked" }, () => {
     const text = readFileSync(guide, "utf8");
     const rows = [...done].map(([{ title }, { used, release }]) => `| ${title} | ${release} | ${used} |\n`).join("");
     const table = `| framework | release | used without a model |\n|---|---|---|\n${rows}`;

@@ -54,7 +54,7 @@ void test("each row of the page on gVisor is what a program meets in a sandbox",
   for (const [name, said] of rows) if (name !== "boot-clock") assert.equal(met[name], said, `row ${name} of docs/gvisor.md`);
   assert.ok(rows.size > 20, `${rows.size} rows were read`);
 
-  // A pause: the clock of the boot stands still, the clock of the wall goes on.
+  // During a pause, CLOCK_BOOTTIME stands still and the wall clock continues.
   const ahead = async () => Number(await output(sandbox.envd, ["-c", "import time; print(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME))"]));
   const before = await ahead();
   await sandbox.client.pause(sandbox.sandboxID);
@@ -64,7 +64,7 @@ void test("each row of the page on gVisor is what a program meets in a sandbox",
   assert.equal(rows.get("boot-clock"), behindMs >= PAUSED_MS ? "stands still" : "goes on", `${behindMs} ms`);
 });
 
-void test("the same probe meets Linux where the kernel is Linux", needs("root", "runc", "envd", "base"), async () => {
+void test("on a driver with the host's kernel the same probe meets Linux's behaviour", needs("root", "runc", "envd", "base"), async () => {
   await using sandbox = await openSandbox("runc");
   const met = await sandbox.probe();
   const expected = {

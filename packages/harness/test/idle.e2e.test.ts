@@ -47,7 +47,7 @@ void test(
     assert.deepEqual(await Promise.all([working, streaming, unwoken].map((each) => stateOf(node, each))), ["running", "running", "running"]);
     assert.equal((await quiet.commands.run("cat note; kill -0 $(cat pid) && echo lives")).stdout, "mine\nlives\n");
     assert.equal(await stateOf(node, quiet), "running");
-    // No connection is open any more.
+    // The stream was the last open connection.
     await stream.kill();
     await until("the other one to be paused", async () => ((await stateOf(node, streaming)) === "paused" ? true : undefined));
   },
@@ -59,7 +59,7 @@ void test("a full node pauses the longest idle sandbox rather than refuse a crea
   const first = await node.call(createSandbox, idle);
   const second = await node.call(createSandbox, idle);
   assert.equal((await node.call(getSandbox, first)).idlePauseSeconds, 3600);
-  // A client between two requests is not interrupted, so the node is full until then.
+  // Both sandboxes were just used and may get another request, so the node refuses creates until the first one counts as idle.
   const third = await until("room", () =>
     node.call(createSandbox, { templateID: "base", timeout: 600 }).catch((error: Error) => {
       assert.equal(error.name, "TOO_MANY_REQUESTS");

@@ -10,7 +10,7 @@ import { connectionTo } from "../src/template.ts";
 import { until } from "../src/until.ts";
 import { drivesRunCode } from "./interpreter-mcp.ts";
 
-/** The smallest PNG that is one. */
+/** A minimal valid PNG. */
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 export function interpreterTests(node: () => TestNode): void {
@@ -124,7 +124,7 @@ display({"application/x-own": "mine", "text/plain": "own"}, raw=True)
       { envs: { OF_SANDBOX: "it's" }, secure: true },
     ));
 
-  void test("code that takes longer than its time is interrupted, and its context goes on with its variables", () =>
+  void test("code that exceeds its time limit is interrupted, and its context keeps its variables", () =>
     inSandbox(async (sandbox) => {
       await sandbox.runCode("kept = 'kept'");
       await assert.rejects(sandbox.runCode("import time\nwhile True: time.sleep(0.1)", { timeoutMs: 2_000 }), /timed out|timeout/i);
@@ -163,7 +163,7 @@ display({"application/x-own": "mine", "text/plain": "own"}, raw=True)
 
   void test("run_code of MCP keeps variables, shows images, and interrupts what takes too long", () => drivesRunCode(node(), PNG));
 
-  void test("no output is lost in silence when a client reads slowly, and the sandbox goes on", () =>
+  void test("if a client reads slowly, no output is lost without notice, and the sandbox continues", () =>
     inSandbox(async (sandbox) => {
       const { url } = node();
       const headers = { "x-svc-sandbox-id": sandbox.sandboxId, "x-svc-target-port": "49999" };

@@ -248,7 +248,7 @@ void describe("sandboxes that move between nodes", needs("root", "runsc", "envd"
     await from.kill("SIGKILL");
     await assert.rejects(to.call(connectSandbox, { sandboxID: paused }), { name: "SANDBOX_NOT_FOUND" });
     await until("the loss is seen", async () => (await gateway.call(listNodes, {})).some(({ status }) => status === "unhealthy") || undefined);
-    // A gateway holds the first request until it runs elsewhere: nobody waits until the node is declared dead.
+    // A gateway holds the first request until it runs elsewhere: no client waits until the node is declared dead.
     await gateway.call(connectSandbox, { sandboxID: paused });
     await deployment.nodeAt(from.url, "is dead", ({ state }) => state === "dead");
     assert.equal(await has(to, paused), true);

@@ -43,7 +43,7 @@ void test("a sandbox's metrics follow its activity: CPU, memory and disk, from i
 
   const { sandboxes } = await node.call(getSandboxesMetrics, { sandbox_ids: `${sandbox.sandboxId},inotthere` });
   assert.deepEqual(Object.keys(sandboxes), [sandbox.sandboxId]);
-  // The sum comes from the last regular sample, which may be older than the sandbox.
+  // The sum comes from the last periodic sample, which may be older than the sandbox.
   const text = await until("the sum over all sandboxes", async () => {
     const metrics = await (await fetch(`${node.url}/metrics`)).text();
     return Number(/^svc_node_sandbox_memory_bytes (\S+)$/m.exec(metrics)?.[1]) > 0 ? metrics : undefined;

@@ -47,7 +47,7 @@ else {
   void test(`a deployment of release ${version} is upgraded node by node under load, and loses nothing that was acknowledged`, { skip }, (t) =>
     upgrade(commit, t),
   );
-  void test(`svc nodes upgrade replaces the nodes of release ${version} one at a time, stops at a failure, and goes on there`, { skip }, () =>
+  void test(`svc nodes upgrade replaces the nodes of release ${version} one at a time, stops at a failure, and continues from there`, { skip }, () =>
     upgradeByCommand(commit),
   );
   void test(`a single node of release ${version} is upgraded under load, and loses nothing that was acknowledged`, { skip }, (t) => upgradeOne(commit, t));

@@ -31,7 +31,7 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
   const has = async (node: TestNode, sandboxID: string) => (await node.call(listSandboxesV1, {})).some((each) => each.sandboxID === sandboxID);
   const isNode = async (node: TestNode, status: string) => (await gateway.call(listNodes, {})).some((each) => each.url === node.url && each.status === status);
   const boot = "cat /proc/sys/kernel/random/boot_id";
-  /** One of the old node with a file and a program of its own, paused and exported. */
+  /** Creates a sandbox with a file and a running program on the old node, and pauses it until it is exported. */
   async function paused(): Promise<string> {
     const { sandboxID } = await old.call(createSandbox, { templateID: "base", timeout: 3600 });
     await run(sandboxID, "echo mine > kept; nohup sleep 86399 > /dev/null 2>&1 &");
@@ -59,7 +59,7 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
     boots = {};
     const earlier = join(folder, "runsc");
     copyFileSync(process.env["SVC_RUNSC"] ?? assert.fail("SVC_RUNSC names no runsc"), earlier);
-    // A program is known by its content, and what follows its sections is never run.
+    // A home distinguishes versions of runsc by content; bytes after the program's sections change the content and are never run.
     appendFileSync(earlier, "an earlier version");
     deployment = await startDeployment(10, 2);
     const flags = [`--objects.url=file://${folder}/objects`];
@@ -75,14 +75,14 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
     rmSync(folder, { recursive: true, force: true });
   });
 
-  void test("one can be moved away while its node lives, and goes on there with its memory, or from its files alone", async () => {
+  void test("one can be moved while its node lives, and continues on another node with its memory or from its files alone", async () => {
     const [whole, files] = [await paused(), await paused()];
     for (const sandboxID of [whole, files]) await gateway.call(moveSandbox, { sandboxID });
     await gateway.call(connectSandbox, { sandboxID: whole, timeout: 3600 });
     await checkMemory(whole);
     await gateway.call(connectSandbox, { sandboxID: files, timeout: 3600, memory: false });
     await checkFilesAlone(files);
-    // Its own version goes with it, also over another pause.
+    // The sandbox keeps its own version of runsc, even after another pause.
     await gateway.call(pauseSandbox, { sandboxID: whole });
     await upgraded.restart("SIGTERM");
     await until("it is back", async () => ((await isNode(upgraded, "ready")) ? true : undefined));
@@ -108,7 +108,7 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
     await resumed(files, false);
     await checkFilesAlone(files);
 
-    // Its memory is lost in object storage: no node can start it.
+    // The chunks of this sandbox are removed from object storage, so no node can start it.
     const sandboxes = join(folder, "objects/manifests/sandboxes");
     const manifests = join(sandboxes, broken);
     const manifest = readFileSync(join(manifests, readdirSync(manifests)[0] ?? ""), "latin1");
@@ -120,7 +120,7 @@ void describe("sandboxes whose memory another version of runsc wrote", needs("ro
       await assert.rejects(gateway.call(getSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
       await assert.rejects(gateway.call(deleteSandbox, { sandboxID }), { name: "SANDBOX_NOT_FOUND" });
     }
-    // The delete fetched no part of them.
+    // The deletes fetched nothing from object storage.
     assert.deepEqual(await upgraded.call(listSandboxesV1, {}), had.value);
     const listed = (await gateway.call(listSandboxesV1, {})).map(({ sandboxID }) => sandboxID);
     assert.deepEqual(listed.sort(), [whole, files].sort());

@@ -79,7 +79,7 @@ void describe("the operations of E2B's API", needs("root", "runc", "envd", "base
       );
   });
 
-  void test("secrets of the SDK fail with the words, and are not said to be absent", async () => {
+  void test("the SDK's calls about secrets fail because svc does not offer them, and not as if a secret were absent", async () => {
     await using deployment = await startFrontedNodes({ nodes: 1 });
     const { url, apiKey } = deployment.gateway;
     const connection = { apiUrl: url, sandboxUrl: url, apiKey };

@@ -7,7 +7,7 @@ import { join } from "node:path";
 type Command = { readonly stdout: string };
 type Listed = { readonly sandboxId: string };
 type Pages = { readonly hasNext: boolean; nextItems(): Promise<readonly Listed[]> };
-/** All that releases 1 to 2 have of a sandbox; none has everything. */
+/** The members of a sandbox in releases 1 to 2; no single release has all of them. */
 type Sandbox = {
   readonly sandboxId: string;
   readonly commands: {
@@ -39,7 +39,7 @@ const ABSENT = Symbol("this release has no such call");
 const { E2B_DOMAIN: domain = "", SVC_TEST_SDK: folder = "", SVC_TEST_NAME: templateName = "" } = process.env;
 
 if (domain !== "") {
-  // Every name below the domain is this machine, as DNS has it elsewhere.
+  // Every name below the domain resolves to this machine, as DNS would do in a real deployment.
   const [name = ""] = domain.split(":");
   const lookup = dns.lookup as (host: string, ...rest: unknown[]) => void;
   Object.assign(dns, { lookup: (host: string, ...rest: unknown[]) => lookup(host.endsWith(name) ? "127.0.0.1" : host, ...rest) });
@@ -58,7 +58,7 @@ async function listed(): Promise<readonly string[]> {
   return ids;
 }
 
-/** Releases before 1.5 show an id with the client's behind it. */
+/** Releases before 1.5 append the client's id to a sandbox's id. */
 const bare = (sandboxId: string) => sandboxId.split("-")[0];
 const kept = async (other: Sandbox) => assert.equal((await other.commands.run("cat note")).stdout, "kept");
 

@@ -23,13 +23,13 @@ void describe("a node and older releases of the E2B SDKs", needs("root", "runsc"
     assert.deepEqual(said, Object.fromEntries(steps.map((step) => [step, "yes"])));
   };
 
-  void test("Python 2.10 connects to a sandbox that runs and to one that is paused, and works on", () =>
+  void test("Python 2.10 connects to a running sandbox and to a paused one, and continues to work in each", () =>
     all(sdkRelease("python", "2.10.2"), ["create", "files", "connect", "pause", "resume", "kill"]));
 
-  void test("JavaScript 1.0, which names a sandbox by its id and the client's, works by a domain with TLS", () =>
+  void test("JavaScript 1.0, which appends the client's id to a sandbox's id, works over a domain with TLS", () =>
     all(sdkRelease("javascript", "1.0.7"), ["create", "commands", "files", "list", "is_running", "connect", "kill"]));
 
-  void test("a connect with the key and a sandbox's headers is the control plane's, for a running sandbox and a paused one", async () => {
+  void test("a connect request with the key and a sandbox's headers reaches the control plane, whether the sandbox runs or is paused", async () => {
     const { sandboxID } = await node.call(createSandboxV1, { templateID: "base", timeout: 300, secure: true });
     const headers = { "x-api-key": node.apiKey, "content-type": "application/json", "e2b-sandbox-id": sandboxID, "e2b-sandbox-port": "49983" };
     const connect = () => fetch(`${node.url}/sandboxes/${sandboxID}/connect`, { method: "POST", headers, body: '{"timeout":300}' });

@@ -27,7 +27,7 @@ void describe("the releases of the E2B SDKs", needs("root", "runsc", "envd", "ba
 
   for (const release of sdkReleases.filter(isPicked)) {
     const { language, version, reach } = release;
-    void test(`${language} ${version} does by ${reach} all that it has calls for`, async () => {
+    void test(`${language} ${version}, reached by ${reach}, does everything that it has calls for`, async () => {
       const said = await driveSdk(release, node, reach === "domain" ? front : undefined);
       done.set(release, said);
       const wrong = sdkSteps.filter((step) => said[step] !== "yes" && said[step] !== "absent").map((step) => `${step}: ${said[step] ?? "was not reached"}`);
@@ -35,7 +35,7 @@ void describe("the releases of the E2B SDKs", needs("root", "runsc", "envd", "ba
     });
   }
 
-  void test("the guide's table is what the releases did", { skip: picked === undefined ? false : "some releases were picked" }, () => {
+  void test("the guide's table shows what each release can do", { skip: picked === undefined ? false : "some releases were picked" }, () => {
     const text = readFileSync(guide, "utf8");
     const table = /<!-- releases -->\n([\s\S]*?)<!-- end of releases -->/;
     const rows = shownRows(done);

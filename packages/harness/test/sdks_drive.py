@@ -8,7 +8,7 @@ DOMAIN = os.environ.get("E2B_DOMAIN", "")
 AUTHORITY = os.environ.get("SVC_TEST_CA", "")
 
 if DOMAIN:
-    # Every name below the domain is this machine, and its certificate is to be trusted: as DNS and a public authority have it elsewhere.
+    # Names below the domain resolve to this machine and its certificate is trusted, as DNS and a public authority would do elsewhere.
     import certifi
 
     certifi.where = lambda: AUTHORITY
@@ -46,7 +46,7 @@ def listed():
 
 
 def same(sandbox_id, others):
-    """Releases before 1.5 show an id with the client's behind it."""
+    """Compares ids; releases before 1.5 append the client's id to a sandbox's id."""
     return any(each.split("-")[0] == sandbox_id.split("-")[0] for each in others)
 
 

@@ -83,7 +83,7 @@ void describe("a template from an OCI image", needs("root", "runsc", "envd", "ba
     );
   });
 
-  void test("without a registry's name comes from docker.io", async () => {
+  void test("comes from docker.io if its name has no registry", async () => {
     open.push({ name: "library/tinier:3.13", files: { "etc/mark": "of the index\n" } });
     // skopeo's own table redirects docker.io; any request that bypasses it ends at a proxy that does not exist.
     const home = mkdtempSync(join(tmpdir(), "svc-registries-"));

@@ -32,7 +32,7 @@ void describe("a template with two builds", needs("root", "runsc", "envd", "base
   });
   after(() => deployment?.[Symbol.asyncDispose]());
 
-  void test("starts by name, tag, id and build, and is the start of other builds by tag and build", async () => {
+  void test("starts by name, tag, id and build, and other builds can begin from it by tag and build", async () => {
     const entry = { url: deployment.gateway.url, apiKey: spelt };
     const connection = connectionTo(entry);
     const shown = async (template: string) => {
@@ -50,7 +50,7 @@ void describe("a template with two builds", needs("root", "runsc", "envd", "base
     }
   });
 
-  void test("its tags move by each name, and it is deleted by its name", async () => {
+  void test("gets tags under each of its names, and is deleted by its name", async () => {
     const connection = connectionTo({ url: deployment.gateway.url, apiKey: spelt });
     for (const [at, { name }] of names.entries()) {
       const { tags } = await Template.assignTags(name, [`moved-${at}`], connection);
@@ -69,7 +69,7 @@ void describe("a template with two builds", needs("root", "runsc", "envd", "base
     await assert.rejects(Sandbox.create("named", connection), /not found/);
   });
 
-  void test("a key of that form which is not the deployment's is refused by node and gateway", async () => {
+  void test("node and gateway accept the deployment's key in its e2b_ spelling, and refuse any other e2b_ key", async () => {
     for (const { url } of [deployment.gateway, ...deployment.nodes]) {
       const status = async (key: string) => (await fetch(`${url}/v2/sandboxes`, { headers: { "x-api-key": key } })).status;
       assert.deepEqual([await status(spelt), await status(KEY), await status(`e2b_${"0".repeat(40)}`)], [200, 200, 401]);

@@ -120,7 +120,7 @@ void test("kill -9 while volumes are made, written and deleted loses no volume t
       }
     };
     const working = work().catch(() => undefined);
-    // Each round is killed after more answers than the one before, and at another moment of the next request.
+    // Each round kills the node after more answers than the round before, and at another moment of the next request.
     await until("answers", () => (kept.size + gone.size > round ? true : undefined), 5);
     await sleep(round * 37);
     await node.kill("SIGKILL");
@@ -148,7 +148,7 @@ void test("kill -9 while volumes are made, written and deleted loses no volume t
   assert.match(node.log(), /the record of a volume cannot be read/);
 });
 
-void test("a disk without room refuses a volume with the words; a sandbox with one does not move to another node", runc, async () => {
+void test("a volume that does not fit on the disk is refused with advice, and a sandbox with a volume does not move to another node", runc, async () => {
   await using node = await startNode({ runtime: "runc", flags: ["--volumes.max_size_mb=16777216"] });
   await assert.rejects(node.call(createVolume, { name: "huge", sizeMB: 16_000_000 }), (error: Error) => {
     assert.equal(error.name, "DISK_FULL");

@@ -24,7 +24,7 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     assert.equal(await run(one, "echo first > /data/one; cat /data/one"), "first\n");
     assert.equal(await run(two, "cat /data/one; echo more >> /data/one; mkdir /data/deep; echo 2 > /data/deep/two"), "first\n");
     assert.equal(await run(one, "cat /data/one /data/deep/two"), "first\nmore\n2\n", "what was closed is seen by the next open");
-    // Both append at once: to one file where the host's kernel does it, to a file each on gVisor, which knows only its own end of a file.
+    // Both append at the same time. On gVisor each has its own file, since a gVisor kernel does not see that another one extended a file.
     const append = (name: string) => `for i in $(seq 200); do echo line-of-twenty-bytes >> /data/log-${name}; done`;
     const names = runtime === "gvisor" ? (["one", "two"] as const) : (["both", "both"] as const);
     await Promise.all([run(one, append(names[0])), run(two, append(names[1]))]);
@@ -45,7 +45,7 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     assert.equal(await Volume.destroy(volume.volumeId, at), false);
   });
 
-  void test(`${runtime}: a pause, a snapshot and kill -9 of the node leave a sandbox's volume mounted, with the files of now`, all, async () => {
+  void test(`${runtime}: after a pause, a snapshot and kill -9 of the node a sandbox's volume is still mounted, with its present files`, all, async () => {
     await using node = await startNode({ runtime });
     const at = volumeConnection(node);
     process.env["E2B_VOLUME_API_URL"] = node.url;
@@ -91,7 +91,7 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     assert.match(await without.text(), /volume 'kept' \(vol[0-9a-f]+\), which the sandbox mounts at \/data, is not on this node/);
   });
 
-  void test(`${runtime}: a full volume refuses writes in every sandbox, loses nothing, and takes no room of another`, all, async () => {
+  void test(`${runtime}: a full volume refuses writes in every sandbox, loses nothing, and takes no space from another volume`, all, async () => {
     await using node = await startNode({ runtime });
     const at = volumeConnection(node);
     process.env["E2B_VOLUME_API_URL"] = node.url;
@@ -110,7 +110,7 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     await sandbox.commands.run("rm /small/big");
     await volume.writeFile("/more", "x".repeat(4 * MEBIBYTE));
     assert.equal((await sandbox.commands.run("wc -c < /small/more")).stdout.trim(), String(4 * MEBIBYTE));
-    // Neither the other volume nor anything of the node is in reach of a volume's mount.
+    // A volume's mount gives no access to other volumes or to the node's own files.
     assert.equal(
       (await sandbox.commands.run("ls /small/.. | grep -c -e names -e incoming -e images; ls -a /small | tr '\\n' ' '")).stdout,
       "0\n. .. kept more ",

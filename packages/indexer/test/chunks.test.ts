@@ -36,7 +36,7 @@ function openEngine(index: NativeIndex = openIndex(64 * 1024 * 1024, 1337n), kno
 }
 type Engine = ReturnType<typeof openEngine>;
 
-/** One chunk an event, as LMCache sends them; SGLang's first one has 0 as its parent. */
+/** Sends one chunk per event, as LMCache does; the parent of SGLang's first chunk is 0. */
 const keeps = (engine: Engine, at: number, { medium = "cpu", root = null as 0 | null, length = CHUNK } = {}) =>
   engine.send({
     type: "BlockStored",
@@ -54,7 +54,7 @@ for (const root of [null, 0] as const)
     const engine = openEngine();
     for (const at of [0, 1, 2]) assert.deepEqual(keeps(engine, at, { root }), { events: 1, blocks_stored: 16 });
     assert.deepEqual([engine.row().CPU, engine.row().GPU], [768, 0]);
-    // It reports a chunk again without having it twice.
+    // LMCache may report a chunk twice although it has it once, so one removal removes it.
     keeps(engine, 1);
     assert.deepEqual(drops(engine, 1), { events: 1, blocks_removed: 16 });
     assert.equal(engine.row().CPU, 256);

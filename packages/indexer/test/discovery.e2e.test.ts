@@ -35,7 +35,7 @@ async function startEngine(ranks = 1) {
   );
   let blockSize = BLOCK;
   const wildcard = (endpoint: string) => endpoint.replace(/^tcp:\/\/.*:/, "tcp://*:");
-  // A socket that is closed has no endpoint any more.
+  // The endpoints are read now, since a closed socket no longer has one.
   const sources = caches.map(({ endpoint, replayEndpoint }, rank) => [
     rank,
     { publisher: "zmq", endpoint: wildcard(endpoint), replay_endpoint: wildcard(replayEndpoint) },
@@ -90,7 +90,7 @@ void test("one entry registers all ranks of an engine, and a pod that ends takes
   assert.deepEqual(await indexer.query(asked), {});
 });
 
-void test("a discovered engine that changes what it says of itself is registered again with it, and one that was registered by hand is left alone", async () => {
+void test("a discovered engine that changes its description is registered again, and one that was registered by hand is left alone", async () => {
   await using engine = await startEngine();
   await using indexer = await startIndexer([`--discover=found=${engine.url}`, `--discover=hand=${engine.url}`]);
   const hand = { endpoint: "tcp://127.0.0.1:1", type: "vLLM", modelname: "m", instance_id: "hand", block_size: BLOCK, dp_rank: 7 };
@@ -105,7 +105,7 @@ void test("a discovered engine that changes what it says of itself is registered
   await indexer.until("discovery's own are registered with the new block size", sizes, (seen) => seen.join() === "found|0|32,hand|0|32,hand|7|16");
 });
 
-void test("a registration of discovery ends after a restart without its source, and one by /register stays", async () => {
+void test("a registration that discovery made ends after a restart without its source, and one made by /register stays", async () => {
   await using engine = await startEngine();
   const home = makeHome();
   try {

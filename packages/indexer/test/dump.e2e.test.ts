@@ -9,7 +9,7 @@ const known = [1, 2, 3, 4, 5, 6];
 const early = [batch(0, stored(0, 1)), batch(1, stored(1, 9))];
 /** Live batches after some missed ones; one of the missed ones removed 9. */
 const live = [batch(10, stored(20, 4)), batch(11, stored(21, 5)), batch(12, stored(22, 7)), batch(13, removed(23, 7)), batch(14, stored(24, 6))] as const;
-/** All keys after batch 14, under the numbers right before the next batch's; their events likewise. */
+/** A dump of all keys as of batch 14. Its batches and events have the numbers right before those of the next live batch. */
 const dump = [batch(12, stored(19, 1), stored(20, 2)), batch(13, stored(21, 3), stored(22, 4)), batch(14, stored(23, 5), stored(24, 6))];
 
 const CANDIDATES = [1, 2, 3, 4, 5, 6, 7, 8, 9];
@@ -103,7 +103,7 @@ void test("live batches that a replay has overtaken by thousands are not treated
   await using master = await startScripted(async (from) => all.slice(from, sent));
   await indexer.register({ ...master.registration, type: "vLLM" });
   await seen(indexer, "the replay", ({ last_sequence, complete, connected }) => last_sequence === 3999 && complete && connected);
-  // A publisher's replay has all that it sent: the last live batches may be taken in before the replay that the first ones cause.
+  // The first of these batches causes a replay, which contains the last ones as well; whichever arrives first, each counts once.
   sent = all.length;
   await master.publish(...all.slice(100));
   const service = await seen(indexer, "the batch after it", ({ last_sequence, complete }) => last_sequence === 4000 && complete);

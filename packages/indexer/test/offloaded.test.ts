@@ -53,7 +53,7 @@ for (const size of [0, SIZE]) {
   });
 }
 
-void test("an offloaded block that is said before the device's own event is found once that one comes", () => {
+void test("an offloaded block that is reported before the device's own event is found once that event comes", () => {
   const engine = openEngine();
   assert.deepEqual(offloaded(engine, NAMES), { events: 1, parked: 1 });
   assert.equal(engine.row().CPU, 0);

@@ -148,7 +148,7 @@ void test("a store's events belong to their own tenant: its row and its shared b
   await store.send({ master: true, events: [key(0, "cpu"), key(1, "disk")] });
   await indexer.taken("pool", 2);
   assert.deepEqual((await indexer.query({ ...scope, tenant_id: "acme" }))["pool"], { longest_matched: 16, GPU: 0, CPU: 4, DISK: 0, DP: { "0": 16 } });
-  // Under the registration's own tenant the store has a row without blocks, and there is no engine.
+  // All blocks belong to the tenant acme: under the registration's own tenant, the store's row is empty and the engine has none.
   assert.deepEqual(await indexer.query(scope), { pool: { longest_matched: 0, GPU: 0, CPU: 0, DISK: 0, DP: { "0": 0 } } });
 });
 

@@ -36,7 +36,7 @@ function open(index: NativeIndex = openIndex(64 * 1024 * 1024, 1337n)) {
       apply(id, { type: "BlockStored", block_hashes: NAMES, parent_block_hash: null, token_ids: TOKENS, block_size: SIZE, medium: "GPU", ...more }),
     evicts: (id: number) => apply(id, { type: "BlockRemoved", block_hashes: NAMES, medium: "GPU" }),
     apply,
-    /** As the store's master reports it. */
+    /** Applies a put in the form that the store's master reports. */
     puts: (id: number, key: string, medium = "cpu") =>
       apply(id, {
         event_id: eventID++,
@@ -81,7 +81,7 @@ void test("blocks that one engine put into a store are found for every engine th
   assert.deepEqual([row("a").longest_matched, row("b").longest_matched], [0, 0]);
 });
 
-void test("what an engine says that it put into a store does not count beside what the store says", () => {
+void test("an engine's own report of what it put into a store does not count in addition to the store's report", () => {
   const { subscribe, computes, apply, puts, drops, row } = open();
   const [a, store] = [subscribe("a", 0), subscribe("pool", 1)];
   computes(a);

@@ -70,7 +70,7 @@ void test("engines that connect to one port are told apart by their topics kv@PO
     (said) => /name another publisher, the last one by the topic "kv@a@another"/.test(said),
   );
   assert.equal(await matches(), "16,48");
-  // Each is connected for itself.
+  // The loss of one publisher's connection does not affect the other publisher at the same port.
   b.close();
   await indexer.until(
     "only b is away",
@@ -78,7 +78,7 @@ void test("engines that connect to one port are told apart by their topics kv@PO
     (seen) => seen.join() === "a live,b dead",
   );
   assert.equal(await matches(), "16,0");
-  // The port stays for the other one.
+  // The port stays open for the other publisher.
   assert.equal((await indexer.post("/unregister", { instance_id: "b", dp_rank: 0 })).status, 200);
   await a.stores(3);
   await indexer.until("a is still heard", matches, (seen) => seen.startsWith("48"));
@@ -156,7 +156,7 @@ void test("blocks of requests with a cache_salt on an engine with an additionals
   assert.equal(await scored({}), 2 * SIZE);
 });
 
-void test("a cache beside an engine is registered under the engine's identity, and both end with it", async () => {
+void test("a cache that runs next to an engine is registered under the engine's identity, and both end with it", async () => {
   await using indexer = await startIndexer();
   const [port = 0, beside = 0] = await freePorts(2);
   const engine = { ...record, endpoint: `tcp://127.0.0.1:${port}`, instance_id: "a" };

@@ -38,7 +38,7 @@ export class ByteBuffer {
     this.#length = length;
   }
 
-  /** Makes room for `bytes` in all, in memory of its own, so that later appends up to it copy nothing. */
+  /** Allocates own memory for `bytes` in total, so that later appends up to that size move nothing. */
   reserve(bytes: number): void {
     this.#move(Buffer.allocUnsafeSlow(bytes));
   }

@@ -109,7 +109,7 @@ const causedBy = (where: string) => (where.startsWith("flag ") ? wrongFlags : {}
 /** The exit code of a failed start: 2 for a wrong command line, 1 for any other failure. */
 export const exitCodeOf = ({ details }: Failure): number => (details["exitCode"] === wrongFlags.details.exitCode ? wrongFlags.details.exitCode : 1);
 
-/** How the command of a server ends that failed: the sentence, the usage where its command line is wrong, and the exit code. */
+/** Prints why a server's command failed, with its usage if the command line is wrong, and returns the exit code. */
 export function complained(server: string, error: Failure): number {
   const { usage } = error.details;
   process.stderr.write(`svc ${server}: ${error.message}\n${typeof usage === "string" ? usage : ""}`);

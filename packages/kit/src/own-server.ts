@@ -22,11 +22,11 @@ export function announceServer(home: string, kind: OwnServerKind, server: OwnSer
     mkdirSync(dirname(fileOf(home, kind)), { recursive: true });
     writeStateFile(fileOf(home, kind), `${JSON.stringify(server)}\n`);
   } catch {
-    // On a full disk, or one that cannot be written, the server matters more than a note about it.
+    // A failure to write this file, for example on a full disk, must not prevent the server from starting.
   }
 }
 
-/** Another server of the same kind and home may have written its own since. */
+/** Removes the file unless another server of the same kind and home has replaced it since. */
 export function withdrawServer(home: string, kind: OwnServerKind): void {
   if (ownServer(home, kind)?.pid === process.pid) removeStateFile(fileOf(home, kind));
 }

@@ -36,7 +36,7 @@ function discover(...sources: string[]) {
   };
 }
 
-void test("engines of a file are found, and those that a new version of the file adds or drops", async () => {
+void test("engines in a file are found, and engines that a new version of the file adds or drops come and go", async () => {
   const folder = mkdtempSync(join(tmpdir(), "svc-engines-"));
   try {
     const file = join(folder, "engines.json");
@@ -94,13 +94,13 @@ void test("pods with a label are found while they run, through the watch, and ag
   assert.ok(lists() > before);
 });
 
-void test("a watch from before a compaction begins with a list again", async () => {
+void test("a watch whose version was compacted begins with a list again", async () => {
   await using api = await startPodServer();
   api.put("a", { ip: "10.1.0.1" });
   await using found = discover(`kubernetes:default?selector=app=engine&api=${api.url}`);
   await found.finds("a");
   await until("it watches", () => api.asked.find((one) => one.includes("watch=1")));
-  // The watch is cut in the moment in which its version becomes too old.
+  // The watch breaks while the history from its version on is compacted, so it cannot continue and must list again.
   api.put("b", { ip: "10.1.0.2", labels: { app: "web" } });
   api.put("c", { ip: "10.1.0.3" });
   api.compact();

@@ -27,7 +27,7 @@ const models = (owner: string) => ({
   ],
 });
 
-void test("vLLM says its model, its block size, and the publisher of each data-parallel rank", async () => {
+void test("vLLM reports its model, its block size, and the publisher of each data-parallel rank", async () => {
   const config = { enable_kv_cache_events: true, publisher: "zmq", buffer_steps: 1, hwm: 1, max_queue_size: 1, topic: "" };
   await using engine = await startDescribed({
     "/v1/models": models("vllm"),
@@ -52,7 +52,7 @@ void test("vLLM says its model, its block size, and the publisher of each data-p
   assert.deepEqual([own.model, own.blockSize, own.publishers.map(({ endpoint }) => endpoint)], ["mine", 16, ["tcp://127.0.0.1:7000", "tcp://127.0.0.1:7001"]]);
 });
 
-void test("an older vLLM says it in its development mode, and for one without either the error names the missing member", async () => {
+void test("an older vLLM reports the same in its development mode, and for one without that mode the error names the missing member", async () => {
   const info = {
     vllm_config: {
       kv_events_config: { enable_kv_cache_events: true, publisher: "zmq", endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5600" },
@@ -69,7 +69,7 @@ void test("an older vLLM says it in its development mode, and for one without ei
   await assert.rejects(describeEngine(silent.entry), /does not say its block size: give "block_size" in the entry/);
 });
 
-void test("SGLang says its page size, its ranks and its part in a pair; an engine that connects is listened for", async () => {
+void test("SGLang reports its page size, its ranks and its role in a pair; for an engine that connects, the indexer listens", async () => {
   const info = {
     served_model_name: "llama",
     page_size: 64,

@@ -2,7 +2,7 @@
 import type { CallToolResult, ServerContext } from "@modelcontextprotocol/server";
 import { asFailure } from "@svc/contract/failures.ts";
 
-/** Clients that extend their time-out at each notification wait a minute at most for the next one. */
+/** Clients that extend their time-out at each notification wait up to a minute for the next one. */
 const PROGRESS_EVERY_MS = 5_000;
 const MAX_MESSAGE_CHARS = 200;
 
@@ -10,7 +10,7 @@ export function answer(data: Record<string, unknown>, text: string = JSON.string
   return { content: [{ type: "text", text }], structuredContent: data };
 }
 
-/** The progress of a call; what it says last goes with the next notification. */
+/** The progress of a call. The next notification to the client includes the last line of the text that was passed to `say` most recently. */
 export type Progress = { say(text: string): void };
 
 /**

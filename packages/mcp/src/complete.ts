@@ -13,7 +13,7 @@ export async function completeIDs(sandboxes: SessionSandboxes, begun: string): P
   return found;
 }
 
-/** Returns the entries of the folder that the path names so far; folders end with a slash. A sandbox that cannot be asked has none. */
+/** Returns the entries of the folder part of an unfinished path; folders end with a slash. The list is empty if the sandbox does not answer. */
 export async function completePaths(sandboxes: SessionSandboxes, sandboxID: string | undefined, begun: string): Promise<string[]> {
   if (sandboxID === undefined || sandboxID === "") return [];
   const folder = begun.slice(0, begun.lastIndexOf("/") + 1);

@@ -10,7 +10,7 @@ import { sendResponse, webRequest } from "./web-request.ts";
 
 const PATH = "/mcp";
 const MAX_SESSIONS = 100;
-/** The largest file that a tool writes fits into this, encoded as JSON. */
+/** Large enough for the JSON encoding of the largest file that a tool accepts. */
 export const MAX_MESSAGE_BYTES = 40 * 1024 * 1024;
 const BODY_MS = 60_000;
 const SWEEP_MS = 30_000;
@@ -24,7 +24,7 @@ export type HttpOptions = {
   /** A session ends after this time without requests. */
   readonly idleMs: number;
   openSandboxes(kind: { readonly stateless: boolean }): SessionSandboxes;
-  /** Opens what each session or request is served from; tests add tools of their own. */
+  /** Opens the protocol server of a session or request. Tests pass their own, which has more tools. */
   readonly open?: (sandboxes: SessionSandboxes) => McpServer;
 };
 

@@ -1,4 +1,4 @@
-// Runs code in the kernels of a sandbox of code-interpreter-v1, by its server on port 49999; its variables stay from call to call.
+// Runs code in the Jupyter kernels of a code-interpreter-v1 sandbox through its server on port 49999. Variables keep their values between calls.
 import { createInterface } from "node:readline";
 import { Readable } from "node:stream";
 import type { SvcClient } from "@svc/contract/client.ts";
@@ -9,7 +9,7 @@ import { portAddress } from "./port-address.ts";
 
 export const INTERPRETER_TEMPLATE = "code-interpreter-v1";
 const PORT = 49_999;
-/** An answer must stay small enough for a model; what is more is left out, which the answer says. */
+/** An answer must stay small enough for a model. Further results are left out, and `leftOut` counts them. */
 const MAX_RESULTS = 20;
 const MAX_IMAGE_CHARS = 6 * 1024 * 1024;
 const MAX_TEXT_CHARS = 32 * 1024;
@@ -26,7 +26,7 @@ export type CodeRun = {
   readonly images: readonly CodeImage[];
   readonly error: { readonly name: string; readonly value: string; readonly traceback: string } | undefined;
   readonly timedOut: boolean;
-  /** How many results and images are missing from this answer. */
+  /** The number of results and images that were left out of this answer. */
   readonly leftOut: number;
 };
 
@@ -38,7 +38,7 @@ type Line =
 
 export type CodeRequest = { readonly code: string; readonly language: string; readonly timeoutMs: number };
 
-/** Returns undefined if no interpreter listens in the sandbox. An aborted `signal` and the end of the time interrupt the code. */
+/** Returns undefined if no interpreter listens in the sandbox. The code is interrupted when `signal` aborts or `timeoutMs` has passed. */
 export async function runInKernel(
   client: SvcClient,
   sandbox: SandboxAnswer,
@@ -94,7 +94,7 @@ export async function runInKernel(
   return { stdout: stdout.text, stderr: stderr.text, results, images, error, timedOut, leftOut };
 }
 
-/** `data` and `chart` are for programs, and images are passed on as such. */
+/** Keeps the forms of a result that a model reads, each up to a limit. `data` and `chart` are for programs; images are returned separately. */
 function shortened({ text, html, markdown, svg, json }: CodeResult): CodeResult {
   const texts = { text, html, markdown, svg };
   const short = Object.entries(texts).flatMap(([form, value]) => (value === undefined || value.length > MAX_TEXT_CHARS ? [] : [[form, value]]));

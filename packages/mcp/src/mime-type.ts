@@ -32,6 +32,6 @@ export function mimeTypeOf(path: string, bytes?: Buffer): string {
   if (begins("ffd8ff")) return "image/jpeg";
   if (begins("474946383961") || begins("474946383761")) return "image/gif";
   if (begins("52494646") && begins("57454250", 8)) return "image/webp";
-  // A name that promises an image which the bytes are not would mislead a client that shows it.
+  // The bytes are no image, so a name such as `x.png` is ignored: a client would fail to show the file.
   return named === undefined || imageTypes.has(named) ? (bytes.includes(0) ? "application/octet-stream" : "text/plain") : named;
 }

@@ -1,4 +1,4 @@
-// Prompts that a person picks in a client: each tells the model how to use the tools for one kind of work.
+// Prompts that a person selects in a client: each explains to the model how to use the tools for one kind of work.
 import { completable, type McpServer } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { completeIDs } from "./complete.ts";

@@ -22,7 +22,7 @@ const ranCode = ran.extend({
   error: z.object({ name: z.string(), value: z.string(), traceback: z.string() }).optional(),
 });
 
-/** For each language where the sandbox has no interpreter: the file's extension and the program that runs it. */
+/** Used in sandboxes without an interpreter: for each language, the file extension and the program that runs the file. */
 const languages = { python: ["py", "python3"], javascript: ["mjs", "node"], typescript: ["ts", "node"], bash: ["sh", "bash"] } as const;
 
 export function addRunTools(server: McpServer, sandboxes: SessionSandboxes): void {
@@ -127,7 +127,7 @@ async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal,
       }
     }
   } catch (error) {
-    // After a cancelled call the command must not continue unseen.
+    // If the call is cancelled, the command must not continue to run without a reader.
     if (signal.aborted && pid !== undefined) await envd.sendSignal({ pid }, "SIGKILL", { user: request.user }).catch(() => undefined);
     if (asFailure(error).name !== "TIMED_OUT") throw error;
     timedOut = true;
@@ -138,7 +138,7 @@ async function run(envd: EnvdClient, request: StartRequest, signal: AbortSignal,
   return { ...answer(data, `${said}${said === "" || said.endsWith("\n") ? "" : "\n"}${end}`), isError: timedOut };
 }
 
-/** Returns the output of code in a kernel: text and data for the model, and images as such. */
+/** Formats the output of a kernel: text and data for the model, and images as image content. */
 function shown({ stdout, stderr, results, images, error, timedOut, leftOut }: CodeRun, limitSeconds: number): CallToolResult {
   const exitCode = timedOut ? 124 : error === undefined ? 0 : 1;
   const data = { exitCode, stdout, stderr, timedOut, stateful: true, results: [...results], ...(error === undefined ? {} : { error }) };

@@ -9,13 +9,13 @@ import { INTERPRETER_TEMPLATE } from "./interpreter.ts";
 const MAX_SANDBOXES = 50;
 
 export type SessionOptions = {
-  /** Undefined: the code interpreter if the deployment has it, else base. */
+  /** If undefined, the code interpreter's template is used if the deployment has it, else base. */
   readonly template: string | undefined;
-  /** How long a sandbox lives after the session's last call for it. */
+  /** The time after the session's last call for a sandbox at which that sandbox ends. */
   readonly timeoutSeconds: number;
   /** If true, sandboxes outlive the session until their timeout. */
   readonly keep: boolean;
-  /** True where requests belong to no session: each call names its sandbox, which lives until its timeout. */
+  /** True if requests belong to no session: each call names its sandbox, which lives until its timeout. */
   readonly stateless?: boolean;
 };
 
@@ -141,7 +141,7 @@ export class SessionSandboxes {
   }
 
   #checkLimit(count: number): void {
-    // Without a session nothing says when its sandboxes end, except that no call has used them for as long as they live.
+    // Without a session, a sandbox that no call has used for the length of its timeout has ended and no longer counts.
     if (this.isStateless) {
       const since = performance.now() - this.#options.timeoutSeconds * 1000;
       for (const [id, usedAt] of this.#own) if (usedAt < since) this.#own.delete(id);

@@ -1,4 +1,4 @@
-// The protocol on stdin and stdout, one message per line: an invalid message gets an error, and one that is too long ends the session.
+// Serves the protocol on stdin and stdout, one message per line. An invalid message gets an error; one that is too long ends the session.
 import { once } from "node:events";
 import { Transform } from "node:stream";
 import {
@@ -63,7 +63,7 @@ function receive(transport: Transport, line: string): void {
   else refuse(value);
 }
 
-/** Responses are never answered, however malformed: two peers that did so would continue forever. */
+/** Even a malformed response gets no answer, since two peers that answered each other's responses would never stop. */
 function refuse(value: unknown): void {
   const { id, method, result, error } = ((typeof value === "object" ? value : undefined) ?? {}) as Record<string, unknown>;
   if (method === undefined && (result !== undefined || error !== undefined)) return;

@@ -1,8 +1,8 @@
-// The request and response of Node's HTTP server as those of the fetch standard, which the protocol's SDK takes and gives.
+// Converts requests and responses of Node's HTTP server to and from those of the fetch standard, which the protocol's SDK uses.
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
 
-/** The body is not part of it, because the server reads and limits it. Its signal aborts when the client leaves. */
+/** Returns a fetch request without a body, since the server reads and limits the body itself. Its signal aborts when the client disconnects. */
 export function webRequest({ method = "GET", url = "/", headers }: IncomingMessage, response: ServerResponse): Request {
   const left = new AbortController();
   response.once("close", () => {
@@ -13,7 +13,7 @@ export function webRequest({ method = "GET", url = "/", headers }: IncomingMessa
   return new Request(new URL(url, `http://${headers.host ?? "localhost"}`), { method, headers: given, signal: left.signal });
 }
 
-/** Resolves when the body was sent, or the client has left. */
+/** Resolves when the body has been sent or the client has disconnected. */
 export async function sendResponse(response: ServerResponse, { status, headers, body }: Response): Promise<void> {
   response.writeHead(status, Object.fromEntries(headers));
   if (body === null) {

@@ -1,4 +1,4 @@
-// The tools, resources and prompts that the protocol's conformance suite calls by name, registered beside our own.
+// The tools, resources and prompts that the protocol's conformance suite calls by name, registered in addition to our own.
 import { completable, fromJsonSchema, type McpServer, ResourceTemplate } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { answering } from "../src/answer.ts";

@@ -15,7 +15,7 @@ import { addConformanceTools } from "./conformance-tools.ts";
 const suite = fileURLToPath(import.meta.resolve("@modelcontextprotocol/conformance/dist/index.js"));
 const BOUND_MS = 300_000;
 
-/** Scenarios of what the server does not offer, with the reason. All others must pass. */
+/** Scenarios that test features which the server does not offer, each with the reason. All others must pass. */
 const notOffered: Readonly<Record<string, string>> = {
   "logging-set-level": "the server sends no log messages; the revision 2026-07-28 deprecates them",
   "tools-call-with-logging": "as above",
@@ -37,9 +37,9 @@ const notOffered: Readonly<Record<string, string>> = {
   "input-required-result-tampered-state": "as above",
   "input-required-result-capability-check": "as above",
 };
-/** Single checks of a scenario of which the others must pass. */
+/** The number of checks of a scenario that may fail; all its other checks must pass. */
 const checksNotOffered: Readonly<Record<string, number>> = {
-  // Four checks need tools that ask the client's user, or log.
+  // Four checks need tools that ask the client's user or that send log messages.
   "server-stateless": 4,
 };
 

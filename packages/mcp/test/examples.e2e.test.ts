@@ -1,4 +1,4 @@
-// The examples, as far as they need no model: each reaches a sandbox and computes in it.
+// Runs the part of each example that needs no model: it reaches a sandbox and computes in it.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";

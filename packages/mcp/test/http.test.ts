@@ -1,4 +1,4 @@
-// Which requests the HTTP server accepts and how it refuses others; this needs no sandbox.
+// The HTTP server accepts the protocol's requests and refuses all others; these tests need no sandbox.
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { test } from "node:test";

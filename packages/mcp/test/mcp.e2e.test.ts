@@ -84,7 +84,7 @@ void describe("an agent with sandboxes by the protocol", needs("root", "runsc", 
         sizeBytes: 8,
         more: true,
       });
-      // Text ends before an incomplete character; it is returned exactly or refused.
+      // A page of text never ends inside a character, and a file that is not text is refused instead of damaged.
       const text = await it.data<{ content: string; bytes: number }>("read_file", { path: "notes/a.txt", limit: 3 });
       assert.deepEqual([text.content, text.bytes], ["gr", 2]);
       assert.deepEqual((await it.data<{ content: string }>("read_file", { path: "notes/a.txt", offset: 2 })).content, "üße\n");

@@ -37,7 +37,7 @@ const initialize = {
 
 void test("invalid lines are answered with the protocol's errors, and the session continues", async () => {
   const it = agent();
-  // The third and fourth are responses, which are not answered; the fifth is an empty line.
+  // The third and fourth lines are responses, which are not answered; the fifth line is empty.
   it.send('hello\n{"id":7,"method":5}\n{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"x"}}\n{"id":9,"error":{}}\n\r\n5\n');
   it.send(`${JSON.stringify(initialize)}\n`);
   assert.partialDeepStrictEqual(await it.next(), { id: null, error: { code: -32_700 } });

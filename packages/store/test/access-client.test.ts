@@ -54,7 +54,7 @@ void test("a client without a key, or with a wrong one, is refused at once", asy
   await assert.rejects(openClient(master, { joinMs, token: tokens.wrong }), { name: "UNAUTHENTICATED", message: /the token is not one of this master's/ });
 });
 
-void test("svc store shows the key of --token-file or SVC_STORE_TOKEN, and says what is missing without one", async () => {
+void test("svc store presents the key of --token-file or SVC_STORE_TOKEN, and says what is missing without one", async () => {
   await using master = await startGuarded();
   await using _holder = await startClient(master, { token: tokens.all, segmentBytes: 16 << 20 });
   const file = ["--token-file", master.file];

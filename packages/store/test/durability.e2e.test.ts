@@ -45,7 +45,7 @@ void test("with durability disk every answered change is there after a power cut
   for (const outcome of await clients) assert.equal(outcome.status, "fulfilled", JSON.stringify(outcome));
 });
 
-void test("with durability process the same cut takes what was answered: the test above can fail", needsMounts, async () => {
+void test("with durability process the same power cut loses answered changes, so the test above is able to fail", needsMounts, async () => {
   using disk = imageDisk(64 << 20);
   await using server = await startMetadataServer(["--durability=process"], disk.folder);
   let lost = 0;

@@ -43,72 +43,76 @@ const segment = {
 const PUTS = 40;
 
 for (const durability of ["process", "disk"])
-  void test(`the store's master, durability ${durability}: its log, the next file of it, and its snapshot`, needs(...countedDiskNeeds), async (t) => {
-    using disk = openCountedDisk();
-    const [rpcPort = 0] = await freePorts(1);
-    const bounds = ["--store.log_file_bytes=65536", "--store.snapshot_log_bytes=65536", "--client_ttl=600s", "--store.suspect_after_ms=600000"];
-    const flags = [`--home=${disk.folder}`, `--rpc_port=${rpcPort}`, "--rpc_address=127.0.0.1", `--durability=${durability}`, "--log-level=error", ...bounds];
-    await using server = await openServer([MAIN], flags, disk.env);
-    let rpc = await RpcClient.connect("127.0.0.1", rpcPort);
-    assert.ok((await rpc.call("MountSegment", segment, clientID)).ok);
-    const again = {
-      kill: async (signal: "SIGKILL") => {
-        rpc.close();
-        await server.kill(signal);
-      },
-      async start() {
-        await server.start();
-        rpc = await RpcClient.connect("127.0.0.1", rpcPort);
-        // Remounts like a client after the master's restart: the holder's objects become readable again, even with a full disk.
-        assert.ok((await rpc.call("ReMountSegment", [segment], clientID)).ok);
-      },
-    };
-    const taken = (outcome: { readonly ok: boolean; readonly code?: number }) => {
-      assert.ok(outcome.ok || outcome.code === STORE_DISK_FULL, `code ${outcome.code}`);
-      return outcome.ok;
-    };
-    const put = async (key: string) =>
-      taken(await rpc.call("PutStart", clientID, key, 10n, plain, "")) && taken(await rpc.call("PutEnd", clientID, { key, checksum: undefined }, 4, ""));
-    const has = async (key: string) => {
-      const outcome = await rpc.call("ExistKey", key, "");
-      assert.ok(outcome.ok);
-      return outcome.value;
-    };
-    const untilTaken = (key: string) => until("room for a put", async () => ((await put(key)) ? true : undefined));
-    const longKey = (name: string) => `${name}-${"k".repeat(2000)}`;
-    let made = 0;
-    const changes: Changes = {
-      async put() {
-        await untilTaken(`room-${made++}`);
-        const key = `put-${made++}`;
-        return { act: () => put(key), isThere: () => has(key) };
-      },
-      async remove() {
-        const key = `remove-${made++}`;
-        await untilTaken(key);
-        return { act: async () => taken(await rpc.call("Remove", key, true, "")), isThere: async () => !(await has(key)) };
-      },
-      // Each put of the batch is judged separately.
-      async puts() {
-        const round = made++;
-        await untilTaken(`room-${round}`);
-        const keys = Array.from({ length: PUTS }, (_, at) => longKey(`puts-${round}-${at}`));
-        const kept = new Set<string>();
-        return {
-          async act() {
-            for (const key of keys) if (await put(key)) kept.add(key);
-            return kept.size === keys.length;
-          },
-          async isThere() {
-            for (const key of keys) assert.equal(await has(key), kept.has(key), `${kept.size} of ${keys.length} puts were acknowledged`);
-            return kept.size === keys.length;
-          },
-          async undo() {
-            for (const key of kept) await until("room for a removal", async () => (taken(await rpc.call("Remove", key, true, "")) ? true : undefined));
-          },
-        };
-      },
-    };
-    await tryEach((line) => t.diagnostic(line), { disk, server: again }, changes);
-    rpc.close();
-  });
+  void test(
+    `durability ${durability}: a full disk at any write of the log or the snapshot loses nothing acknowledged`,
+    needs(...countedDiskNeeds),
+    async (t) => {
+      using disk = openCountedDisk();
+      const [rpcPort = 0] = await freePorts(1);
+      const bounds = ["--store.log_file_bytes=65536", "--store.snapshot_log_bytes=65536", "--client_ttl=600s", "--store.suspect_after_ms=600000"];
+      const flags = [`--home=${disk.folder}`, `--rpc_port=${rpcPort}`, "--rpc_address=127.0.0.1", `--durability=${durability}`, "--log-level=error", ...bounds];
+      await using server = await openServer([MAIN], flags, disk.env);
+      let rpc = await RpcClient.connect("127.0.0.1", rpcPort);
+      assert.ok((await rpc.call("MountSegment", segment, clientID)).ok);
+      const again = {
+        kill: async (signal: "SIGKILL") => {
+          rpc.close();
+          await server.kill(signal);
+        },
+        async start() {
+          await server.start();
+          rpc = await RpcClient.connect("127.0.0.1", rpcPort);
+          // Remounts like a client after the master's restart: the holder's objects become readable again, even with a full disk.
+          assert.ok((await rpc.call("ReMountSegment", [segment], clientID)).ok);
+        },
+      };
+      const taken = (outcome: { readonly ok: boolean; readonly code?: number }) => {
+        assert.ok(outcome.ok || outcome.code === STORE_DISK_FULL, `code ${outcome.code}`);
+        return outcome.ok;
+      };
+      const put = async (key: string) =>
+        taken(await rpc.call("PutStart", clientID, key, 10n, plain, "")) && taken(await rpc.call("PutEnd", clientID, { key, checksum: undefined }, 4, ""));
+      const has = async (key: string) => {
+        const outcome = await rpc.call("ExistKey", key, "");
+        assert.ok(outcome.ok);
+        return outcome.value;
+      };
+      const untilTaken = (key: string) => until("room for a put", async () => ((await put(key)) ? true : undefined));
+      const longKey = (name: string) => `${name}-${"k".repeat(2000)}`;
+      let made = 0;
+      const changes: Changes = {
+        async put() {
+          await untilTaken(`room-${made++}`);
+          const key = `put-${made++}`;
+          return { act: () => put(key), isThere: () => has(key) };
+        },
+        async remove() {
+          const key = `remove-${made++}`;
+          await untilTaken(key);
+          return { act: async () => taken(await rpc.call("Remove", key, true, "")), isThere: async () => !(await has(key)) };
+        },
+        // Each put of the batch is judged separately.
+        async puts() {
+          const round = made++;
+          await untilTaken(`room-${round}`);
+          const keys = Array.from({ length: PUTS }, (_, at) => longKey(`puts-${round}-${at}`));
+          const kept = new Set<string>();
+          return {
+            async act() {
+              for (const key of keys) if (await put(key)) kept.add(key);
+              return kept.size === keys.length;
+            },
+            async isThere() {
+              for (const key of keys) assert.equal(await has(key), kept.has(key), `${kept.size} of ${keys.length} puts were acknowledged`);
+              return kept.size === keys.length;
+            },
+            async undo() {
+              for (const key of kept) await until("room for a removal", async () => (taken(await rpc.call("Remove", key, true, "")) ? true : undefined));
+            },
+          };
+        },
+      };
+      await tryEach((line) => t.diagnostic(line), { disk, server: again }, changes);
+      rpc.close();
+    },
+  );

@@ -67,7 +67,7 @@ for (const durability of ["process", "disk"] as const)
   );
 
 void test("deletions free the space that values need, even if nothing else frees any", needsMounts, async () => {
-  // The address file of the server takes a block of its own beside the segments.
+  // The address file of the server takes a block of its own in addition to the segments.
   using disk = smallDisk((4 << 20) + (64 << 10));
   await using server = await startMetadataServer([], disk.folder);
   const kept = new Map<string, string>();

@@ -14,7 +14,7 @@ function script(): string {
   return blocks.map(([, language, code = ""]) => (language === "python" ? `python3 -W ignore - <<'END_OF_BLOCK'\n${code}END_OF_BLOCK` : code)).join("\n");
 }
 
-void test("the commands of the guides start, fill and show a store as they stand", needs("curl", "python-clients"), async () => {
+void test("the commands of the guides start, fill and show a store unchanged", needs("curl", "python-clients"), async () => {
   const home = makeHome();
   const [http, rpc, service] = await freePorts(3);
   const commands = script()

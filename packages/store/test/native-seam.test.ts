@@ -12,7 +12,7 @@ import { startMaster } from "./master.ts";
 
 const ADDON = process.env["SVC_STORE_NATIVE"] || fileURLToPath(new URL("../native/build/svc_store.node", import.meta.url));
 
-void test("the native part says the names that TypeScript has, and a swap or a lack in any list is named", () => {
+void test("the native part has the same names as TypeScript, and a swapped or missing name in any list is reported", () => {
   const addon = loadAddon<{ names: Readonly<Record<string, readonly string[]>> }>();
   assert.equal(differenceOf(addon.names), undefined);
   for (const list of Object.keys(names) as (keyof typeof names)[]) {
@@ -23,7 +23,7 @@ void test("the native part says the names that TypeScript has, and a swap or a l
   }
 });
 
-void test("a master with a native part whose metrics have another order does not start, and says which differs", async () => {
+void test("a master whose native part has its metrics in another order does not start, and names the one that differs", async () => {
   const folder = makeHome();
   try {
     const swapped = join(folder, "swapped.cjs");
@@ -42,6 +42,6 @@ module.exports = { ...addon, names: { ...addon.names, metrics: [second, first, .
   }
 });
 
-void test("the readers in C++ are those that the operations' declarations give", () => {
+void test("the readers in C++ are those that are generated from the operations' declarations", () => {
   assert.equal(readFileSync(ARGUMENTS_FILE, "utf8"), argumentsText(), "run node packages/store/src/rpc/native-arguments.ts, and build again");
 });

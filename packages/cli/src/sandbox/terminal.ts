@@ -22,7 +22,7 @@ export type TerminalOptions = {
 
 export type TerminalEnd = { readonly exitCode: number; readonly isDetached: boolean };
 
-/** The time for a program to read its size before it changes again. */
+/** The pause between two changes of a terminal's size, in which its program notices the first. */
 const REDRAW_MS = 100;
 
 /** A shell that does not read yet, or runs a program, misses a Ctrl-D, so it is repeated. */

@@ -1,4 +1,4 @@
-// `svc nodes upgrade`: replaces the nodes of a deployment one at a time, and goes on where an earlier run stopped.
+// `svc nodes upgrade`: replaces the nodes of a deployment one at a time, and continues where an earlier run stopped.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type { SvcClient } from "@svc/contract/client.ts";

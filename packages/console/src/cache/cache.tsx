@@ -1,4 +1,4 @@
-// The cache: which engines hold what, the store's fill and holders, and the admin server's migrations and devices.
+// The cache view: the engines and what they have cached, the store's usage and clients, and the admin server's migrations and devices.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Command, Empty, Problem, Scroll } from "../parts.tsx";
@@ -60,7 +60,7 @@ export function Cache(): JSX.Element {
   );
 }
 
-/** One line for a server that is not there. */
+/** One line that stands for a server that does not answer. */
 function Away({
   name,
   server,

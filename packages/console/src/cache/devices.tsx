@@ -1,4 +1,4 @@
-// The admin server: route migrations, and the devices of the cold tier with the acts that take one in and out of service.
+// The admin server's view: route migrations, and the devices of the cold tier with the actions that take them into and out of service.
 import type { JSX } from "preact";
 import { confirm } from "../dialog.tsx";
 import { count } from "../format.ts";

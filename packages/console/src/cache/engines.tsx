@@ -1,4 +1,4 @@
-// The indexer's publishers, silent and not understood ones on top, and a prompt explained as a picture.
+// The indexer's view: its publishers, with those that need attention on top, and a bar that shows where a prompt is cached.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { count, duration } from "../format.ts";
@@ -32,7 +32,7 @@ export type EnginesParts = {
   readonly metrics: Readonly<Record<string, number>>;
 };
 
-/** A longer silence of a connected publisher is worth a look. */
+/** A connected publisher that is silent for longer is marked for attention. */
 const SILENT_MS = 60_000;
 
 const saidBy = (line: unknown): string =>
@@ -41,7 +41,7 @@ const saidBy = (line: unknown): string =>
     : ((Object.values(line as Record<string, unknown>).find((value) => typeof value === "string" && value.includes(" ")) as string | undefined) ??
       JSON.stringify(line));
 
-/** Returns why a publisher needs a look; empty if it does not. */
+/** Returns why a publisher needs attention; empty if it does not. */
 function troubleOf({ freshness, doctor, batches }: Service): string {
   if (!freshness.connected) return "not connected";
   if (doctor.length > 0) return saidBy(doctor[0]);
@@ -202,7 +202,7 @@ function Explain({ services }: { readonly services: readonly Service[] }): JSX.E
   );
 }
 
-/** The prompt as a bar: the part that each medium holds, and the rest that has to be computed. */
+/** Draws the prompt as a bar: the part that is cached on each medium, and the rest, which must be computed. */
 function Blocks({ blocks, instance, blockSize }: { readonly blocks: number; readonly instance: Instance; readonly blockSize: number }): JSX.Element {
   const share = (tokens: number) => `${(100 * tokens) / Math.max(1, blocks * blockSize)}%`;
   const { GPU, CPU, DISK, longest_matched: matched } = instance;

@@ -1,4 +1,4 @@
-// The store's master: fill by tier, holders and their segments, evictions and other losses, standbys and the leader.
+// The view of the store's master: usage by tier, clients and their segments, evictions and other losses, standbys and the leader.
 import type { JSX } from "preact";
 import { confirm } from "../dialog.tsx";
 import { bytes, count, percent } from "../format.ts";
@@ -27,7 +27,7 @@ export type StoreParts = {
   readonly ha: Ha;
 };
 
-/** Counters that say that something was lost or refused, with their words. */
+/** The counters of losses and refusals, each with its label. */
 const losses: readonly (readonly [metric: string, words: string])[] = [
   ["svc_store_evicted_keys_total", "keys evicted"],
   ["svc_store_allocation_failures_total", "puts that found no memory"],

@@ -7,11 +7,11 @@ import { channel } from "../live.ts";
 import { Empty, Problem, textFrom } from "../parts.tsx";
 import type { TabProps } from "./sandbox.tsx";
 
-/** Older lines leave the page; the server has them. */
+/** The number of lines that the page keeps; the server still has older ones. */
 const KEPT = 5_000;
 const kinds = ["", "process", "lifecycle", "network"] as const;
 
-/** Follows the log of a sandbox; a reconnect repeats its end, so entries are told apart by their time. */
+/** Follows the log of a sandbox. After a reconnect the server repeats the log's end, so entries that are not newer are dropped. */
 export function useLog(sandboxID: string): { readonly entries: readonly ConsoleLogEntry[]; readonly problem: string; readonly isRead: boolean } {
   const [entries, setEntries] = useState<readonly ConsoleLogEntry[]>([]);
   const [problem, setProblem] = useState("");
@@ -24,7 +24,7 @@ export function useLog(sandboxID: string): { readonly entries: readonly ConsoleL
         setRead(true);
         if (message.t === "end" && message.error !== undefined) setProblem(message.error);
         if (message.t !== "log") return;
-        // No two entries of a sandbox have the same time.
+        // All entries of a sandbox have different times, so the time identifies an entry.
         const fresh = message.entries.filter(({ timestamp }) => timestamp > newest);
         newest = fresh.at(-1)?.timestamp ?? newest;
         setEntries((before) => [...before, ...fresh].slice(-KEPT));

@@ -12,7 +12,7 @@ import { useLog } from "./logs.tsx";
 import type { TabProps } from "./sandbox.tsx";
 
 type Denied = { readonly rule: string | undefined; readonly what: string; readonly why: string; at: number; times: number };
-/** Only these depend on the sandbox's rules; the others are closed for every sandbox. */
+/** The reasons of denials that a rule of the sandbox can lift; all other destinations are closed for every sandbox. */
 const allowable: ReadonlySet<string> = new Set(["policy", "dns"]);
 
 function denialsOf(entries: readonly ConsoleLogEntry[]): Denied[] {
@@ -51,7 +51,7 @@ export function Network({ row }: TabProps): JSX.Element {
       sandboxID: row.id,
       ...(allowOut.length === 0 ? {} : { allowOut }),
       ...(denyOut === undefined || denyOut.length === 0 ? {} : { denyOut }),
-      // A member that is left out opens the internet again.
+      // The call replaces all rules: without this member, a sandbox that was cut off could reach the internet again.
       ...(allowInternetAccess === false ? { allow_internet_access: false } : {}),
     });
     setDetail(await call<SandboxDetail>("getSandbox", { sandboxID: row.id }));

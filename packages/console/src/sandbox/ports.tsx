@@ -1,4 +1,4 @@
-// The ports of a sandbox's applications: a link for each that one names, and a preview in a frame of its own origin.
+// The ports of a sandbox's applications: a link for each port that the person enters, and a preview in a frame with its own origin.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { Copy, Field, Scroll, textFrom } from "../parts.tsx";

@@ -1,4 +1,4 @@
-// One sandbox: what it is, what one can do with it, and its parts as tabs that the address names.
+// The page of one sandbox: its state, the actions on it, and its tabs, each with its own address.
 import type { ConsoleRow } from "@svc/contract/console.ts";
 import type { SandboxDetail } from "@svc/contract/sandbox.ts";
 import type { FunctionComponent, JSX } from "preact";
@@ -183,7 +183,7 @@ function Overview({ row, detail }: TabProps): JSX.Element {
 
 type Entry = { readonly timestamp: string; readonly message: string; readonly level: string };
 
-/** The reason of an end with its evidence: the last lines of the log. */
+/** Shows why a sandbox ended, with the last lines of its log as evidence. */
 function Death({ row }: { readonly row: ConsoleRow }): JSX.Element {
   const [lines, setLines] = useState<readonly Entry[]>();
   useEffect(() => {

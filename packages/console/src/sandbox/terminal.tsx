@@ -1,4 +1,4 @@
-// Terminals in a sandbox, several side by side as tabs; each finds its shell again after a reconnect, by its name.
+// Terminals in a sandbox, one per tab. Each finds its shell again after a reconnect by the shell's name.
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
 import type { JSX } from "preact";

@@ -28,7 +28,7 @@ export type TokenOrHashList = Uint32Array | BigUint64Array;
 export interface NativeIndex {
   subscribe(description: NativeSubscription): number;
   unsubscribe(id: number): void;
-  /** 1: nothing of it counts in answers, and its freshness says so; 0: it counts again. */
+  /** With 1, the subscription's blocks no longer count in answers, and its freshness says so; with 0 they count again. */
   setDead(id: number, dead: 0 | 1): void;
   /** Drops the subscription's blocks and its sequence state: its publisher started again. */
   clear(id: number): void;

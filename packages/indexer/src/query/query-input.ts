@@ -40,7 +40,7 @@ type Scope = {
   additionalsalt?: string | null | undefined;
 };
 
-/** The salt of blocks that a request's salt separates within a registration's; `joinedSalt` of native/src/subscriptions.h. */
+/** Combines a registration's salt and a request's salt into that of the blocks; must equal `joinedSalt` of native/src/subscriptions.h. */
 export function joinedSalt(registered: string, requested: string): string {
   if (registered === "" || requested === registered) return requested;
   return requested === "" ? registered : `${registered}\x1f${requested}`;

@@ -13,7 +13,7 @@ const MAX_ENDPOINTS = 8;
 /** `type`: the publisher's; without it, an engine is meant. */
 export type Identity = { readonly instance_id: string; readonly tenant_id: string; readonly dp_rank: number; readonly type?: string };
 
-/** The unique key of a registration; JSON, since its parts may contain any character. A cache beside an engine has the engine's identity. */
+/** The unique key of a registration; JSON, since its parts may contain any character. A cache that runs next to an engine has the engine's identity. */
 export function keyOf({ instance_id, tenant_id, dp_rank, type = "vllm" }: Identity): string {
   return JSON.stringify(engineTypes.includes(type.toLowerCase()) ? [instance_id, tenant_id, dp_rank] : [instance_id, tenant_id, dp_rank, "store"]);
 }

@@ -13,13 +13,13 @@ import { keyOf } from "../registrations/register-input.ts";
 import type { Registry } from "./registry.ts";
 
 const LOOK_MS = 1_000;
-/** A live engine seldom changes what it says of itself; one that is not connected, and may be another process soon, is asked at each look. */
+/** The interval at which a connected engine describes itself again. One that is not connected may soon be another process, so each check asks it. */
 const DESCRIBE_MS = 30_000;
 
 export type DiscoveredOptions = {
   readonly registry: Registry;
   readonly sources: readonly string[];
-  /** An engine that has not answered for so long is unregistered, even if its source still names it. */
+  /** An engine that has not answered for this time is unregistered, even if its source still names it. */
   readonly forgetMs: number;
   readonly folder: string;
   readonly log: Log;
@@ -32,7 +32,7 @@ export class Discovered {
   readonly #discovery: Discovery;
   readonly #file: string;
   readonly #found = new Map<string, Found>();
-  /** Keys of registrations that are discovery's own: no other one is ever changed here. */
+  /** The keys of registrations that discovery made; it never changes any others. */
   readonly #own: Set<string>;
   /** Why an engine is not registered, by its name. */
   readonly #problems = new Map<string, string>();
@@ -81,7 +81,7 @@ export class Discovered {
       const found: Found = { entry, loop: new Repeat((signal) => this.#look(found, signal)), awaySinceMs: Date.now(), describedMs: 0 };
       this.#found.set(name, found);
     }
-    // Registrations of the former process whose engines are gone meanwhile.
+    // Ends registrations from before a restart whose engines are gone by now.
     if (this.#discovery.isComplete)
       this.#later(async () => {
         for (const { registration } of [...this.#options.registry.subscriptions.values()])
@@ -136,7 +136,7 @@ export class Discovered {
         continue;
       }
       try {
-        // The key is on disk first, lest a registration that discovery made outlive the engine.
+        // The key is stored before the registration: otherwise, after a crash in between, nothing would end the registration with its engine.
         this.#own.add(key);
         await this.#store();
         await registry.register(registration);

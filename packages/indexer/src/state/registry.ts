@@ -133,7 +133,7 @@ export class Registry {
     log.info({ subscription: name }, "unregistered");
   }
 
-  /** Decides again and again which publishers have not answered for so long that none of their blocks counts. */
+  /** Checks periodically which publishers were not connected for `silenceMs`; their blocks do not count until they are back. */
   watchSilence(silenceMs: number): void {
     const everyMs = Math.min(LOOK_MS, silenceMs / 4);
     this.#timer = setInterval(() => {

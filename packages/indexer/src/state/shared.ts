@@ -29,7 +29,7 @@ export class Shared {
   readonly #etcd: Etcd;
   readonly #prefix: string;
   readonly #file: string;
-  /** Keys of registrations that are in etcd, or were when this replica last knew. */
+  /** The keys of registrations in etcd, as this replica last saw them. */
   readonly #keys: Set<string>;
   #work: Promise<void> = Promise.resolve();
   /** Why etcd cannot be read; "" if it can. */
@@ -58,7 +58,7 @@ export class Shared {
     });
   }
 
-  /** Makes it known to the others. @throws Refusal, and then it is registered nowhere but here. */
+  /** Shares a registration with the other replicas. @throws Refusal; the registration then exists only here. */
   async put(registration: Registration): Promise<void> {
     const key = this.#keyOf(registration);
     const value = JSON.stringify(registration);
@@ -69,10 +69,10 @@ export class Shared {
     await this.#note(key, true);
   }
 
-  /** Unregisters all of an identity here and at the others, and returns how many there were here. @throws Refusal */
+  /** Unregisters all publishers of an identity on every replica, and returns how many there were here. @throws Refusal */
   remove(identity: Omit<Identity, "type">): Promise<number> {
     const { registry } = this.#options;
-    // In line with what the watch reports, which includes this very removal.
+    // The removal is queued with the watch's changes, since the watch reports this removal, too.
     const done = this.#work.then(async () => {
       let wasShared = false;
       for (const key of keysOf(identity).map((one) => this.#named(one))) {
@@ -100,7 +100,7 @@ export class Shared {
     const there = new Set(entries.map(({ key }) => key));
     for (const key of [...this.#keys]) if (!there.has(key)) await this.#drop(key);
     for (const entry of entries) await this.#take(entry);
-    // A registration from before etcd was set is shared from now on.
+    // A registration from before etcd was configured is shared from now on.
     for (const { registration } of [...registry.subscriptions.values()])
       if (!this.#keys.has(this.#keyOf(registration)) && isOwn(registration)) await this.put(registration);
   }

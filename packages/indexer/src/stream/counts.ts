@@ -34,14 +34,14 @@ export class Counts {
   unreachableWhy = "";
   /** Since when no publisher is connected; undefined while one is. */
   awaySinceMs: number | undefined = Date.now();
-  /** It was away for so long that none of its blocks counts. */
+  /** True if the publisher was not connected for so long that its blocks no longer count. */
   isDead = false;
   /** Event counts in the order of `outcomes`. */
   readonly events = new Float64Array(outcomes.length);
   readonly #unread: readonly number[];
 
   constructor(kind: PublisherKind = "engine") {
-    // A store's keys need not be hashes.
+    // A store's keys need not be hashes, so a key without one is not a loss.
     this.#unread = UNREAD.filter((name) => kind === "engine" || name !== "no_hash").map((name) => outcomes.indexOf(name as Outcome));
   }
 

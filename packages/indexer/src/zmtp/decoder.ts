@@ -25,7 +25,7 @@ export class Decoder {
   #bytes: Buffer = Buffer.alloc(0);
   #at = 0;
   #end = 0;
-  /** The size of what is in front, in bytes of `#bytes` or of `#cut`. */
+  /** The size of the message or command in front, in bytes of `#bytes` or of `#cut`. */
   #size = 0;
   /** The beginning of a message whose rest has not come; it is in front once the rest is there. */
   readonly #cut = new ByteBuffer();

@@ -2,7 +2,7 @@
 import type { Peer } from "./peer.ts";
 import { type SocketOptions, ZmtpSocket } from "./socket.ts";
 
-/** Messages for no one that one slice passes over. */
+/** The number of messages without a receiver that one slice skips. */
 const MOST_STRAYS = 8;
 const MAX_TOPIC_CHARS = 300;
 

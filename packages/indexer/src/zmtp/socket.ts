@@ -18,7 +18,7 @@ export type SocketOptions = {
   readonly heartbeatMs?: number;
   readonly handshakeMs?: number;
   onReady?(peer: Peer): void;
-  /** Messages may be there, or more came after `front` had none. */
+  /** Called when messages may be available again. */
   onReadable(): void;
   /** A ready connection ended; `broken`: this side ended it, for the reason given. */
   onLost?(peer: Peer, why: string, broken: boolean): void;
@@ -61,7 +61,7 @@ export class ZmtpSocket {
     return undefined;
   }
 
-  /** Moves past a message, the one of `front` unless a peer is given, to the next one, of another peer if there is one. */
+  /** Drops the first message of a peer (default: the peer of `front`). The next message then comes from another peer, if one has any. */
   shift(peer?: Peer): void {
     const [first] = peer === undefined ? this.#readable : [peer];
     if (first === undefined) return;

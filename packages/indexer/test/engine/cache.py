@@ -79,7 +79,7 @@ def prompt():
 
 
 def step(entry):
-    """Computes the next chunk of a prompt; false once it is done or has no room."""
+    """Computes the next chunk of a prompt; returns False if the prompt is done or no blocks are free."""
     request, new, blocks = entry
     manager.new_step_starts()
     left = request.num_tokens - request.num_computed_tokens - new

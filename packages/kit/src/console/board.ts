@@ -21,7 +21,7 @@ const ROWS_PER_MESSAGE = 500;
 const ROW_READS = 8;
 /** The number of earlier events that are read at the start, for ends and their reasons. */
 const HISTORY = 5_000;
-/** Clocks of nodes may differ by so much; an event within it before the start counts as new. */
+/** The assumed maximum difference between the nodes' clocks: an event up to this long before the start counts as new. */
 const SKEW_MS = 10_000;
 const RETRY_MS = 1_000;
 /** Events that say nothing about a sandbox's row. */
@@ -49,7 +49,7 @@ export class Board {
     this.#log = log;
   }
 
-  /** The first page starts the board; it then goes on, so that ended sandboxes keep what was known of them. */
+  /** The first page starts the board. It then runs until `close`, so that the rows of ended sandboxes keep their last known values. */
   add(listener: Listener): void {
     this.#listeners.add(listener);
     if (this.#stopping === undefined) void this.#run((this.#stopping = new AbortController()).signal);

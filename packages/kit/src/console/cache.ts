@@ -11,7 +11,7 @@ export type CacheView = Readonly<Partial<Record<Kind, CacheServer>>>;
 const READ_MS = 3_000;
 const ACT_MS = 30_000;
 const MAX_BYTES = 8 * 1024 * 1024;
-/** One reading serves all pages for this long. */
+/** The time for which all pages share the result of one read. */
 const KEPT_MS = 1_000;
 
 const reads: Readonly<Record<Kind, readonly Part[]>> = {

@@ -15,7 +15,7 @@ export type Channel = {
 
 const LOG_TAIL = 500;
 const LOG_BATCH_MS = 100;
-/** The time for a program to read its size before it changes again. */
+/** The pause between two changes of a terminal's size, in which its program notices the first. */
 const REDRAW_MS = 100;
 
 export type TerminalOptions = {
@@ -36,7 +36,7 @@ export function openTerminal({ inside, sandboxID, session, size, onStarted, onBy
   let waiting: Buffer[] = [];
   let isSending = false;
 
-  /** Calls of sendInput have no order among themselves, so one is under way at a time; keys typed meanwhile go into the next one. */
+  /** Concurrent calls of sendInput may arrive in any order, so only one runs at a time; keys typed meanwhile go into the next one. */
   async function flush(): Promise<void> {
     if (isSending || envd === undefined || pid === undefined) return;
     isSending = true;

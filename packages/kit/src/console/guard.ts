@@ -25,8 +25,8 @@ export class Guard {
   }
 
   /**
-   * Refuses hosts that are not this console's: a name under someone else's control may lead here (DNS rebinding), and a sandbox's name is the
-   * sandbox's.
+   * Refuses host names that are not this console's: an attacker's name may resolve to this address (DNS rebinding), and a sandbox's host name
+   * belongs to the sandbox.
    * @throws ACCESS_DENIED.
    */
   own(headers: Head): OwnHost {

@@ -8,7 +8,7 @@ export type DiscoveryOptions = {
   /** As given by `--discover`. */
   readonly sources: readonly string[];
   readonly log: Log;
-  /** All engines, whenever one of them changed. Two with one name: the first source's. */
+  /** Called with all engines whenever one of them has changed. If two sources use one name, the engine of the first source counts. */
   readonly onEntries: (entries: readonly NamedEntry[]) => void;
 };
 

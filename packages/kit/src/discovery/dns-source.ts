@@ -64,7 +64,7 @@ async function asked(resolver: Resolver, host: string): Promise<string[]> {
   const failed = answers.find((answer) => answer instanceof Error && !NOBODY.includes(answer.code ?? ""));
   if (failed !== undefined) throw failed as Error;
   const found = answers.flatMap((answer) => (answer instanceof Error ? [] : answer));
-  // A name that is gone altogether looks like one that is misspelt, or like a server that has just begun.
+  // DNS answers alike for a name that was removed, for a misspelt one, and while its own server is starting, so this is an error.
   if (found.length === 0) throw answers.find((answer) => answer instanceof Error) ?? new Error("no address");
   return found;
 }

@@ -96,7 +96,7 @@ function sglangTold(entry: NamedEntry, info: string | undefined): Told {
   if (told?.page_size == null) return {};
   const text = told.kv_events_config;
   const given = typeof text === "string" ? read(eventsConfig, text) : (text ?? undefined);
-  // It answers the text of its flag, in which members may be missing: without a publisher it publishes nothing.
+  // SGLang reports the text of its flag, in which members may be missing; if `publisher` is missing, it publishes nothing.
   const config = given === undefined ? undefined : { ...given, publisher: given.publisher ?? "null", endpoint: given.endpoint ?? SGLANG_ENDPOINT };
   const mode = told.disaggregation_mode;
   return {
@@ -119,7 +119,7 @@ function given(entry: NamedEntry): Publisher[] | undefined {
 const ranked = (entry: NamedEntry, config: EventsConfig | undefined, ranks: number): Publisher[] =>
   config === undefined ? [] : Array.from({ length: entry.dp_size ?? ranks }, (_, rank) => publisherOf(entry, config, rank, rank)).flat();
 
-/** Rank r publishes at the port of rank 0 plus r; `offset` is what the ports lack of that. */
+/** Rank r publishes at the port of rank 0 plus r. `offset` is added to the given ports: r if they are those of rank 0, else 0. */
 function publisherOf(
   { url }: NamedEntry,
   { publisher, enable_kv_cache_events: enabled, endpoint, replay_endpoint: replay }: EventsConfig,
@@ -132,13 +132,13 @@ function publisherOf(
     const [, host = "", port = ""] = /^tcp:\/\/(.*):(\d+)$/.exec(address ?? "") ?? [];
     if (port === "") return undefined;
     const isWildcard = ["*", "0.0.0.0", "::", "[::]"].includes(host);
-    // An engine with another host in its endpoint connects to it: the indexer listens there.
+    // If the endpoint names a host, the engine does not listen but connects to it, so the indexer listens on that port.
     return `tcp://${isWildcard ? hostname : "*"}:${Number(port) + offset}`;
   };
   const address = at(endpoint);
   const replayAddress = at(replay);
   if (address === undefined) return [];
-  // Replays are always served where the engine listens.
+  // The engine itself always listens for replay requests.
   return [{ rank, endpoint: address, replayEndpoint: replayAddress === undefined ? "" : replayAddress.replace("//*:", `//${hostname}:`) }];
 }
 

@@ -11,7 +11,7 @@ export const engineName = z.string().regex(/^[A-Za-z0-9._:-]{1,128}$/, "expected
 const port = z.number().int().min(1).max(65_535);
 const text = z.string().min(1).max(1_024);
 
-/** The members beside `url` and `name` win over what the engine says of itself; older engines do not say all of it. */
+/** All members except `url` and `name` override what the engine reports about itself; older engines do not report everything. */
 export const engineEntry = z.strictObject({
   url: engineUrl,
   /** The `instance_id` of its registrations. Without it, the source's own name for the engine, or HOST:PORT. */
@@ -25,9 +25,9 @@ export const engineEntry = z.strictObject({
   events_port: port.optional(),
   replay_port: port.optional(),
   dp_size: z.number().int().min(1).max(1_024).optional(),
-  /** Its part in pairs of prefill and decode. */
+  /** Its role in a pair of a prefill and a decode engine. */
   role: z.enum(["prefill", "decode", "both"]).optional(),
-  /** This carries the KV cache from prefill to decode engines: vLLM's NixlConnector or MooncakeConnector, or SGLang's own protocol. */
+  /** The protocol that carries the KV cache from prefill to decode engines: vLLM's NixlConnector or MooncakeConnector, or SGLang's own. */
   connector: z.enum(["nixl", "mooncake", "sglang"]).optional(),
   /** The port at which a prefill engine introduces decode engines: SGLang's, and that of vLLM's MooncakeConnector. */
   bootstrap_port: port.optional(),

@@ -10,9 +10,9 @@ import { type OpenSource, onlyOptions, portOf } from "./source.ts";
 const ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount";
 const HTTP_PORT = 8_000;
 const PAGE = 500;
-/** The server ends a watch after this long, and another one goes on from there. */
+/** The server ends a watch after this time; the next watch continues from the same version. */
 const WATCH_SECONDS = 300;
-/** A server that sends nothing, not even a bookmark, for this long is not there any more. */
+/** A connection on which the server sends nothing for this long, not even a bookmark, is dead. */
 const SILENCE_MS = (WATCH_SECONDS + 30) * 1_000;
 const CALL_MS = 15_000;
 const RETRY_MS = 2_000;
@@ -72,7 +72,7 @@ export function openKubernetesSource(namespace: string, options: URLSearchParams
           version = undefined;
           return 0;
         }
-        // The next list says again what is there, even if it is the same.
+        // The next list must be reported even if it is unchanged, since only that ends the reported trouble.
         reported = "";
         version = undefined;
         onTrouble(`Kubernetes: ${(error as Error).message}`);

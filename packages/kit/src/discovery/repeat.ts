@@ -1,11 +1,11 @@
-// Does something again and again until it is closed, with a pause between two times.
+// Repeats an action with pauses until it is closed.
 
 export class Repeat {
   readonly signal: AbortSignal;
   readonly #stopped = new AbortController();
   readonly #running: Promise<void>;
 
-  /** `act` returns how long to wait, in milliseconds; it must not throw. */
+  /** `act` returns the pause until the next call, in milliseconds; it must not throw. */
   constructor(act: (signal: AbortSignal) => Promise<number>) {
     this.signal = this.#stopped.signal;
     this.#running = this.#run(act);
@@ -17,7 +17,7 @@ export class Repeat {
   }
 
   async #run(act: (signal: AbortSignal) => Promise<number>): Promise<void> {
-    // The caller may use what it opened before the first time is over.
+    // The first call comes in a later microtask, so that the caller can store the new object before `act` uses it.
     await Promise.resolve();
     while (!this.signal.aborted) await this.#pause(await act(this.signal));
   }

@@ -3,16 +3,16 @@ import type { Log } from "../log.ts";
 import type { NamedEntry } from "./engine-entry.ts";
 
 export type SourceEvents = {
-  /** All engines that the source has now. Not called while the source cannot be read: what it said last stays. */
+  /** Called with all engines that the source has now. While the source cannot be read it is not called, so the last list stays valid. */
   readonly onEntries: (entries: readonly NamedEntry[]) => void;
-  /** The source cannot be read, and why; the next `onEntries` ends this. */
+  /** Called with the reason when the source cannot be read; the next `onEntries` ends that state. */
   readonly onTrouble: (reason: string) => void;
   readonly log: Log;
 };
 export type Source = { close(): Promise<void> };
 export type OpenSource = (events: SourceEvents) => Source;
 
-/** The value of an option that is a port. */
+/** Parses an option that is a port. */
 export function portOf(options: URLSearchParams, name: string, otherwise: number | undefined, bad: (why: string) => never): number | undefined {
   const text = options.get(name);
   if (text === null) return otherwise;

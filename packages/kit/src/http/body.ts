@@ -54,7 +54,7 @@ export class RequestBody {
     return bodyEnd;
   }
 
-  /** Transfers the whole body to the caller; `stays` is false if it lies where the connection reads. */
+  /** Transfers the whole body to the caller; `stays` is false if the body is a view of the connection's read buffer. */
   take(): { readonly body: Buffer; readonly stays: boolean } {
     const body = this.#inPlace ?? this.#kept.take();
     const stays = this.#inPlace === undefined;

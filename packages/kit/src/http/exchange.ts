@@ -12,7 +12,7 @@ export type Request = {
   /** The client's address. */
   readonly peer: string;
   readonly body: Buffer;
-  /** False if the body lies where the connection reads: it is valid until the handler returns or awaits. */
+  /** False if the body is a view of the connection's read buffer, which is valid only until the handler returns or awaits. */
   readonly bodyStays: boolean;
   /** When the head was complete, on the clock of `performance`. */
   readonly startedMs: number;
@@ -34,11 +34,11 @@ export type HttpOptions = {
   readonly bodySetting: string;
   /** Bounds large bodies and answers over all connections; more wait. */
   readonly maxBufferedBytes: number;
-  /** At this number, the connection of the peer with the most that has waited longest for its client is closed for a new one. */
+  /** At this number, a new connection replaces an old one: of the peer with the most connections, the one whose client was silent longest. */
   readonly maxConnections: number;
   /** Lower-case names of the headers that `Request.headers` has, besides Authorization. */
   readonly headers?: readonly string[];
-  /** Hands over bodies where they were read, without a copy. */
+  /** Passes bodies to the handler as views of the read buffer, without a copy. */
   readonly readsInPlace?: boolean;
   /** Closes the connection after every answer. */
   readonly closesEach?: boolean;

@@ -6,7 +6,7 @@ export const MAX_HEAD_LINES = 128;
 export const IDLE_MS = 120_000;
 /** A head must be complete this long after its first byte. */
 export const HEAD_MS = 10_000;
-/** A body must be complete after this long, and a millisecond for each of these many bytes that came. */
+/** A body must be complete within BODY_MS, plus one millisecond for every BODY_BYTES_PER_MS bytes that have arrived. */
 export const BODY_MS = 60_000;
 export const BODY_BYTES_PER_MS = 64;
 /**
@@ -22,7 +22,7 @@ export const FREE_ROW = 32;
 export const ROW_PER_TICK = 16;
 export const MAX_UNFINISHED_HEADS = 4096;
 export const MAX_UNFINISHED_HEADS_PER_PEER = 2048;
-/** When a server closes, requests under way have this long to finish. */
+/** The time that pending requests have to finish when the server closes. */
 export const DRAIN_MS = 4_000;
 /** The interval of the check for connections that make no progress. */
 export const SWEEP_MS = 250;

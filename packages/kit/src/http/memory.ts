@@ -1,8 +1,8 @@
-// Bounds the memory of large bodies and answers, and decides who is evicted while others wait: the slow ones; peers with the least go first.
+// Bounds the memory of large bodies and answers. While others wait, it evicts slow holders; waiting peers with the least memory come first.
 
-/** Every connection may use this much without asking. */
+/** Every connection may use this much without a grant. */
 export const FREE_BYTES = 16 * 1024;
-/** A grant may last this long while others wait, and a millisecond more for each of these many bytes. */
+/** While others wait, a grant may last HOLD_MS, plus one millisecond for every BYTES_PER_MS of its bytes. */
 const HOLD_MS = 2000;
 const BYTES_PER_MS = 8 * 1024;
 

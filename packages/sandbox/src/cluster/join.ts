@@ -87,7 +87,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       );
       return { secret: shared, entered, presence };
     });
-    // Read after the generation is taken: from then on no other node takes a sandbox over on the ground that this node does not serve.
+    // Read after the generation is taken: from then on no other node takes a sandbox over because this node does not serve.
     const [shared, nodes] = await onceEtcdAnswers(log, () => Promise.all([ownership.load(), etcd.list(keys.nodes)]));
     const { slot, generation } = entered.record;
     const deadAfterMs = parts.deadAfterSeconds * 1000;

@@ -34,7 +34,7 @@ export interface Events {
   read(after: number, limit: number): Entry[];
   /** Returns events of these types, of one sandbox or of all, newest first unless `ascending`. */
   list(query: EventQuery): LifecycleEvent[];
-  /** Returns the facts that E2B shows beside this event. */
+  /** Returns the facts about the sandbox that E2B's form of this event includes. */
   factsOf(event: LifecycleEvent): Facts | undefined;
   /** The id of the oldest entry; one more than `newest` if there is none. */
   readonly oldest: number;

@@ -1,4 +1,4 @@
-// The facts of sandboxes that E2B's events show, kept beside the events so that those of an ended sandbox are complete.
+// The facts about sandboxes that E2B's events include. They are stored with the events, so that events of an ended sandbox are complete, too.
 import type { DatabaseSync } from "node:sqlite";
 import type { Facts } from "./e2b-event.ts";
 
@@ -16,7 +16,7 @@ export const factsTable = `
   CREATE INDEX IF NOT EXISTS sandbox_facts_at ON sandbox_facts (at);
 `;
 const MAX_FACTS = 50_000;
-/** A sandbox has another execution after each start of its system; those of longer ago count as the oldest kept. */
+/** E2B's execution id changes with each boot of a sandbox. Only this number of executions is kept; earlier events show the oldest of them. */
 const MAX_EXECUTIONS = 32;
 
 type Execution = { readonly id: string; readonly fromMs: number };

@@ -107,7 +107,7 @@ export function openDeliveries({ store, events, shown, onOutcome, log, wallMs }:
     }
   }
 
-  /** Returns true if the event is over with, delivered or not. */
+  /** Returns true if the event needs no further attempt, because it was delivered or is skipped. */
   async function deliver(webhook: WebhookRecord, eventID: number, event: E2bEvent): Promise<boolean> {
     const { id } = webhook;
     const attempts = (store.position(id)?.attempts ?? 0) + 1;

@@ -76,8 +76,9 @@ export interface Checkpoints {
   /** Returns the location of a checkpoint's files. @throws SNAPSHOT_DAMAGED when it does not exist or its manifest is unreadable. */
   find(checkpointID: string): Promise<FoundCheckpoint>;
   /**
-   * Verifies every file, and the ground; with `isToRun` false the processor is not checked, since the checkpoint is only sent elsewhere or read for its files.
-   * @throws SNAPSHOT_DAMAGED when a file is missing or differs from what was written, or the ground has changed; SNAPSHOT_UNSUITABLE on another
+   * Verifies every file, and the template's files (ground.ts). With `isToRun` false the processor is not checked, since the checkpoint is only sent
+   * elsewhere or read for its files.
+   * @throws SNAPSHOT_DAMAGED when a file is missing or differs from what was written, or the template's files have changed; SNAPSHOT_UNSUITABLE on another
    * processor.
    */
   verify(checkpointID: string, isToRun?: boolean): Promise<void>;

@@ -1,4 +1,4 @@
-// The ground of a checkpoint: the template's files that it was taken on. The checkpoint does not contain them, so it must detect their changes.
+// The "ground" of a checkpoint: the template's files below the sandbox's own. The checkpoint does not contain them, so it must detect changes of them.
 import { stat } from "node:fs/promises";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";

@@ -99,7 +99,7 @@ export async function openFile({ files }: VolumeFolders, path: string): Promise<
 }
 
 /**
- * Receives a file beside the volume's files and moves it into place when it is complete and on disk, so that sandboxes see the old or the new file. `left`
+ * Receives a file outside the volume's directory and moves it into place when it is complete and on disk, so that sandboxes see the old or the new file. `left`
  * is the number of bytes that still fit.
  */
 export async function writeFile(folders: VolumeFolders, path: string, body: Readable, { uid, gid, mode, force }: Owned, left: number): Promise<VolumeStat> {

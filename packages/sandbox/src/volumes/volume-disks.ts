@@ -9,7 +9,7 @@ import { readMounts, unmountUnder } from "../runtime/mounts.ts";
 import { lookForProgram } from "../runtime/programs.ts";
 import { syncDirectory, type VolumeRecord } from "./volume-records.ts";
 
-/** The directory that sandboxes mount, and one beside it for uploads, which sandboxes do not see. */
+/** The directory that sandboxes mount, and one next to it for uploads, which sandboxes do not see. */
 export type VolumeFolders = { readonly files: string; readonly incoming: string };
 
 export interface VolumeDisk {

@@ -60,7 +60,7 @@ export class Devices {
     return fail("METADATA_UNAVAILABLE", `device ${id} was changed ${MAX_TRIES} times by others while this server tried to change it; try again`);
   }
 
-  /** The name itself where no device has it. @throws STORE_CONFLICT for an alias that several have. */
+  /** Returns the identity that a name stands for, or the name itself if no device has it. @throws STORE_CONFLICT for an alias that several have. */
   async identityOf(name: string): Promise<string> {
     return (await this.#records.get(this.#keyOf(name))) === undefined ? this.#named(name) : name;
   }
@@ -88,7 +88,7 @@ export class Devices {
   }
 }
 
-/** Records of devices that were made before the identity had a field of its own have the alias alone. */
+/** Records from before the identity had its own field contain only the alias. */
 function deviceFrom(text: string): Device {
   const device = JSON.parse(text) as Device;
   const { definition } = device;

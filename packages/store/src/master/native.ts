@@ -22,7 +22,7 @@ export interface NativeMaster extends ReplicationCore, NativeDisks, NativeEvents
   authorize(connection: number, rights: number, tenant: string): string;
   callerOf(connection: number): { rights: number; tenant: string };
   listen(host: string, port: number): number;
-  /** With `fast`, the core answers GET /query_key. An "http" event passes on each connection with another request, and its bytes so far. */
+  /** With `fast`, the core itself answers GET /query_key. Any connection with another request is passed on as an "http" event, with its bytes so far. */
   listenHttp(host: string, port: number, fast: boolean): number;
   /** Starts to answer, and to read the log. */
   start(): void;

@@ -1,4 +1,4 @@
-// Records in an HTTP metadata server: GET, PUT and DELETE of <uri>?key=….
+// Records in an HTTP metadata server (GET, PUT and DELETE of <uri>?key=…), and the choice of a store by the metadata connection's scheme.
 #include <charconv>
 
 #include "http_client.h"

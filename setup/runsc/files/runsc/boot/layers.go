@@ -1,7 +1,8 @@
-// A sandbox may be made before the restore that fills it, so only the restore knows the root container's name and layers.
+// A sandbox may be created before it is known what will be restored into it, so the restore brings the root container's host name
+// and layers.
 package boot
 
-// takeRoot adds the layers to the file that the root will write; see configureRestore.
+// takeRoot takes the root's host name, its earlier pages files and its layers from the restore's options; see configureRestore.
 func (cm *containerManager) takeRoot(o *RestoreOpts) error {
 	cm.l.root.spec.Hostname = o.Hostname
 	end := len(o.Files)

@@ -1,4 +1,4 @@
-// This file prepares a checkpoint while its sandbox still runs, and passes a restore's files on.
+// This file allocates a checkpoint's file while its sandbox still runs, and passes a restore's earlier pages files to pgalloc.
 package boot
 
 import (
@@ -10,7 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/state/stateio"
 )
 
-// takeEarlierPages hands on the files, of those that came along, that the checkpoint is kept in.
+// takeEarlierPages passes files begin to end of the restore, the checkpoint's earlier pages files, to pgalloc.
 func (o *RestoreOpts) takeEarlierPages(begin, end int) error {
 	var files []*os.File
 	for i := begin; i < end; i++ {
@@ -24,11 +24,11 @@ func (o *RestoreOpts) takeEarlierPages(begin, end int) error {
 	return nil
 }
 
-// maxPrepareBytes keeps what is prepared from the disk until it is overwritten: with more, the host would write it there first, and
-// let every writer wait for that.
+// maxPrepareBytes is small enough that the host keeps the zeros in its page cache until they are overwritten. More zeros would be
+// written back to the disk first, which blocks every writer.
 const maxPrepareBytes = 512 << 20
 
-// preparePages has the pages file take its space on the host before the sandbox stands still for it.
+// preparePages allocates the space of the pages file on the host before the sandbox stops for the checkpoint.
 func (l *Loader) preparePages(o *control.SaveOpts, saveOpts *state.SaveOpts) {
 	if w, ok := saveOpts.PagesFile.(*stateio.FDWriter); ok && o.PreparePages && !l.k.IsPaused() {
 		w.Prepare(min(l.k.MemoryFile().BytesToSave(), maxPrepareBytes))

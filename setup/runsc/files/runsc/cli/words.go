@@ -1,4 +1,4 @@
-// A runsc that is started before its verb is known.
+// This file lets runsc start before its command is known, and read the rest of its command line from a pipe.
 
 package cli
 
@@ -11,20 +11,20 @@ import (
 const (
 	wordsFrom  = "words-from"
 	endOfWords = "."
-	// The process that was to write the words has ended, or wrote too many.
+	// wordsMissing is the exit code if the writer ended without the final dot, or wrote too many arguments.
 	wordsMissing = 99
 	maxWords     = 64
 )
 
-// takeWords replaces the end of a command line of the form `... words-from PIPE` by the words that come through that named pipe, a
-// line each and at last a dot. Without the dot nothing is run. The start of this program, with all that its packages initialize, is
-// then over before somebody waits for it.
+// takeWords replaces the end of a command line `... words-from PIPE` by arguments that it reads from that named pipe: one per line,
+// and a dot at the end. Without the dot it runs nothing. So the program has started and initialized its packages before its command
+// is needed.
 func takeWords() {
 	at := len(os.Args) - 2
 	if at < 1 || os.Args[at] != wordsFrom {
 		return
 	}
-	// The open waits for a writer.
+	// Opening the pipe blocks until a writer opens it.
 	pipe, err := os.Open(os.Args[at+1])
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", wordsFrom, err)

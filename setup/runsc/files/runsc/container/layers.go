@@ -1,4 +1,4 @@
-// The layers of a container's root: numbered files of one folder, the newest of which its sandbox writes.
+// The layers of a container's root file system: numbered files in one folder. The sandbox writes only to the newest.
 package container
 
 import (
@@ -14,11 +14,11 @@ import (
 
 const (
 	layerPrefix = "runsc-filestore-"
-	// mergedPrefix is of layers that the newest takes in when its sandbox is restored.
+	// mergedPrefix begins the names of layers that a restore merges into the newest one.
 	mergedPrefix = "merged-"
 )
 
-// layersIn names those that are there, oldest first.
+// layersIn returns the paths of the files in dir whose names begin with prefix, oldest first.
 func layersIn(dir, prefix string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func layersIn(dir, prefix string) ([]string, error) {
 	return names, nil
 }
 
-// createLayer makes the empty file above all others; it keeps its name, by which a checkpoint of it is kept.
+// createLayer creates an empty layer above all others. It keeps its name, so that the caller can copy or link it for a checkpoint.
 func createLayer(dir string) (*os.File, error) {
 	names, err := layersIn(dir, layerPrefix)
 	if err != nil {
@@ -43,8 +43,8 @@ func createLayer(dir string) (*os.File, error) {
 	return os.OpenFile(path.Join(dir, fmt.Sprintf("%s%06d", layerPrefix, len(names))), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0600)
 }
 
-// sealedLayers opens those that a checkpoint lies on. Only now, since a sandbox may have been made before anyone knew which
-// checkpoint it will load.
+// sealedLayers opens the sealed layers of a checkpoint. It is called at the restore and not earlier, since a sandbox may be created
+// before its checkpoint is known.
 func (c *Container) sealedLayers(overlay config.Overlay2) ([]*os.File, error) {
 	if c.GoferMountConfs[0].Upper != specutils.AnonOverlay {
 		return nil, nil
@@ -52,7 +52,7 @@ func (c *Container) sealedLayers(overlay config.Overlay2) ([]*os.File, error) {
 	return openSealedLayers(overlay.Medium().HostFileDir())
 }
 
-// openSealedLayers opens those below the newest, or the newest too and after it those that it takes in.
+// openSealedLayers opens all layers below the newest. If there are layers to merge, it also opens the newest and, after it, those.
 func openSealedLayers(dir string) ([]*os.File, error) {
 	names, err := layersIn(dir, layerPrefix)
 	if err != nil || len(names) == 0 {

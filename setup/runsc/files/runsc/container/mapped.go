@@ -1,5 +1,5 @@
-// The pages files that a sandbox maps: those that its checkpoint is kept in and, last, that checkpoint's own. They get names beside
-// its layers, by which the next checkpoint of it is kept in them, too.
+// The pages files that a sandbox maps: those of earlier checkpoints that its checkpoint refers to and, last, the checkpoint's own.
+// They are hard-linked next to the sandbox's layers, so that the next checkpoint can refer to them, too.
 package container
 
 import (
@@ -15,11 +15,11 @@ import (
 
 const (
 	pagesPrefix = "runsc-pages-"
-	// keptPrefix is of files in a checkpoint's folder, in their order.
+	// keptPrefix begins the names of earlier pages files in a checkpoint's folder; their numbers give the order.
 	keptPrefix = "pages-"
 )
 
-// earlierPages opens those of the checkpoint in imagePath that are not its own.
+// earlierPages opens the earlier pages files of the checkpoint in imagePath.
 func (c *Container) earlierPages(overlay config.Overlay2, imagePath string) ([]*os.File, error) {
 	names, err := layersIn(imagePath, keptPrefix)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *Container) earlierPages(overlay config.Overlay2, imagePath string) ([]*
 	return files, nil
 }
 
-// namePages names all files in dir, or none: another file system cannot.
+// namePages links all files into dir, or none: a link fails if dir is on another file system.
 func namePages(dir string, files []string) error {
 	left, err := layersIn(dir, pagesPrefix)
 	if err != nil {

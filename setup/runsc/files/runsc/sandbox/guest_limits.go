@@ -12,10 +12,10 @@ import (
 	"gvisor.dev/gvisor/runsc/donation"
 )
 
-// guestLimitsFile lies in the bundle. Older versions of runsc do not look for it, so that what they checkpointed starts as before.
+// guestLimitsFile is in the bundle. Older versions of runsc ignore it, so their checkpoints start as before.
 const guestLimitsFile = "guest-limits.json"
 
-// guestLimits are what the sentry keeps inside a sandbox, below the limits of its control group.
+// guestLimits are limits that the sentry itself enforces inside a sandbox, below those of its cgroup.
 type guestLimits struct {
 	MemoryBytes     uint64 `json:"memoryBytes"`
 	HardMemoryBytes uint64 `json:"hardMemoryBytes"`
@@ -23,11 +23,11 @@ type guestLimits struct {
 	UsageFile       string `json:"usageFile"`
 	StatFile        string `json:"statFile"`
 	ReportFile      string `json:"reportFile"`
-	// FilesOnly says that the restored programs are not meant to go on, so that the processor may lack what they use.
+	// FilesOnly states that the restored programs will not run, so the processor may lack features that they use.
 	FilesOnly bool `json:"filesOnly"`
 }
 
-// donateGuestLimits hands the limits of the bundle to the sentry, and returns its memory; 0 where it names none.
+// donateGuestLimits passes the limits in the bundle to the sentry. It returns the memory limit; 0 if the bundle has none.
 func donateGuestLimits(cmd *exec.Cmd, donations *donation.Agency, bundle string) (uint64, error) {
 	text, err := os.ReadFile(filepath.Join(bundle, guestLimitsFile))
 	if errors.Is(err, os.ErrNotExist) {

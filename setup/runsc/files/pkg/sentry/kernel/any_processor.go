@@ -1,8 +1,8 @@
 package kernel
 
-// acceptsAnyProcessor is set before a restore that is after the files alone.
+// acceptsAnyProcessor is set before a restore whose only purpose is to read the sandbox's files.
 var acceptsAnyProcessor bool
 
-// AcceptAnyProcessor has a restore accept a processor that lacks what the checkpointed programs may use. Programs that use it end by
-// SIGILL if they run.
+// AcceptAnyProcessor makes a restore accept a processor that lacks features that the checkpointed programs may use. A program that
+// runs and uses such a feature is killed by SIGILL.
 func AcceptAnyProcessor() { acceptsAnyProcessor = true }

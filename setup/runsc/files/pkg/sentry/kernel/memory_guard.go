@@ -1,4 +1,4 @@
-// The guard ends programs while the sandbox uses more memory than its limit; tasks wait for it (package memlimit).
+// The guard kills programs while the sandbox uses more memory than its limit; tasks wait for it (package memlimit).
 
 package kernel
 
@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// memoryStall bounds how long a task waits at once: the guard may be waiting for what the task holds.
+	// memoryStall bounds one wait of a task: the guard may itself wait for something that the task holds.
 	memoryStall = time.Second
-	// A killed program ends within milliseconds, unless the host is busy.
+	// memoryVictimWait bounds the wait for a killed program, which ends within milliseconds unless the host is busy.
 	memoryVictimWait = 5 * time.Second
 	memoryPoll       = 2 * time.Millisecond
-	// The memory of a program returns to the host in the background, and some of it a while later.
+	// memorySettle is the time without progress after which no more memory of ended programs is expected; it is freed in the background.
 	memorySettle = 250 * time.Millisecond
-	// memoryGrowth tells a program that goes on taking memory from one that is slow to give it back.
+	// memoryGrowth distinguishes programs that keep allocating from memory that is slow to be freed.
 	memoryGrowth = 16 << 20
-	// swarmPart is the part of the limit below which a program counts as small.
+	// swarmPart: a program that uses less than this fraction of the limit counts as small.
 	swarmPart = 16
-	// fdMemory is what a file descriptor is taken to stand for: buffers of pipes and sockets are in the sentry's own heap.
+	// fdMemory is the assumed cost of a file descriptor, since the buffers of pipes and sockets are in the sentry's own heap.
 	fdMemory = 32 << 10
 )
 
-// waitForMemory blocks t until there is memory again. The first process does not wait: it answers for the sandbox.
+// waitForMemory blocks t until there is memory again. The first process does not wait, since it serves the sandbox's clients.
 //
 // Preconditions: The caller must be running on the task goroutine, and hold no locks.
 func (t *Task) waitForMemory() {
@@ -44,7 +44,7 @@ func (t *Task) waitForMemory() {
 	}
 }
 
-// guardMemory ends programs while the sandbox uses more memory than its limit, the largest first.
+// guardMemory kills programs while the sandbox uses more memory than its limit, the largest first.
 func (k *Kernel) guardMemory() {
 	for range memlimit.Wakes() {
 		memlimit.Pace()
@@ -56,13 +56,13 @@ func (k *Kernel) guardMemory() {
 	}
 }
 
-// relieveMemory says whether the sandbox is below its limit again.
+// relieveMemory kills programs until the sandbox is below its limit; it returns false if there is none left to kill.
 func (k *Kernel) relieveMemory() bool {
 	memlimit.GiveBack(false)
 	tried := make(map[*ThreadGroup]struct{})
 	for memlimit.IsStillOver() {
 		if k.isStoppedExternally() {
-			// No program can end before the sandbox continues.
+			// A stopped sandbox's programs cannot end, so the guard waits until it continues.
 			time.Sleep(memoryPoll)
 			continue
 		}
@@ -85,8 +85,8 @@ func (k *Kernel) relieveMemory() bool {
 	return true
 }
 
-// waitUntilSettled returns when there is room again, when what is used falls no further, or when programs use still more. Sockets
-// keep their buffers for a while after their program has ended, which must not be another program's end.
+// waitUntilSettled returns when there is enough memory, when the usage no longer falls, or when programs use still more. Sockets keep
+// their buffers for a while after their program has ended; that memory must not cause the kill of another program.
 func waitUntilSettled() {
 	last := time.Now().Add(memoryVictimWait)
 	for first := memlimit.Excess(); time.Now().Before(last); {
@@ -121,7 +121,7 @@ func (k *Kernel) haveEnded(victims []*memoryUse) bool {
 	return true
 }
 
-// memoryUse is what one program uses.
+// memoryUse is the memory use of one program.
 type memoryUse struct {
 	tg      *ThreadGroup
 	session *Session
@@ -131,9 +131,8 @@ type memoryUse struct {
 	mm      *mm.MemoryManager
 }
 
-// memoryVictims returns the program that uses most. Where even that is small, many small ones are too much together: it returns the
-// newest programs of the session that uses most, as many as make room. A program that forks without end is such a session; what
-// was there before it stays.
+// memoryVictims returns the program that uses most. If even that one is small, many small ones exceed the limit together: it then
+// returns the newest programs of the session that uses most, until they free enough. So a fork bomb ends, and older programs stay.
 func (k *Kernel) memoryVictims(except map[*ThreadGroup]struct{}) []*memoryUse {
 	uses := k.memoryUses(except)
 	var largest *memoryUse
@@ -167,8 +166,8 @@ func (k *Kernel) memoryVictims(except map[*ThreadGroup]struct{}) []*memoryUse {
 	return members
 }
 
-// memoryUses returns what each program uses: the memory of its programs, what the sentry needs for its tasks, and its buffers as
-// far as file descriptors tell of them. oom_score_adj weighs as on Linux, but exempts nobody.
+// memoryUses returns the use of each program: its own memory, the sentry's memory for its tasks, and its buffers as estimated from
+// its file descriptors. oom_score_adj is added as on Linux, but exempts no program.
 func (k *Kernel) memoryUses(except map[*ThreadGroup]struct{}) []*memoryUse {
 	uses := make(map[*ThreadGroup]*memoryUse)
 	for _, t := range k.tasks.Root.Tasks() {
@@ -189,7 +188,7 @@ func (k *Kernel) memoryUses(except map[*ThreadGroup]struct{}) []*memoryUse {
 			start = t.startTime
 		})
 		if m == nil {
-			// It has ended and waits for its parent.
+			// The task has ended and waits for its parent.
 			continue
 		}
 		u := uses[tg]
@@ -228,7 +227,7 @@ func (k *Kernel) sessionOf(tg *ThreadGroup) *Session {
 	return tg.processGroup.session
 }
 
-// count returns how many descriptors are open.
+// count returns the number of open descriptors.
 func (f *FDTable) count() uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

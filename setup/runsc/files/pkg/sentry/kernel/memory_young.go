@@ -1,15 +1,15 @@
-// A task that has just started uses its memory a moment later: its pages are copied as it writes them, and the host makes its stub
-// process when it first runs. On a busy host that moment is long, so what a young task will use counts until it has used it.
+// A task that has just started uses its memory a moment later: its pages are copied as it writes them, and the host creates its stub
+// process when it first runs. On a busy host that takes long, so the memory that a young task is expected to use is reserved meanwhile.
 
 package kernel
 
 import "gvisor.dev/gvisor/pkg/sentry/memlimit"
 
-// youngSwitches is how often a task runs, from one system call or page fault to the next, before it counts as used: about what a
-// shell's child needs to copy the pages that it writes.
+// youngSwitches is the number of system calls and page faults after which a task is no longer young: about as many as a shell's
+// child needs to copy the pages that it writes.
 const youngSwitches = 256
 
-// admitYoung says whether there is memory for t, which is about to start.
+// admitYoung reports whether there is memory for t, which is about to start.
 func (t *Task) admitYoung(isInit, isProcess bool) bool {
 	expected := int64(memlimit.ThreadBytes)
 	if isProcess {
@@ -23,7 +23,7 @@ func (t *Task) admitYoung(isInit, isProcess bool) bool {
 	return true
 }
 
-// ageYoung counts that t runs once more.
+// ageYoung counts one system call or page fault of t.
 func (t *Task) ageYoung() {
 	if t.youngMemory == 0 {
 		return
@@ -33,7 +33,7 @@ func (t *Task) ageYoung() {
 	}
 }
 
-// settleYoung ends t's youth: it ran long enough, waits for something, or has ended.
+// settleYoung ends the reservation for t, which ran long enough, waits for something, or has ended.
 func (t *Task) settleYoung() {
 	if t.youngMemory != 0 {
 		memlimit.Settle(t.youngMemory)

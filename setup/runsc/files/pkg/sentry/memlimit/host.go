@@ -1,4 +1,4 @@
-// This file reads what the host counts, and gives the sentry's garbage back to it.
+// This file reads the memory usage that the host counts, and returns the sentry's garbage to the host.
 
 package memlimit
 
@@ -17,12 +17,13 @@ import (
 const (
 	// giveBackPeriod bounds how often the garbage collector runs before the limit is reached.
 	giveBackPeriod = time.Second
-	// leastGarbage makes such a run worthwhile.
+	// leastGarbage is the amount of garbage that makes such a run worthwhile.
 	leastGarbage = 8 * mebibyte
-	// tidyHeap is a heap that is worth a collection after programs have ended, and tidyPeriod bounds how often.
+	// tidyHeap is the heap size from which a collection after the end of programs is worthwhile; tidyPeriod bounds how often it runs.
 	tidyHeap   = 48 * mebibyte
 	tidyPeriod = 5 * time.Second
-	// leastHeapRoom is what the heap may always grow by, and paceStep is the change of its limit that is worth a stop of all tasks.
+	// leastHeapRoom is the growth that the heap always has left. paceStep is the smallest change of the heap's limit that is applied,
+	// since each change stops all tasks.
 	leastHeapRoom = 16 * mebibyte
 	paceStep      = 8 * mebibyte
 )
@@ -30,7 +31,7 @@ const (
 var (
 	gaveBack atomic.Int64
 	isTidy   atomic.Bool
-	// heapLimit is what the collector keeps the heap below; 0: it collects when the heap has doubled. Exclusive to the guard.
+	// heapLimit is the collector's current limit; 0 means none, so it collects when the heap has doubled. Only the guard uses it.
 	heapLimit int64
 )
 
@@ -48,8 +49,8 @@ func current() uint64 {
 	return n
 }
 
-// filePages returns the pages of the host's files that are counted: idle ones, and all of them. The kernel takes both back before
-// it ends a program.
+// filePages returns the bytes of the host's file cache that are counted: inactive ones, and all. The kernel reclaims both before it
+// kills a program.
 func filePages() (idle, all uint64) {
 	var buf [8192]byte
 	text := readFile(options.Stat, buf[:])
@@ -65,7 +66,7 @@ func filePages() (idle, all uint64) {
 		n, err := strconv.ParseUint(string(rest), 10, 64)
 		return n, err == nil
 	}
-	// Version 1 of control groups says total_ of what version 2 says without.
+	// cgroup v1 prefixes its hierarchical counters with total_; cgroup v2 does not.
 	idle, ok := field("total_inactive_file")
 	if ok {
 		active, _ := field("total_active_file")
@@ -76,7 +77,7 @@ func filePages() (idle, all uint64) {
 	return idle, idle + active
 }
 
-// GiveBack returns the sentry's own garbage to the host, where it is worth the work.
+// GiveBack returns the sentry's own garbage to the host. Unless isUrgent, it does so only if there is enough garbage and not too often.
 func GiveBack(isUrgent bool) {
 	if !isUrgent && gaveBackLately() {
 		return
@@ -96,8 +97,7 @@ func GiveBack(isUrgent bool) {
 	gaveBack.Store(time.Now().UnixNano())
 }
 
-// Pace has the garbage collector keep the heap in the room that is left, so that garbage does not use the programs' memory. Called
-// by the guard.
+// Pace limits the heap to the memory that is left, so that garbage does not use the programs' memory. Only the guard calls it.
 func Pace() {
 	limit := int64(0)
 	if now := used.Load(); now > near() {
@@ -117,14 +117,14 @@ func Pace() {
 	debug.SetMemoryLimit(limit)
 }
 
-// heapBytes is what the collector compares with its limit.
+// heapBytes returns the size that the collector compares with its limit.
 func heapBytes() int64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
 }
 
-// TaskEnded has a large heap collected soon: nothing else would once the programs have ended.
+// TaskEnded schedules a collection of a large heap: after the programs have ended, little is allocated that would trigger one.
 func TaskEnded() {
 	if enabled && isTidy.CompareAndSwap(false, true) {
 		time.AfterFunc(tidyPeriod, func() {
@@ -140,7 +140,7 @@ func TaskEnded() {
 
 func gaveBackLately() bool { return time.Now().UnixNano()-gaveBack.Load() < int64(giveBackPeriod) }
 
-// giveBackOnce gives back unless that was done lately; of many tasks that ask at once, one does it.
+// giveBackOnce returns garbage to the host unless that was done lately; of many concurrent callers, one does it.
 func giveBackOnce() bool {
 	last := gaveBack.Load()
 	if now := time.Now().UnixNano(); now-last < int64(giveBackPeriod) || !gaveBack.CompareAndSwap(last, now) {
@@ -150,8 +150,8 @@ func giveBackOnce() bool {
 	return true
 }
 
-// Usage returns what /proc/meminfo says: the limit, what the host counts of it, and how much of that are pages of files, idle ones
-// and all. ok is false where there is no limit.
+// Usage returns the values for /proc/meminfo: the limit, the usage that the host counts, and the inactive and all file pages in it.
+// ok is false if there is no limit.
 func Usage() (limit, now, idleFiles, files uint64, ok bool) {
 	if !enabled {
 		return 0, 0, 0, 0, false

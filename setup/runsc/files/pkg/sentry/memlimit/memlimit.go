@@ -1,6 +1,6 @@
-// Package memlimit keeps what a sandbox uses of the host's memory below the sandbox's limit, and its tasks below theirs, so that
-// the host's kernel never has to end the sentry. It reads what the host counts: the sentry's own heap, the stub processes, their
-// page tables and kernel stacks are all in it.
+// Package memlimit keeps a sandbox's use of the host's memory, and its number of tasks, below their limits, so that the host's kernel
+// never has to kill the sentry. It reads the usage that the host counts, which includes the sentry's own heap, the stub processes,
+// their page tables and their kernel stacks.
 package memlimit
 
 import (
@@ -12,27 +12,27 @@ import (
 
 const (
 	mebibyte = 1 << 20
-	// TaskBytes is what a task costs: its goroutine, its stub process or thread, their kernel stacks and page tables.
+	// TaskBytes is the cost of a task: its goroutine, its stub process or thread, their kernel stacks and page tables.
 	TaskBytes = mebibyte / 2
-	// ProcessBytes and ThreadBytes are what a new one is expected to use soon. For a process they include the pages that a shell's
-	// child copies.
+	// ProcessBytes and ThreadBytes are the memory that a new process or thread is expected to use soon. A process's includes the pages
+	// that a shell's child copies.
 	ProcessBytes = 3 * mebibyte / 2
 	ThreadBytes  = mebibyte / 8
-	// initTasks is how many tasks more than others the first process may start.
+	// initTasks is the number of tasks that the first process may start beyond the limit of the others.
 	initTasks = 64
-	// faultBytes is the most that one page fault allocates.
+	// faultBytes is the maximum that one page fault allocates.
 	faultBytes = 2 * mebibyte
-	// leastBudget bounds how often a sandbox that is close to its limit reads what it uses.
+	// leastBudget bounds how often a sandbox that is close to its limit reads its usage.
 	leastBudget = mebibyte
 	// hardMargin is kept free below the host's own limit.
 	hardMargin = 16 * mebibyte
-	// hopelessPeriod is how long tasks go on unhindered when nothing is left that could be ended.
+	// hopelessPeriod is the time for which tasks continue unhindered after the guard has found no program to kill.
 	hopelessPeriod = time.Second
 )
 
-// Options are the limits, and the host's files that say what is used.
+// Options are the limits, and descriptors of the host's files that state the usage.
 type Options struct {
-	// Bytes is the sandbox's memory; HardBytes is where the host's kernel ends it.
+	// Bytes is the sandbox's memory limit; HardBytes is the limit at which the host's kernel kills the sandbox.
 	Bytes     uint64
 	HardBytes uint64
 	// Tasks bounds processes and threads together.
@@ -40,7 +40,7 @@ type Options struct {
 	// Usage is memory.usage_in_bytes or memory.current; Stat is memory.stat.
 	Usage int
 	Stat  int
-	// Report is the file that takes what was ended and refused.
+	// Report is the file into which kills and refusals are written.
 	Report int
 }
 
@@ -48,11 +48,11 @@ var (
 	enabled bool
 	options Options
 
-	// pending is what was allocated since the last look, and budget how much may be before the next.
+	// pending is the number of bytes allocated since the last Look; when it reaches budget, the next Look is due.
 	pending atomic.Int64
 	budget  atomic.Int64
 	used    atomic.Uint64
-	// owed is what young tasks will use; see kernel/memory_young.go.
+	// owed is the memory that young tasks are expected to use; see kernel/memory_young.go.
 	owed atomic.Int64
 
 	over     atomic.Bool
@@ -63,7 +63,7 @@ var (
 	relieved   = make(chan struct{})
 )
 
-// Enable puts limits in force; called once, before anything runs.
+// Enable puts limits into force. It is called once, before any program runs.
 func Enable(o Options) {
 	options = o
 	enabled = true
@@ -71,22 +71,22 @@ func Enable(o Options) {
 	report()
 }
 
-// Enabled says whether there are limits.
+// Enabled reports whether there are limits.
 func Enabled() bool { return enabled }
 
-// reserve is a part of the limit, and never more than most.
+// reserve returns the limit divided by part, and never more than most.
 func reserve(part, most uint64) uint64 { return min(options.Bytes/part, most) }
 
-// forkReserve is kept for the programs that run already, and for commands that the first process starts.
+// forkReserve is the memory kept free for programs that already run, and for commands that the first process starts.
 func forkReserve() uint64 { return reserve(8, 128*mebibyte) }
 
-// tmpfsReserve is kept free of files in memory: ending a program frees none of them.
+// tmpfsReserve is the memory that files in memory may not use, since killing a program frees none of them.
 func tmpfsReserve() uint64 { return forkReserve() + reserve(16, 64*mebibyte) }
 
-// near is where a look becomes exact.
+// near is the usage from which Look is exact, that is, subtracts file pages.
 func near() uint64 { return options.Bytes - reserve(4, 256*mebibyte) }
 
-// Look reads what is used, without pages of files where that matters, and wakes the guard when it is too much.
+// Look reads the usage, without file pages if it is close to the limit, and wakes the guard if it is too high.
 func Look() uint64 {
 	pending.Store(0)
 	now := current()
@@ -119,7 +119,7 @@ func wake() {
 	}
 }
 
-// Tick is called a hundred times a second while any task runs: memory that is mapped already is used without asking.
+// Tick is called a hundred times a second while any task runs, since programs use memory that is already mapped without calling Admit.
 func Tick() {
 	if !enabled {
 		return
@@ -127,8 +127,8 @@ func Tick() {
 	Look()
 }
 
-// Admit says whether length bytes may be allocated. The memory of programs is granted up to the host's own limit, since the guard
-// ends the largest of them; files in memory are refused, since nothing would free them.
+// Admit reports whether length bytes may be allocated. The memory of programs is granted up to the host's own limit, since the guard
+// kills the largest program; files in memory are refused earlier, since nothing would free them.
 func Admit(length uint64, isFile bool) bool {
 	if !enabled {
 		return true
@@ -156,7 +156,7 @@ func admitFile(length uint64) bool {
 	return false
 }
 
-// AdmitTask says whether one more task may start where tasks exist already; isInit: the first process starts it.
+// AdmitTask reports whether a task may start in addition to the given number of tasks. isInit: the first process starts it.
 func AdmitTask(tasks int, isInit bool) bool {
 	if !enabled {
 		return true
@@ -172,8 +172,8 @@ func AdmitTask(tasks int, isInit bool) bool {
 	return true
 }
 
-// AdmitTaskMemory says whether there is memory for one more task that is expected to use that number of bytes. If so they count
-// until Settle.
+// AdmitTaskMemory reports whether there is memory for one more task that is expected to use that number of bytes. If so, they count
+// as used until Settle is called.
 func AdmitTaskMemory(isInit bool, expected int64) bool {
 	if !enabled {
 		return true
@@ -182,7 +182,7 @@ func AdmitTaskMemory(isInit bool, expected int64) bool {
 	if used.Load()+uint64(max(pending.Load(), 0))+young < options.Bytes/2 {
 		return true
 	}
-	// The first process starts what the sandbox's owner requests: where it does not fit, the guard ends something else.
+	// The first process starts what the sandbox's owner requests: if that does not fit, the guard kills another program.
 	if isInit || Look()+young+forkReserve() <= options.Bytes {
 		return true
 	}
@@ -195,36 +195,36 @@ func AdmitTaskMemory(isInit bool, expected int64) bool {
 	return false
 }
 
-// Settle says that a task has used what AdmitTaskMemory expected, or never will.
+// Settle is called when a task has used what AdmitTaskMemory expected, or never will.
 func Settle(expected int64) {
 	if enabled {
 		owed.Add(-expected)
 	}
 }
 
-// IsOver says whether tasks have to wait until the guard has made room.
+// IsOver reports whether tasks have to wait until the guard has freed memory.
 func IsOver() bool { return over.Load() }
 
-// Relieved is closed when tasks may go on.
+// Relieved returns a channel that is closed when waiting tasks may continue.
 func Relieved() chan struct{} {
 	relievedMu.Lock()
 	defer relievedMu.Unlock()
 	return relieved
 }
 
-// Wakes is what the guard waits for.
+// Wakes returns the channel that wakes the guard.
 func Wakes() <-chan struct{} { return wakes }
 
-// IsStillOver looks again.
+// IsStillOver reads the usage again and reports whether it exceeds the limit.
 func IsStillOver() bool { return Look() > options.Bytes }
 
-// Excess looks again, and returns by how much more is used than leaves memory for forks.
+// Excess reads the usage again and returns the number of bytes to free until forkReserve is available.
 func Excess() uint64 {
 	now := Look() + forkReserve()
 	return now - min(now, options.Bytes)
 }
 
-// End lets tasks go on. isHopeless: there is nothing to end, so that they must not wait.
+// End lets waiting tasks continue. isHopeless: there is no program to kill, so tasks do not wait again for a while.
 func End(isHopeless bool) {
 	if isHopeless {
 		hopeless.Store(time.Now().Add(hopelessPeriod).UnixNano())
@@ -236,5 +236,5 @@ func End(isHopeless bool) {
 	relievedMu.Unlock()
 }
 
-// Bytes is the limit.
+// Bytes returns the sandbox's memory limit.
 func Bytes() uint64 { return options.Bytes }

@@ -37,7 +37,7 @@ func Killed(program string, pid int32) {
 	report()
 }
 
-// refuse counts, and writes at most ten times a second: a program may ask without end.
+// refuse counts a refusal. It writes the report at most ten times a second, since a program may cause refusals in a loop.
 func refuse(count *uint64) {
 	reportMu.Lock()
 	*count++
@@ -57,7 +57,7 @@ func RefusedTask() {
 	}
 }
 
-// report writes the counts as lines of NAME VALUE, in as many bytes each time.
+// report writes the counts as lines of NAME VALUE, padded to a fixed size so that each write replaces the whole former report.
 func report() {
 	reportMu.Lock()
 	defer reportMu.Unlock()

@@ -1,4 +1,4 @@
-// Private memory that a restore has mapped from the checkpoint's pages file is copied when it is first written.
+// This file copies private memory that a restore has mapped from the checkpoint's pages file when it is first written.
 package mm
 
 import (
@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// copyMappedBytes are copied at once, aligned: more would read what nobody writes, less would fault more often.
+	// copyMappedBytes is the aligned unit of one copy: a larger one would read pages that are never written, a smaller one fault more often.
 	copyMappedBytes = 64 << 10
-	// mapUnitBytes are mapped at a fault, since they may take a system call for each run of mapped pages.
+	// mapUnitBytes bounds the range mapped at one fault, which may need a system call for each run of mapped pages in it.
 	mapUnitBytes = 4 << 20
 )
 
-// CopyMappedOnWrite has every page of mm that is mapped from a pages file copied before it is written.
+// CopyMappedOnWrite marks all memory of mm that is mapped from a pages file as copy-on-write.
 //
 // Preconditions: mm has been restored, and no task runs yet.
 func (mm *MemoryManager) CopyMappedOnWrite() {
@@ -41,7 +41,7 @@ func (mm *MemoryManager) CopyMappedOnWrite() {
 	}
 }
 
-// copyAroundLocked limits what is copied of pseg for a write to ar; huge is the limit for memory that is not mapped.
+// copyAroundLocked returns the range of pseg that may be copied for a write to ar; huge is that range for memory that is not mapped.
 func (mm *MemoryManager) copyAroundLocked(pseg pmaIterator, ar, huge hostarch.AddrRange) hostarch.AddrRange {
 	if pseg.ValuePtr().file != memmap.File(mm.mf) || !mm.mf.HasMapped(pseg.fileRange()) {
 		return huge

@@ -1,5 +1,5 @@
-// Kept pages: a checkpoint leaves out the pages that its sandbox has mapped from the pages files of earlier ones, and names these
-// files instead. So it costs as much as has changed, and a start from it maps the same files.
+// Kept pages: a checkpoint does not write the pages that its sandbox still maps from the pages files of earlier checkpoints; it names
+// those files instead. So a checkpoint costs only what has changed, and a restore from it maps the same files.
 package pgalloc
 
 import (
@@ -16,19 +16,19 @@ import (
 	pgallocpb "gvisor.dev/gvisor/pkg/sentry/pgalloc/pgalloc_metadata_go_proto"
 )
 
-// keptVersion is the version of metadata that is followed by keptPages:
+// keptVersion marks metadata that keptPages follow, as little-endian uint64:
 //
-//	bytes that follow, count of files, for each its place among those that the sandbox has mapped,
-//	for each run: start, end, file, offset        all uint64, little-endian; file counts those of this checkpoint
+//	number of bytes that follow, number of files, for each file its index in mappedPages.files of the saved sandbox,
+//	for each run: start, end, file, offset        where file is an index into this checkpoint's own list of files
 const keptVersion = 3
 
 const (
-	// maxKeptFiles bounds what a start has to open. Pages of the files with the fewest are written again.
+	// maxKeptFiles bounds the files that a restore opens. The pages of files beyond it, those with the fewest in use, are written again.
 	maxKeptFiles = 7
-	// maxKeptRuns leaves as many for the pages file of the checkpoint itself.
+	// maxKeptRuns is half of all runs; the other half is for the checkpoint's own pages file.
 	maxKeptRuns  = maxMappedRuns / 2
 	keptRunBytes = 4 * 8
-	// maxKeptBytes of metadata.
+	// maxKeptBytes bounds the metadata, whose length comes from a file.
 	maxKeptBytes = 8 + maxKeptFiles*8 + maxKeptRuns*keptRunBytes
 )
 
@@ -42,12 +42,12 @@ var (
 	earlierPages atomic.Pointer[[]*os.File]
 )
 
-// KeepMapped says whether the next checkpoint may leave out what is mapped from pages files: their names must still be there.
+// KeepMapped sets whether the next checkpoint may leave out pages that are mapped from pages files. Those files must still have names.
 func KeepMapped(keep bool) {
 	keepMapped.Store(keep)
 }
 
-// OfferEarlierPages names the files of earlier checkpoints that the one to load is kept in.
+// OfferEarlierPages passes the pages files of earlier checkpoints that the checkpoint to load refers to.
 func OfferEarlierPages(files []*os.File) {
 	if old := earlierPages.Swap(&files); old != nil {
 		closeFiles(*old)
@@ -60,8 +60,8 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// keptLocked returns nil where the checkpoint shall hold all pages. A file of which less than half is still in use is not kept, so
-// that the files of a checkpoint hold no more than twice what it needs.
+// keptLocked returns the pages that the checkpoint leaves out; nil if it must contain all pages. Pages of a file of which less than
+// half is in use are written again, so that the files of a checkpoint are at most twice as large as what it needs.
 //
 // Preconditions: f.mu must be locked.
 func (f *MemoryFile) keptLocked(opts *SaveOpts) (*keptPages, error) {
@@ -101,7 +101,7 @@ func (f *MemoryFile) keptLocked(opts *SaveOpts) (*keptPages, error) {
 	return kept, nil
 }
 
-// usedRunsLocked returns what of p is still in use, and how much of it in each file.
+// usedRunsLocked returns the runs of p that are still in use, and the number of bytes in use per file.
 func (f *MemoryFile) usedRunsLocked(p *mappedPages) ([]mappedRun, []uint64) {
 	var all, runs []mappedRun
 	for maseg := f.memAcct.FirstSegment(); maseg.Ok(); maseg = maseg.NextSegment() {
@@ -125,7 +125,7 @@ func (f *MemoryFile) usedRunsLocked(p *mappedPages) ([]mappedRun, []uint64) {
 	return runs, held
 }
 
-// unkept returns what of fr is not kept.
+// unkept returns the parts of fr that are not kept, and so are in the checkpoint's own pages file.
 func (k *keptPages) unkept(fr memmap.FileRange) []memmap.FileRange {
 	if k == nil {
 		return []memmap.FileRange{fr}
@@ -143,7 +143,7 @@ func (k *keptPages) unkept(fr memmap.FileRange) []memmap.FileRange {
 	return parts
 }
 
-// eachUnkept has write called for what is not kept.
+// eachUnkept returns a function that calls write for each part of a range that is not kept.
 func (k *keptPages) eachUnkept(write func(fr memmap.FileRange)) func(fr memmap.FileRange) {
 	return func(fr memmap.FileRange) {
 		for _, part := range k.unkept(fr) {
@@ -179,7 +179,7 @@ func (k *keptPages) writeTo(w io.Writer) error {
 	return nil
 }
 
-// readKept returns nil where the checkpoint holds all pages itself.
+// readKept reads what writeTo wrote; it returns nil if the checkpoint contains all pages itself.
 func readKept(r io.Reader, version uint64) (*keptPages, error) {
 	if version != keptVersion {
 		return nil, nil
@@ -204,7 +204,7 @@ func readKept(r io.Reader, version uint64) (*keptPages, error) {
 	return k, nil
 }
 
-// check makes sure that the runs are disjoint, in order, in memory of a size, and within files.
+// check returns an error unless the runs are aligned, disjoint and ordered, and lie within size bytes of memory and within the files.
 func (k *keptPages) check(files []*os.File, size uint64) error {
 	if k == nil {
 		k = &keptPages{}
@@ -232,7 +232,7 @@ func (k *keptPages) check(files []*os.File, size uint64) error {
 	return nil
 }
 
-// BytesToSave is how much the pages file of a checkpoint will hold, more or less.
+// BytesToSave estimates the size of the next checkpoint's pages file.
 func (f *MemoryFile) BytesToSave() uint64 {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.file.Fd()), &stat); err != nil {

@@ -1,7 +1,7 @@
-// Layers: the pages of a memory file that lies on disk are in several files, of which only the newest is ever written.
+// Layers: a disk-backed memory file consists of several files, of which only the newest is ever written.
 //
-// A checkpoint seals the newest, and the sandbox writes to an empty one above it. So the checkpoint need not hold any page itself,
-// and a start from it maps the sealed files as they are. Layer n holds the chunks from the end of layer n-1 to its own size.
+// A checkpoint seals the newest layer, and the sandbox continues on an empty one above it. So the checkpoint itself contains no
+// pages, and a restore from it maps the sealed files as they are. Layer n has the chunks from the end of layer n-1 to its own size.
 package pgalloc
 
 import (
@@ -19,28 +19,28 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/usage"
 )
 
-// layersVersion is the version of metadata whose pages are in layers, and not in the pages file.
+// layersVersion marks metadata whose pages are in layers instead of the pages file.
 const layersVersion = 2
 
 const (
-	// maxLayers bounds what a start has to open, and how long what nobody refers to stays.
+	// maxLayers bounds the files that a restore opens, and the number of checkpoints after which unreferenced pages are dropped.
 	maxLayers = 64
-	// maxLeftBytes may be unused in layers of small sandboxes, too.
+	// maxLeftBytes is the amount of unreferenced pages that a sandbox's layers may always have, however small the sandbox is.
 	maxLeftBytes = 64 << 20
 )
 
-// nextLayer is the file that the memory file writes to after the running checkpoint; nil for a checkpoint that holds all pages.
+// nextLayer is the file that the memory file writes to after the running checkpoint; nil if the checkpoint must contain all pages.
 var nextLayer atomic.Pointer[os.File]
 
-// OfferNextLayer has the next checkpoint seal the layers that it finds, and the sandbox write to file after it.
+// OfferNextLayer makes the next checkpoint seal the present layers, after which the sandbox writes to file.
 func OfferNextLayer(file *os.File) {
 	if old := nextLayer.Swap(file); old != nil {
 		old.Close()
 	}
 }
 
-// takeNextLayerLocked returns nil where the checkpoint shall hold all pages: not asked otherwise, or too much is in the layers
-// that nobody refers to any more. Who starts from such a checkpoint has a single layer again.
+// takeNextLayerLocked returns the layer to continue on. It returns nil if the checkpoint must contain all pages, because no layer was
+// offered or the layers have too many unreferenced pages; a restore from such a checkpoint has a single layer again.
 func (f *MemoryFile) takeNextLayerLocked() *os.File {
 	if !f.opts.DiskBackedFile || !f.opts.ResourceID.Ok() {
 		return nil
@@ -74,18 +74,18 @@ func (f *MemoryFile) worthSealingLocked() bool {
 	return layers < maxLayers && held <= 2*used+maxLeftBytes
 }
 
-// SetLayers names the sealed files that a checkpoint to load lies on, oldest first; see loadLayers.
+// SetLayers passes the sealed files of the checkpoint to load, oldest first; see loadLayers.
 func (f *MemoryFile) SetLayers(files []*os.File) {
 	f.layers = files
 }
 
-// SealedEnd is where pages begin that may be written; those before are mapped read-only.
+// SealedEnd returns the offset of the first writable page; all pages before it are mapped read-only.
 func (f *MemoryFile) SealedEnd() uint64 {
 	return f.sealedEnd.Load()
 }
 
-// guardAt is how much of the chunk at off is never given out: without a gap, two allocations on both sides of a layer's
-// beginning could be taken for one, and mapped from one of its files.
+// guardAt returns the number of bytes at the beginning of the chunk at off that are never allocated. Without this gap, two
+// allocations on both sides of a layer's beginning could merge into one range and be mapped from one of the two files.
 func (f *MemoryFile) guardAt(off uint64) uint64 {
 	if off != 0 && off == f.sealedEnd.Load() {
 		return hostarch.PageSize
@@ -101,7 +101,7 @@ func (f *MemoryFile) fdOf(fr memmap.FileRange) int {
 	return f.FD()
 }
 
-// saveLayersLocked seals what there is and writes its metadata alone. f.mu is locked, nothing else uses f, and no page is waste.
+// saveLayersLocked seals the newest layer and writes only metadata. f.mu is locked, nothing else uses f, and no page is waste.
 func (f *MemoryFile) saveLayersLocked(w io.Writer, next *os.File) error {
 	if err := f.sealLocked(next); err != nil {
 		return fmt.Errorf("failed to seal a layer: %w", err)
@@ -125,7 +125,7 @@ func (f *MemoryFile) sealLocked(next *os.File) error {
 	old := f.chunksLoad()
 	begin, end := f.sealedEnd.Load(), uint64(len(old))*chunkSize
 	if begin == end {
-		// No page was written; yet a checkpoint that names the next layer takes all before it for sealed.
+		// No page was written since the last checkpoint, but f must still write to the next layer: the checkpoint treats the current one as sealed.
 		f.file.Close()
 		f.file = next
 		return nil
@@ -151,7 +151,7 @@ func (f *MemoryFile) sealLocked(next *os.File) error {
 	return nil
 }
 
-// dropSealedLocked forgets pages of a sealed layer that nobody refers to any more; they stay in their file, which others may use.
+// dropSealedLocked ends the accounting of unreferenced pages in a sealed layer. The file keeps them, since other sandboxes may use it.
 func (f *MemoryFile) dropSealedLocked(fr memmap.FileRange) {
 	maseg := f.memAcct.LowerBoundSegmentSplitBefore(fr.Start)
 	for maseg.Ok() && maseg.Start() < fr.End {
@@ -167,8 +167,8 @@ func (f *MemoryFile) dropSealedLocked(fr memmap.FileRange) {
 	}
 }
 
-// loadLayers maps the layers that the metadata, which has been imported, lies on. Where the file to write stands among them, it
-// takes in what lies in those after it: few and large layers cost less than many.
+// loadLayers maps the sealed layers after the metadata has been imported. If the file to write is itself one of them, the pages of
+// all later layers are merged into it, since a few large layers cost less than many.
 func (f *MemoryFile) loadLayers(pb *pgallocpb.MemoryFileMetadataProto) error {
 	chunks := f.chunksLoad()
 	begin, own := uint64(0), ^uint64(0)
@@ -237,7 +237,7 @@ func (f *MemoryFile) standsOn(layer *os.File) bool {
 	return false
 }
 
-// takeIn copies the pages of [from, end) to where they lie in the file to write, and maps them there.
+// takeIn merges layers: it copies the pages of [from, end) to the same offsets of the file to write, and maps them from there.
 func (f *MemoryFile) takeIn(from, end uint64) error {
 	if err := f.file.Truncate(int64(end)); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (f *MemoryFile) takeIn(from, end uint64) error {
 	return nil
 }
 
-// freeSealed gives back what was never given out again in [from, end), where layers were sealed that now may be written.
+// freeSealed makes unreferenced pages in [from, end) available again: their layers were sealed, and are writable after takeIn.
 func (f *MemoryFile) freeSealed(pb *pgallocpb.MemoryFileMetadataProto, from, end uint64) {
 	for _, s := range pb.UnfreeSmall {
 		if fr := (memmap.FileRange{Start: max(s.Start, from), End: min(s.End, end)}); s.Refs == 0 && fr.Start < fr.End {

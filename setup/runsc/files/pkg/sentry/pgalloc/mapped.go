@@ -1,5 +1,5 @@
 // Mapped pages: a restore maps the private memory of programs from the checkpoint's pages file instead of reading it, and the first
-// write to a page copies it. So a start costs what its programs use, and all that start from one checkpoint share its pages.
+// write to a page copies it. So a restore costs only the pages that its programs use, and sandboxes of one checkpoint share pages.
 package pgalloc
 
 import (
@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// minMappedBytes of a run: each one is a mapping of the sentry and of every process that uses it.
+	// minMappedBytes is the minimum length of a run: each run costs a mapping in the sentry and in every process that uses it.
 	minMappedBytes = 128 << 10
-	// maxMappedRuns stays far below the kernel's bound on mappings of a process (65530).
+	// maxMappedRuns is far below the kernel's limit on mappings per process (65530).
 	maxMappedRuns = 16384
 )
 
-// mappedRun is a range of a memory file whose pages lie in one of its pages files from off on.
+// mappedRun is a range of a memory file whose pages are mapped from a pages file, beginning at offset off.
 type mappedRun struct {
 	memmap.FileRange
 	off  uint64
 	file int
 }
 
-// mappedPages does not change once the memory file is loaded, but for held.
+// mappedPages describes what a restored memory file maps from pages files. After the load only held changes.
 type mappedPages struct {
-	// files are those of earlier checkpoints and, last, that of the one that was loaded; nil where nothing of it is mapped.
+	// files are the pages files of earlier checkpoints and, last, that of the loaded one. An entry is nil if nothing is mapped from it.
 	files []*os.File
-	// kept is what the checkpoint left out, seen how much of it has been met while loading.
+	// kept are the pages that the checkpoint left out; seen counts their bytes as loading reaches them. Both are used only during the load.
 	kept *keptPages
 	seen uint64
 	// runs are disjoint and ordered.
 	runs []mappedRun
-	// held is how many bytes of the runs are still in use.
+	// held is the number of bytes of the runs that are still in use.
 	held atomicbitops.Uint64
-	// atMost bounds held: mapped pages do not count towards the sandbox's limit of memory, so that they must not exceed it.
+	// atMost bounds held by the sandbox's memory limit, since the host does not count mapped pages towards that limit.
 	atMost uint64
 }
 
-// newMapped returns nil where all pages are to be read.
+// newMapped begins the list of mapped pages for a load; it returns nil if all pages must be read.
 func (f *MemoryFile) newMapped(opts *LoadOpts, kept *keptPages) (*mappedPages, error) {
 	reader := fileReader(opts)
 	if reader == nil || f.opts.DiskBackedFile || f.opts.ResourceID.Ok() {
@@ -58,7 +58,7 @@ func (f *MemoryFile) newMapped(opts *LoadOpts, kept *keptPages) (*mappedPages, e
 	if err := kept.check(files, uint64(len(f.chunksLoad()))*chunkSize); err != nil {
 		return nil, err
 	}
-	// The reader closes its own at the end.
+	// The reader closes its own descriptor at the end, so the mapping needs a duplicate.
 	fd, err := unix.Dup(int(reader.FD()))
 	if err != nil {
 		return nil, fmt.Errorf("failed to dup the pages file: %w", err)
@@ -84,7 +84,7 @@ func fileReader(opts *LoadOpts) interface{ FD() int32 } {
 	return reader
 }
 
-// unkept returns what of fr lies in the checkpoint's own pages file.
+// unkept returns the parts of fr that are in the checkpoint's own pages file, and counts the others as seen.
 func (p *mappedPages) unkept(fr memmap.FileRange) []memmap.FileRange {
 	if p == nil {
 		return []memmap.FileRange{fr}
@@ -97,7 +97,8 @@ func (p *mappedPages) unkept(fr memmap.FileRange) []memmap.FileRange {
 	return parts
 }
 
-// take says whether the pages of fr, which lie from off on, need not be read. usage.Anonymous is private memory of programs alone.
+// take adds fr, whose pages begin at off, to the runs to map and returns true, or returns false if they must be read instead. Only
+// usage.Anonymous qualifies, since that is always private memory of programs.
 func (p *mappedPages) take(fr memmap.FileRange, kind usage.MemoryKind, huge bool, off uint64) bool {
 	if p == nil || kind != usage.Anonymous || huge || fr.Length() < minMappedBytes || p.held.Load()+fr.Length() > p.atMost {
 		return false
@@ -111,7 +112,7 @@ func (p *mappedPages) take(fr memmap.FileRange, kind usage.MemoryKind, huge bool
 	return true
 }
 
-// withRun adds a run, which may go on where the last one ends.
+// withRun appends a run, or extends the last one if the new one continues it.
 func withRun(runs []mappedRun, run mappedRun) []mappedRun {
 	if n := len(runs); n > 0 {
 		if last := &runs[n-1]; last.End == run.Start && last.file == run.file && last.off+last.Length() == run.off {
@@ -122,8 +123,8 @@ func withRun(runs []mappedRun, run mappedRun) []mappedRun {
 	return append(runs, run)
 }
 
-// setMapped maps what was taken or kept over the memory file's own pages, read-only: a write that nobody copied for is a fault and no
-// damage.
+// setMapped maps the taken and kept runs over the memory file's own pages. The mapping is read-only, so that a write without a
+// preceding copy faults instead of damaging a checkpoint.
 func (f *MemoryFile) setMapped(p *mappedPages) error {
 	if p == nil {
 		return nil
@@ -191,7 +192,7 @@ func (f *MemoryFile) IsMapped() bool {
 	return f.mapped.Load() != nil
 }
 
-// mappedBytes is how much memory its users have that its own file does not.
+// mappedBytes returns the number of bytes in use that are mapped from pages files and absent from the memory file itself.
 func (f *MemoryFile) mappedBytes() uint64 {
 	if p := f.mapped.Load(); p != nil {
 		return p.held.Load()
@@ -199,12 +200,12 @@ func (f *MemoryFile) mappedBytes() uint64 {
 	return 0
 }
 
-// firstAfter is the first run that ends after off.
+// firstAfter returns the index of the first run that ends after off.
 func (p *mappedPages) firstAfter(off uint64) int {
 	return sort.Search(len(p.runs), func(i int) bool { return p.runs[i].End > off })
 }
 
-// forEachHostPart calls fn for consecutive parts of fr, which lie in one run or, where run is nil, in none.
+// forEachHostPart splits fr into consecutive parts and calls fn for each with the run that contains it; nil if no run does.
 func (f *MemoryFile) forEachHostPart(fr memmap.FileRange, fn func(part memmap.FileRange, run *mappedRun) error) error {
 	p := f.mapped.Load()
 	if p == nil {
@@ -230,7 +231,7 @@ func (f *MemoryFile) forEachHostPart(fr memmap.FileRange, fn func(part memmap.Fi
 	return nil
 }
 
-// ForEachDataFD calls fn for consecutive parts of fr with the file that holds the part, and where in it.
+// ForEachDataFD splits fr into consecutive parts and calls fn for each with the descriptor of its file and its offset there.
 func (f *MemoryFile) ForEachDataFD(fr memmap.FileRange, fn func(part memmap.FileRange, fd int, off uint64) error) error {
 	return f.forEachHostPart(fr, func(part memmap.FileRange, run *mappedRun) error {
 		if run != nil {
@@ -244,8 +245,8 @@ func (f *MemoryFile) ForEachDataFD(fr memmap.FileRange, fn func(part memmap.File
 	})
 }
 
-// wasteOfLocked returns the parts of fr, which has no references left, that may be allocated again. Mapped and sealed pages may not:
-// they would have to be mapped again, and space in the file is plenty.
+// wasteOfLocked returns the parts of fr, which has no references left, that may be allocated again. Mapped and sealed pages are not
+// among them: reusing them would require a new mapping, and the file has plenty of space.
 //
 // Preconditions: f.mu must be locked.
 func (f *MemoryFile) wasteOfLocked(fr memmap.FileRange) []memmap.FileRange {

@@ -1,4 +1,4 @@
-// The process that takes /proc from a sandbox's kernel, forked and not started as a program.
+// This file forks the process that unmounts /proc for a sandbox's kernel, instead of executing a program for it.
 
 package sandboxsetup
 
@@ -20,9 +20,9 @@ func afterFork()
 
 var procPath = [...]byte{'/', 'p', 'r', 'o', 'c', 0}
 
-// ForkProcUmounter does what ExecProcUmounter does, for a caller that does not execute itself again: its child keeps the capability to
-// unmount /proc, waits for a byte on the pipe whose end is returned, unmounts and exits, or exits when that end is closed unwritten.
-// The start of a program of 80 MB would take ten times the processor time.
+// ForkProcUmounter replaces ExecProcUmounter for a caller that does not execute itself again. The forked child keeps the capability to
+// unmount /proc and waits for a byte on a pipe, whose other end is returned. It then unmounts /proc and exits; it exits at once if
+// that end is closed. Executing a program of 80 MB instead would take ten times the CPU time.
 func ForkProcUmounter() (*os.File, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -56,7 +56,7 @@ func forkProcUmounter(readFD uintptr) unix.Errno {
 		syscall.ForkLock.Unlock()
 		return errno
 	}
-	// As exec would: nobody waits for the end of a file that is open here.
+	// The child closes inherited descriptors as exec would, so that no reader waits for a pipe that the child keeps open.
 	if readFD > 3 {
 		if errno = hostsyscall.RawSyscallErrno(unix.SYS_CLOSE_RANGE, 3, readFD-1, 0); errno != 0 {
 			hostsyscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
@@ -65,7 +65,7 @@ func forkProcUmounter(readFD uintptr) unix.Errno {
 	if errno = hostsyscall.RawSyscallErrno(unix.SYS_CLOSE_RANGE, readFD+1, uintptr(^uint32(0)), 0); errno != 0 {
 		hostsyscall.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
 	}
-	// Signals are masked as at the fork: only SIGKILL ends the wait.
+	// All signals are still blocked as during the fork, so only SIGKILL interrupts the wait.
 	n, errno = hostsyscall.RawSyscall(unix.SYS_READ, readFD, uintptr(unsafe.Pointer(&buf[0])), 1)
 	if errno == 0 && n != 1 {
 		errno = unix.EPIPE

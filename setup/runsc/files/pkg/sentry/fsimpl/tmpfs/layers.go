@@ -1,7 +1,8 @@
 // Pages of a file that lie in a sealed layer of its memory file are copied before they are written.
 //
-// While nobody has a file mapped for writing, its mappings may show sealed pages, read-only; a write drops those that it replaces.
-// Once somebody has, no mapping shows a sealed page any more, since a fault cannot drop what other address spaces map.
+// While a file is not mapped for writing, its mappings may show sealed pages read-only; a write drops the translations that it
+// replaces. Once the file is mapped for writing, no mapping shows a sealed page, since a fault in one address space cannot drop the
+// translations of others.
 package tmpfs
 
 import (
@@ -14,10 +15,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 )
 
-// maxUnsealBytes bounds one allocation; a write may be of any length.
+// maxUnsealBytes bounds one allocation, since a write may have any length.
 const maxUnsealBytes = 16 << 20
 
-// unsealLocked copies what of mr lies in a sealed layer; whether there was any.
+// unsealLocked copies the pages of mr that are in a sealed layer, and returns whether there were any.
 //
 // Preconditions: rf.dataMu is locked for writing; mr is page-aligned.
 func (rf *regularFile) unsealLocked(mr memmap.MappableRange, memCgID uint32) (bool, error) {
@@ -78,7 +79,7 @@ func copyPages(mf *pgalloc.MemoryFile, from, to memmap.FileRange) error {
 	return nil
 }
 
-// unseal makes what there is of [offset, offset+length) writable.
+// unseal makes the pages in [offset, offset+length) writable.
 //
 // Preconditions: rf.inode.mu is locked.
 func (rf *regularFile) unseal(offset, length int64, memCgID uint32) error {
@@ -106,7 +107,7 @@ func (rf *regularFile) isMappedForWriting() bool {
 	return rf.wasMappedForWriting || atomic.LoadUint64(&rf.writableMappingPages) != 0
 }
 
-// beforeMappingForWriting ends all translations to sealed pages, before the first mapping through which they could be written.
+// beforeMappingForWriting drops all translations before the file is first mapped for writing, so that none to a sealed page is left.
 //
 // Preconditions: rf.mapsMu is locked.
 func (rf *regularFile) beforeMappingForWriting() {
@@ -119,7 +120,7 @@ func (rf *regularFile) beforeMappingForWriting() {
 	}
 }
 
-// dropTranslationsForSave ends those that may be written: what they show is about to be sealed.
+// dropTranslationsForSave drops the translations of a file that is mapped for writing, since its pages are about to be sealed.
 func (rf *regularFile) dropTranslationsForSave() {
 	if !rf.inode.fs.mf.IsDiskBacked() {
 		return
@@ -131,7 +132,7 @@ func (rf *regularFile) dropTranslationsForSave() {
 	}
 }
 
-// permsOf is what a translation to fr allows.
+// permsOf returns the access that a translation to fr may allow.
 func (rf *regularFile) permsOf(fr memmap.FileRange) hostarch.AccessType {
 	if fr.Start < rf.inode.fs.mf.SealedEnd() {
 		return hostarch.ReadExecute

@@ -1,5 +1,5 @@
-// This file ends stub processes. The release keeps every one that was ever made for a later program, so a sandbox that once ran a
-// thousand programs would never give their memory back.
+// This file ends idle stub processes. Unmodified gVisor keeps every stub process for reuse, so a sandbox that once ran a thousand
+// programs would never return their memory.
 
 package systrap
 
@@ -13,10 +13,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/memmap"
 )
 
-// keptSubprocesses is how many idle stub processes wait for the next program; it saves the time to make one.
+// keptSubprocesses is the number of idle stub processes kept for later programs, which then need not create one.
 const keptSubprocesses = 64
 
-// endMu lets one goroutine at a time wait for the host: each waiting one occupies a thread of the host.
+// endMu lets only one goroutine at a time wait for the host, since each waiting goroutine occupies a host thread.
 var endMu sync.Mutex
 
 // sharedRange is memory that the sentry and a stub process share.
@@ -29,7 +29,7 @@ func queueRange(queue *contextQueue, fr memmap.FileRange) sharedRange {
 	return sharedRange{uintptr(unsafe.Pointer(queue)), fr}
 }
 
-// end kills the subprocess and gives its memory back.
+// end kills the subprocess and returns its memory.
 //
 // Preconditions: nothing refers to s any more.
 func (s *subprocess) end() {
@@ -51,7 +51,7 @@ func (s *subprocess) end() {
 	defer s.syscallThreadMu.Unlock()
 	s.syscallThread.thread.kill()
 	s.syscallThread.thread.reap()
-	// They are the sentry's children only after their parent has ended.
+	// The sysmsg threads become the sentry's children only when their parent, the syscall thread, has ended.
 	for _, t := range threads {
 		t.thread.reap()
 		t.unmapStackFromSentry()
@@ -73,7 +73,7 @@ func (s *subprocess) giveBack(r sharedRange) {
 	s.memoryFile.DecRef(r.fr)
 }
 
-// reap waits until the host has ended the thread; its memory is in use until then.
+// reap waits until the host has ended the thread, since its memory is in use until then.
 func (t *thread) reap() {
 	for {
 		_, err := unix.Wait4(int(t.tid), nil, unix.WALL, nil)

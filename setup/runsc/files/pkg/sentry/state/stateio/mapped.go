@@ -1,4 +1,4 @@
-// The file behind a reader, for those who map it, and the space of one that is to be written.
+// This file exposes the descriptor behind a reader, for mapping, and allocates the space of a file before it is written.
 package stateio
 
 import (
@@ -6,16 +6,16 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 )
 
-// FD returns the descriptor that it reads; it stays the reader's.
+// FD returns the reader's descriptor, which the reader still owns and closes.
 func (r *FDReader) FD() int32 {
 	return r.fd
 }
 
-// prepareBytes are written at once.
+// prepareBytes is the size of one write of zeros.
 const prepareBytes = 1 << 20
 
-// Prepare fills the file with zeros up to size, so that what is written later finds its pages. It may be larger than what is written;
-// Finalize cuts it. Without room for it, nothing is prepared.
+// Prepare fills the file with zeros up to size, so that later writes find allocated pages. The size is an estimate: Finalize cuts the
+// rest. If the disk is full, the file is prepared only as far as there was space.
 //
 // Preconditions: nothing has been written.
 func (w *FDWriter) Prepare(size uint64) {
@@ -34,7 +34,7 @@ func (w *FDWriter) Prepare(size uint64) {
 	}
 }
 
-// cutPrepared cuts what was prepared and not written.
+// cutPrepared truncates the file to the bytes that were written.
 func (w *FDWriter) cutPrepared() error {
 	if w.prepared <= w.off {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 )
 
-// guestLimits are the flags that runsc makes from the bundle's guest-limits.json.
+// guestLimits are the flags into which runsc translates the bundle's guest-limits.json.
 type guestLimits struct {
 	memory     uint64
 	hardMemory uint64
