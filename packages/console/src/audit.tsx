@@ -26,7 +26,7 @@ type Line = {
   readonly lines?: number;
 };
 
-/** Returns what a line says in one word or a few: the operation, the node's own act, or what the log itself lost. */
+/** Returns a short description of a line: the operation, the node's own action, or the number of lines that the log left out. */
 function whatOf({ kind, operation, what, further, lines }: Line): string {
   if (kind === "refusals") return `${further ?? 0} more refused credentials`;
   if (kind === "loss") return `${lines ?? 0} lines could not be written`;

@@ -63,7 +63,7 @@ export async function signIn(page: Page, apiKey: string): Promise<void> {
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 type Violation = { readonly id: string; readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[] };
 
-/** Checks the page as it is against WCAG A and AA; the dark theme differs in its colors alone. */
+/** Checks the present page against WCAG A and AA, and its colors again in the dark theme. */
 export async function checkAccess(page: Page, what: string): Promise<void> {
   await checkRules(page, what, ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]);
   await page.emulateMedia({ colorScheme: "dark" });

@@ -16,7 +16,7 @@ import (
 	"svc/envd/internal/failure"
 )
 
-// marker is a noncharacter that occurs in no text; before one of U+0080 to U+00FF it turns that into a byte.
+// marker is a noncharacter, which no text contains. The character U+00XX after it stands for the byte XX.
 const marker = "\ufdd0"
 
 // byteCarrier is a request with fields that accept bytes; it returns the number of bytes they contained.

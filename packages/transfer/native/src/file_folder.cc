@@ -14,7 +14,7 @@
 namespace svc {
 
 namespace {
-/** The kernel alone answers for these file systems. Others wait for a process or a network, which only their owner's threads may do. */
+/** Returns true for file systems that the kernel alone serves. Others may block on a process or a network, so only the threads of a folder's owner use them. */
 bool answersByItself(int fd) {
   constexpr int64_t EXT = 0xEF53, XFS = 0x58465342, BTRFS = 0x9123683E, TMPFS = 0x01021994, OVERLAY = 0x794C7630, F2FS = 0xF2F52010, ZFS = 0x2FC12FC1;
   struct statfs info {};
