@@ -69,7 +69,7 @@ void test("pipelined requests are answered in order, and none beyond the free ro
   client.socket.setNoDelay(true);
   const count = 300;
   const ahead = Array.from({ length: count }, (_, at) => `GET /v2/sandboxes?at=${at} HTTP/1.1\r\nHost: a\r\n\r\n`);
-  // The first part is more than the free row; the rest arrives faster than each tick reads, in pieces that end anywhere.
+  // The first part has more requests than are read without a wait (FREE_ROW); the rest arrives faster than one request per tick, in pieces that end anywhere.
   client.send(ahead.slice(0, 150).join(""));
   const rest = ahead.slice(150).join("");
   for (let at = 0; at < rest.length; at += 149) {

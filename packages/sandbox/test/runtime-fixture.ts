@@ -42,7 +42,7 @@ export function image(template = "base"): RootImage {
 let nextSlot = process.pid % 50;
 let nextID = 0;
 
-/** Eight fixed and twelve counted characters, so that the ids of one test share a long prefix. */
+/** Returns "rt", the process id and a counter, so that the ids of one test share a long prefix. */
 export function newRuntimeID(): string {
   nextID += 1;
   return `rt${String(process.pid).padStart(8, "0")}${String(nextID).padStart(10, "0")}`;

@@ -16,7 +16,7 @@ import type { WebhookStore } from "./webhook-store.ts";
 
 const PAGE = 64;
 const TIMEOUT_MS = 10_000;
-/** A receiver that rejects the same event so often will not accept it later. */
+/** A receiver that has rejected the same event this many times is not expected to accept it later. */
 const MAX_REFUSALS = 5;
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 5 * 60_000;

@@ -40,7 +40,7 @@ export type Setting = { readonly controller: Controller; readonly file: string; 
 const CPU_PERIOD_US = 100_000;
 /** Host processes that a sandbox needs in addition to the guest's own (gVisor: the sentry's threads and stubs). */
 export const PIDS_HEADROOM = 64;
-/** A small shell takes 0.13 to 0.3 MiB of the group, most of it the kernel's. With more of them memory would end first, and `fork` of everybody would fail. */
+/** A small shell takes 0.13 to 0.3 MiB of the group, most of it kernel memory. With more tasks the group would run out of memory first, and every `fork` in it would fail. */
 const TASKS_PER_MB = 3;
 
 /** The tasks of a sandbox on the host's own kernel: fewer than its limit where its memory would not hold as many. */

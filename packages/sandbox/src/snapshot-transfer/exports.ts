@@ -74,7 +74,7 @@ export interface Exports {
   end(paused: { readonly sandboxID: string; readonly checkpointID: string }): Promise<void>;
   /** Forgets the export, since it belongs to another node now. */
   forget(id: string): Promise<void>;
-  /** Called after a start: exports what is missing and deletes what is over. */
+  /** Called after a start: exports what is not stored yet and deletes the exports that nothing needs any more. */
   start(): Promise<void>;
   close(): Promise<void>;
 }

@@ -39,7 +39,7 @@ export interface FromNodes {
    * answered and none has it. @throws TEMPLATE_NOT_FOUND if some did not answer; TOO_MANY_REQUESTS, SERVER_UNREACHABLE, and what `receive` throws.
    */
   fetch(asked: string): Promise<string | undefined>;
-  /** Looks now and then periodically for copies whose originals were deleted. */
+  /** Looks for copies whose originals were deleted, at once and then periodically. */
   start(): void;
   /** Deletes copies whose origin node says that it deleted the original; copies stay if that node does not answer or does not know. */
   dropOver(): Promise<void>;

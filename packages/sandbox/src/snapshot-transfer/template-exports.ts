@@ -59,7 +59,7 @@ export interface TemplateExports {
   readonly keep: KeepBuild;
   /** All of the template that should be stored is stored when this returns. @throws OBJECTS_UNAVAILABLE, …; retries then follow in the background. */
   now(templateID: string): Promise<void>;
-  /** Called after a start: sends what is missing, deletes what is over, and from then on looks for outdated copies. */
+  /** Called after a start: sends what is not stored yet, deletes the exports that nothing needs any more, and from then on looks for outdated copies. */
   start(): void;
   close(): Promise<void>;
 }

@@ -180,7 +180,7 @@ async function copyFiles(job: Job, guest: Guest, { source, target, owner, mode, 
   await script(job, guest, putFiles, [stage, target, sources.length > 1 ? "yes" : "no", ownerOf(owner), mode, ...sources], `COPY ${source} ${target}`);
 }
 
-/** Packs what a pattern means, below / so that a link in the way leads where it leads in the stage; the last part is followed. */
+/** Packs what a pattern matches, from / so that links in the path resolve as in that stage; for a link that itself matches, its target is packed. */
 const pack = `IFS=
 cd /
 set -- $1

@@ -181,7 +181,7 @@ export async function listing(folder: Folder, path: string, depth: number, into:
     fail("INVALID_REQUEST", `'${path}' has more than ${MAX_ENTRIES} entries: list a directory below it, or with a smaller depth`);
   for (const name of names) {
     const below = join(path, name);
-    // An entry that went meanwhile is not listed.
+    // An entry that was removed meanwhile is not listed.
     const found = await statOf({ parent: folder, name }, below).catch(() => undefined);
     if (found === undefined) continue;
     into.push(found);

@@ -13,7 +13,7 @@ import { syncDirectory, type VolumeRecord } from "./volume-records.ts";
 export type VolumeFolders = { readonly files: string; readonly incoming: string };
 
 export interface VolumeDisk {
-  /** Makes the volume's place, or nothing; returns the bytes that count as used in it while it is empty. @throws DISK_FULL. */
+  /** Makes the storage of the volume; if that fails, nothing of it is left. Returns the bytes that count as used while the volume is empty. @throws DISK_FULL. */
   make(record: Omit<VolumeRecord, "emptyBytes">): Promise<number>;
   /** Returns the volume's folders, mounted where it needs a mount. @throws VOLUME_DAMAGED. */
   folders(record: VolumeRecord): Promise<VolumeFolders>;
@@ -146,7 +146,7 @@ export function openDirectories({ directory, spawner }: DiskParts): VolumeDisk {
 
   async function count(volumeID: string): Promise<number> {
     const { code, stdout } = await spawner.run(["du", "-s", "-B1", "--", join(pathOf(volumeID), "files")], { timeoutMs: DU_TIMEOUT_MS });
-    // A file that went meanwhile makes du end with 1, after the sum.
+    // If a file was removed meanwhile, du prints the sum and then ends with code 1.
     const bytes = Number(stdout.split("\t")[0]);
     if (Number.isNaN(bytes)) fail("INTERNAL", `du of volume ${volumeID} ended with ${code}`);
     return bytes;

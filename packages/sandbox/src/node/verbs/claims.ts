@@ -24,9 +24,9 @@ export interface Claims {
   readonly sharing: Sharing | undefined;
   /** The sandboxes that are moving from this node or to it. */
   readonly leaving: Pick<ReadonlyMap<string, unknown>, "has" | "keys">;
-  /** Resolves when the move of the sandbox is over; at once if there is none. */
+  /** Resolves when the move of the sandbox has ended; at once if there is none. */
   over(sandboxID: string): Promise<void>;
-  /** Calls `onChange` when a move of a sandbox begins and when it is over. Returns the function that unsubscribes. */
+  /** Calls `onChange` when a move of a sandbox begins and when it ends. Returns the function that unsubscribes. */
   watch(onChange: (sandboxID: string, isLeaving: boolean) => void): () => void;
 }
 
