@@ -53,7 +53,7 @@ pack_suite() {
     run_apt "${options[@]}" -o APT::Update::Error-Mode=any update || { rm -rf "$making"; return 0; }
   fi
   run_apt "${options[@]}" install --download-only --no-install-recommends $(packages_of $(run_groups) data)
-  rm -rf "$making/partial" "$making/status" "$making/lock" "$making/lists" "$making/sources.list"
+  rm -rf "$making/partial" "$making/status" "$making/lock" "$making/lock-frontend" "$making/lists" "$making/sources.list"
   for file in "$making"/*.deb; do
     dpkg-deb --field "$file"
     printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' "${file##*/}" "$(stat -c %s "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"
