@@ -52,7 +52,7 @@ pack_suite() {
     # A mirror that lacks this release leaves no folder; the archive then has package files of the host's release alone.
     run_apt "${options[@]}" -o APT::Update::Error-Mode=any update || { rm -rf "$making"; return 0; }
   fi
-  run_apt "${options[@]}" install --download-only --no-install-recommends $(packages_of $(run_groups) data)
+  run_apt "${options[@]}" install --download-only --no-install-recommends $(packages_of $(run_groups) data packed)
   rm -rf "$making/partial" "$making/status" "$making/lock" "$making/lock-frontend" "$making/lists" "$making/sources.list"
   for file in "$making"/*.deb; do
     dpkg-deb --field "$file"
