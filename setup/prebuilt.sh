@@ -7,10 +7,19 @@
 
 prebuilt_refuses() { printf 'svc: %s\n' "$*" >&2; exit 1; }
 
+# Package files of another release of Debian, or where only root could install them.
+is_foreign() {
+  [[ $1 == debs/* ]] || return 1
+  ((EUID != 0)) || [[ $1 != debs/$(. /etc/os-release && echo "$ID-${VERSION_CODENAME-}")-* ]]
+}
+
 take_prebuilt() {
   local from=$SVC_ROOT/prebuilt part making said lacking=()
   cmp -s "$SVC_ROOT/COMMIT" "$from/complete" || prebuilt_refuses "the archive was not unpacked completely into $SVC_ROOT; see that its disk has space, and unpack it again"
-  for part in "$from"/*/*; do [[ -e $SVC_CACHE/${part#"$from"/} ]] || lacking+=("${part#"$from"/}"); done
+  for part in "$from"/*/*; do
+    part=${part#"$from"/}
+    [[ -e $SVC_CACHE/$part ]] || is_foreign "$part" || lacking+=("$part")
+  done
   ((${#lacking[@]})) || return 0
   exec 8>"$SVC_CACHE/locks/import.lock"
   flock -w 600 8 || prebuilt_refuses "another ./svc has filled $SVC_CACHE for ten minutes; try again when it has ended"
@@ -24,7 +33,8 @@ take_prebuilt() {
       rm -rf --one-file-system "$making"
       said=$(cp -a --reflink=auto "$from/$part" "$making" 2>&1) || {
         rm -rf --one-file-system "$making"
-        prebuilt_refuses "$from/$part could not be copied into $SVC_CACHE: ${said%%$'\n'*}; a user without root unpacks an archive of their own"
+        ((EUID == 0)) || said+="; a user without root needs a copy that they unpacked themselves"
+        prebuilt_refuses "$from/$part could not be copied into $SVC_CACHE: ${said//$'\n'/; }"
       }
     }
     mv -T "$making" "$SVC_CACHE/$part"

@@ -52,8 +52,8 @@ pack_suite() {
     # A mirror that lacks this release leaves no folder; the archive then has package files of the host's release alone.
     run_apt "${options[@]}" -o APT::Update::Error-Mode=any update || { rm -rf "$making"; return 0; }
   fi
-  run_apt "${options[@]}" install --download-only --no-install-recommends $(packages_of $(run_groups) data)
-  rm -rf "$making/partial" "$making/status" "$making/lock" "$making/lists" "$making/sources.list"
+  run_apt "${options[@]}" install --download-only --no-install-recommends $(packages_of $(run_groups) data packed)
+  rm -rf "$making/partial" "$making/status" "$making/lock" "$making/lock-frontend" "$making/lists" "$making/sources.list"
   for file in "$making"/*.deb; do
     dpkg-deb --field "$file"
     printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' "${file##*/}" "$(stat -c %s "$file")" "$(sha256sum <"$file" | cut -d ' ' -f 1)"

@@ -150,5 +150,6 @@ const reasonWords: Readonly<Record<string, string>> = {
 function codeOf(error: unknown): string {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
   if (!(cause instanceof Error)) return String(cause);
-  return "code" in cause ? String(cause.code) : cause.message;
+  // The code of an aborted request is a number that says nothing.
+  return "code" in cause && typeof cause.code === "string" ? cause.code : cause.message;
 }

@@ -46,6 +46,7 @@ export function startLoad(urls: readonly string[], apiKey: string, count: number
         const isTyped = error instanceof Failure && RETRIED.includes(error.name);
         if (!isTyped || performance.now() - began > SUCCEEDS_WITHIN_MS) throw new Error(`${what}: ${String(error)}`, { cause: error });
         const key = `${what}: ${error.name}`;
+        if (retried[key] === undefined) process.stderr.write(`${key}: ${error.message}\n`);
         retried[key] = (retried[key] ?? 0) + 1;
         await delay(RETRY_MS);
       }
