@@ -148,6 +148,20 @@ void describe("copying", needs("root", "runsc", "envd", "base"), () => {
     assert.equal((await upload("-", "/tmp/x/")).code, 2);
   });
 
+  void test("a file that reports no size but has content comes whole from the sandbox, and is refused here with the way to send it", async () => {
+    for (const file of ["/proc/cpuinfo", "/proc/self/limits"]) {
+      const got = await download(file, "-");
+      assert.equal(got.code, 0, got.stderr);
+      assert.equal(got.stdout.split("\n")[0], (await sh(`cat ${file}`)).split("\n")[0]);
+      assert.notEqual(got.stdout, "");
+      assert.equal((await download(file, "unsized", "--force")).code, 0);
+      assert.notEqual(readFileSync(join(here, "unsized"), "utf8"), "");
+    }
+    const refused = await upload("/proc/cpuinfo", "/tmp/cpuinfo");
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /\/proc\/cpuinfo reports a size of 0 but has content, .*cat \/proc\/cpuinfo \| svc upload ID - PATH/);
+  });
+
   void test("an upload can go where only root may write and belongs to the user; in a strict sandbox only the user's rights apply", async () => {
     assert.equal((await upload("project/none", "/root/theirs")).code, 0);
     assert.equal((await live.svc(["exec", live.sandboxID, "-u", "root", "--", "stat", "-c", "%U", "/root/theirs"])).stdout, "user\n");

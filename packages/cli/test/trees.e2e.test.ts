@@ -93,7 +93,9 @@ void describe("trees of files", needs("root", "runsc", "envd", "base"), () => {
   });
 
   void test("names that are not UTF-8 can be uploaded and downloaded, also when given on the command line", async () => {
-    const made = shell("mkdir bytes; printf one > \"$(printf 'bytes/caf\\351')\"; svc upload $ID bytes /tmp/bytes");
+    const made = shell(
+      "mkdir bytes; printf one > \"$(printf 'bytes/caf\\351')\"; svc upload $ID bytes /tmp/bytes && svc upload $ID \"$(printf 'bytes/caf\\351')\" /tmp/single",
+    );
     assert.equal(made.status, 0, made.stderr.toString());
     const listed = await sh("ls /tmp/bytes | od -An -c");
     assert.match(listed, /c\s+a\s+f\s+351/);

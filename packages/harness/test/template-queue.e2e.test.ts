@@ -62,6 +62,16 @@ void describe("builds of one node", needs("root", "runsc", "envd", "base"), asyn
     assert.deepEqual([(await ended(node, tagged)).status, (await ended(node, beside)).status], ["ready", "ready"]);
   });
 
+  void test("show the status of the one that was started last, in whichever order they were requested", async () => {
+    const [first, second] = [await node.call(requestTemplate, { name: "raced" }), await node.call(requestTemplate, { name: "raced" })];
+    await node.call(buildTemplate, { templateID: second.templateID, buildID: second.buildID, ...neverReady });
+    await isPolling(second);
+    await node.call(buildTemplate, { templateID: first.templateID, buildID: first.buildID, fromTemplate: "base" });
+    assert.equal((await ended(node, first)).status, "ready");
+    const { buildID, buildStatus } = await node.call(getTemplate, { templateID: "raced" });
+    assert.deepEqual([buildID, buildStatus], [first.buildID, "ready"]);
+  });
+
   void test("tell their followers that their template was deleted, and how many CPUs the host lacks", async () => {
     const ids = await startBuild(node, "goes", neverReady);
     await isPolling(ids);

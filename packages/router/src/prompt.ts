@@ -26,12 +26,32 @@ export type Prompt = {
 
 const text = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
 
+/** Deeper bodies would end the calls that print them, here and in engines, with an overflow of the stack. */
+const MAX_DEPTH = 512;
+
+/** Walks level by level, since a recursive walk would overflow as well. */
+function isDeep(value: unknown): boolean {
+  let level: unknown[] = [value];
+  for (let depth = 0; depth <= MAX_DEPTH; depth++) {
+    const next: unknown[] = [];
+    for (const each of level) {
+      if (typeof each !== "object" || each === null) continue;
+      for (const child of Array.isArray(each) ? each : Object.values(each)) if (typeof child === "object" && child !== null) next.push(child);
+    }
+    if (next.length === 0) return false;
+    level = next;
+  }
+  return true;
+}
+
 /** @throws Refusal where the body cannot be a request of that kind. */
 export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: string | undefined): Prompt {
   let body: unknown;
   try {
     body = JSON.parse(bytes.toString("utf8"));
+    if (isDeep(body)) throw new Refusal("invalid_request", `the body nests lists and objects deeper than ${MAX_DEPTH} levels`);
   } catch (error) {
+    if (error instanceof Refusal) throw error;
     throw new Refusal("invalid_json", `the body is not valid JSON: ${(error as Error).message}`);
   }
   if (typeof body !== "object" || body === null || Array.isArray(body)) throw new Refusal("invalid_request", "the body must be a JSON object");

@@ -107,6 +107,7 @@ void test("bodies above the bound get 413 whether or not they declare their leng
     ["null", "invalid_request"],
     ["{}", "invalid_request"],
     ['{"model": 7, "messages": []}', "invalid_request"],
+    [`{"model": "demo", "messages": ${"[".repeat(4_000)}${"]".repeat(4_000)}}`, "invalid_request"],
   ] as const;
   for (const [body, code] of nonsense) {
     const answer = await post(router.url, "/v1/chat/completions", body);

@@ -9,12 +9,11 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +26,8 @@ const (
 	maxTreeEntries = 200_000
 	// Each level uses a descriptor while the tree is walked.
 	maxTreeDepth = 256
+	// The content of a file that reports no size is kept in memory.
+	maxUnsizedBytes = 4 << 20
 )
 
 func (s *Service) sendTree(w http.ResponseWriter, r *http.Request) {
@@ -251,7 +252,12 @@ func (t *treeSender) file(file *os.File, path string, stat *unix.Stat_t) error {
 		entry.planned = true
 		return t.archive.entry(entry)
 	}
-	if entry.data, err = dataRanges(file, stat.Size); err != nil {
+	if stat.Size == 0 {
+		entry.unsized, err = unsizedContent(file, path)
+	} else {
+		entry.data, err = dataRanges(file, stat.Size)
+	}
+	if err != nil {
 		return err
 	}
 	if err := t.archive.entry(entry); err != nil {
@@ -260,37 +266,11 @@ func (t *treeSender) file(file *os.File, path string, stat *unix.Stat_t) error {
 	return t.archive.content(t.ctx, file, path, entry)
 }
 
-// namesSlack is needed because gVisor's list of names may be longer than the size that it reported.
-const namesSlack = 4 << 10
-
-// userAttributes returns the attributes that a file's owner may set; a file system without attributes has none.
-func userAttributes(fd int) ([]attribute, error) {
-	size, err := unix.Flistxattr(fd, nil)
-	if err == unix.ENOTSUP || (err == nil && size == 0) {
-		return nil, nil
+// unsizedContent reads a file that reports no size, since an entry's size comes before its content. Files of /proc and /sys have content all the same.
+func unsizedContent(file *os.File, path string) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(file, maxUnsizedBytes+1))
+	if err == nil && len(content) > maxUnsizedBytes {
+		err = failure.New(failure.FailedPrecondition, "'%s' reports no size and has more than %d bytes: read it by a command", path, maxUnsizedBytes)
 	}
-	names := make([]byte, size+namesSlack)
-	if err == nil {
-		size, err = unix.Flistxattr(fd, names)
-	}
-	if err != nil {
-		return nil, failure.About(err, "cannot list attributes")
-	}
-	var found []attribute
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:size]), "\x00"), "\x00") {
-		// An equals sign would end the name early in a record of the archive.
-		if !strings.HasPrefix(name, "user.") || strings.Contains(name, "=") {
-			continue
-		}
-		value := make([]byte, maxNamesBytes)
-		n, err := unix.Fgetxattr(fd, name, value)
-		if err == unix.ENODATA {
-			continue
-		}
-		if err != nil {
-			return nil, failure.About(err, "cannot read the attribute %s", strconv.Quote(name))
-		}
-		found = append(found, attribute{name, value[:n]})
-	}
-	return found, nil
+	return content, err
 }

@@ -48,6 +48,7 @@ type archiveEntry struct {
 	stat         *unix.Stat_t
 	attributes   []attribute
 	data         []dataRange // nil: no holes
+	unsized      []byte      // the content of a file that reported no size, as those of /proc do
 	planned      bool
 }
 
@@ -82,7 +83,7 @@ func (a archiveWriter) entry(e archiveEntry) error {
 		record(&records, "GNU.sparse.name", []byte(name))
 		record(&records, "GNU.sparse.realsize", strconv.AppendInt(nil, e.stat.Size, 10))
 	default:
-		size = e.stat.Size
+		size = e.stat.Size + int64(len(e.unsized))
 	}
 	record(&records, "size", strconv.AppendInt(nil, size, 10))
 	if err := a.records('x', records.Bytes()); err != nil {
@@ -93,6 +94,12 @@ func (a archiveWriter) entry(e archiveEntry) error {
 
 func (a archiveWriter) content(ctx context.Context, file *os.File, path string, e archiveEntry) error {
 	parts, written := e.data, int64(0)
+	if e.unsized != nil {
+		if err := a.write(e.unsized); err != nil {
+			return err
+		}
+		return a.pad(int64(len(e.unsized)))
+	}
 	if parts == nil {
 		parts = []dataRange{{0, e.stat.Size}}
 	} else {

@@ -21,9 +21,15 @@ export function shownStatus(build: Build, nowMs = Date.now()): Build["status"] {
   return neverStarted(build, nowMs) === undefined ? build.status : "error";
 }
 
-/** Shows the newest ready build, or else the newest one. */
+/** The build that was started last; one that was requested earlier and started later supersedes the other. */
+function lastStarted(all: readonly Build[]): Build | undefined {
+  const at = ({ startedAtMs, createdAtMs }: Build) => startedAtMs ?? createdAtMs;
+  return all.reduce<Build | undefined>((last, build) => (last === undefined || at(build) > at(last) ? build : last), undefined);
+}
+
+/** Shows the newest ready build, or else the newest one; the status is that of the build that was started last. */
 export function listedBuilt(template: BuiltTemplate, all: readonly Build[], spawns: Spawns, envdVersion: string): ListedTemplate {
-  const newest = all[0];
+  const newest = lastStarted(all);
   const build = all.find(({ status }) => status === "ready") ?? newest;
   const { result } = build ?? {};
   return {
