@@ -232,6 +232,16 @@ for line in sys.stdin:
         assert.match(said, / 421/, version);
         assert.match(said, /both must name the same host/, version);
       }
+      const raw = `import socket, ssl, sys
+s = ssl.create_default_context().wrap_socket(socket.create_connection(("api.example.com", 443)), server_hostname="api.example.com")
+s.sendall(sys.argv[1].replace("|", "\\r\\n").encode())
+print(s.recv(4096).decode())`;
+      await sandbox.files.write("/tmp/raw.py", raw);
+      for (const head of [
+        "GET https://shared.example.com/ HTTP/1.1|Host: api.example.com||",
+        "GET / HTTP/1.1|Host: api.example.com|Host: shared.example.com||",
+      ])
+        assert.match(await tried(sandbox, `python3 /tmp/raw.py '${head}'`), /HTTP\/1.1 4\d\d /, head);
       assert.deepEqual(
         (await outside.seen()).filter(({ kind }) => kind === "https"),
         [],
