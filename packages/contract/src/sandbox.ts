@@ -114,6 +114,7 @@ export type SandboxDetail = z.output<typeof sandboxDetail>;
 
 const createFailures = [
   "INVALID_REQUEST",
+  "NOT_OFFERED",
   "UNAUTHENTICATED",
   "TEMPLATE_NOT_FOUND",
   "VOLUME_NOT_FOUND",
