@@ -114,7 +114,6 @@ export type SandboxDetail = z.output<typeof sandboxDetail>;
 
 const createFailures = [
   "INVALID_REQUEST",
-  "NOT_OFFERED",
   "UNAUTHENTICATED",
   "TEMPLATE_NOT_FOUND",
   "VOLUME_NOT_FOUND",
@@ -147,7 +146,7 @@ export const createSandbox = operation({
   headers: createHeaders,
   success: 201,
   credential: "apiKey",
-  failures: createFailures,
+  failures: [...createFailures, "NOT_OFFERED"],
 });
 
 export const createSandboxV1 = operation({
