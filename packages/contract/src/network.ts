@@ -1,5 +1,6 @@
 // A sandbox's network as clients configure it: what it may reach, who may reach it, and changes while it runs.
 import { z } from "zod";
+import { fail } from "./failures.ts";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
 
@@ -8,7 +9,15 @@ export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16 } as 
 const rule = z.string().min(1).max(networkLimits.ruleLength);
 const rules = z.array(rule).max(networkLimits.rules);
 
-const notOffered = (member: string, why: string) => z.undefined(`network.${member}: ${why}`).optional();
+/** Null and an empty list ask for nothing. */
+const notOffered = (member: string, why: string) =>
+  z
+    .unknown()
+    .transform((value): undefined => {
+      const isNothing = value === undefined || value === null || (Array.isArray(value) && value.length === 0);
+      return isNothing ? undefined : fail("NOT_OFFERED", `network.${member}: svc does not offer this; ${why}`);
+    })
+    .optional();
 
 /** RFC 9110, field-name. */
 const headerName = z
@@ -38,10 +47,10 @@ const hostRules = z
 export const egressMembers = {
   allowOut: rules.nullish().describe("CIDR blocks, addresses and domains (*.example.com too) that may be reached; wins over denyOut"),
   denyOut: rules.nullish().describe("CIDR blocks and addresses that may not be reached"),
-  dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver; set network.dns of the node"),
-  egressProxy: notOffered("egressProxy", "is not offered"),
+  dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver: set network.dns of the node"),
+  egressProxy: notOffered("egressProxy", "connections leave the node directly: route the node's own traffic through a proxy"),
   rules: hostRules.nullish(),
-  httpsPorts: notOffered("httpsPorts", "is not offered"),
+  httpsPorts: notOffered("httpsPorts", "applications are reached by plain HTTP: let them listen without TLS on a port of their own"),
 };
 
 export const network = z
@@ -85,5 +94,5 @@ export const setSandboxNetwork = operation({
   output: z.undefined(),
   success: 204,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "TOO_MANY_REQUESTS", "DISK_FULL"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "NOT_OFFERED", "SANDBOX_NOT_FOUND", "SANDBOX_CHANGING_STATE", "TOO_MANY_REQUESTS", "DISK_FULL"],
 });

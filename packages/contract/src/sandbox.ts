@@ -146,7 +146,7 @@ export const createSandbox = operation({
   headers: createHeaders,
   success: 201,
   credential: "apiKey",
-  failures: createFailures,
+  failures: [...createFailures, "NOT_OFFERED"],
 });
 
 export const createSandboxV1 = operation({

@@ -1,14 +1,16 @@
 // A certificate authority of a test, for the servers of a simulated internet.
-import { generateKeyPairSync } from "node:crypto";
+import { generateKeyPairSync, type KeyObject } from "node:crypto";
 import { authorityCertificate, hostCertificate, parseCertificate } from "@svc/sandbox/secrets/certificates.ts";
 import type { HttpsHost } from "./outside-https.ts";
 
 export type TestAuthority = {
   /** PEM. */
   readonly certificate: string;
+  readonly key: string;
   host(name: string, protocols?: readonly string[]): HttpsHost;
 };
 
+const pemOf = (key: KeyObject): string => key.export({ type: "pkcs8", format: "pem" }).toString();
 const newKey = () => generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey;
 
 export function makeAuthority(name: string): TestAuthority {
@@ -16,11 +18,11 @@ export function makeAuthority(name: string): TestAuthority {
   const certificate = authorityCertificate(key, name, Date.now());
   return {
     certificate,
+    key: pemOf(key),
     host(host, protocols) {
       const hostKey = newKey();
       const issued = hostCertificate({ key, certificate: parseCertificate(certificate) }, host, hostKey, Date.now());
-      const pem = hostKey.export({ type: "pkcs8", format: "pem" }).toString();
-      return { name: host, certificate: issued, key: pem, ...(protocols === undefined ? {} : { protocols }) };
+      return { name: host, certificate: issued, key: pemOf(hostKey), ...(protocols === undefined ? {} : { protocols }) };
     },
   };
 }

@@ -2,7 +2,7 @@
 // Longer than 300 lines: one node and one simulated internet serve all of it, since each takes seconds to start.
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, suite, test } from "node:test";
 import { forkSandbox } from "@svc/contract/lifecycle.ts";
@@ -232,6 +232,16 @@ for line in sys.stdin:
         assert.match(said, / 421/, version);
         assert.match(said, /both must name the same host/, version);
       }
+      const raw = `import socket, ssl, sys
+s = ssl.create_default_context().wrap_socket(socket.create_connection(("api.example.com", 443)), server_hostname="api.example.com")
+s.sendall(sys.argv[1].replace("|", "\\r\\n").encode())
+print(s.recv(4096).decode())`;
+      await sandbox.files.write("/tmp/raw.py", raw);
+      for (const head of [
+        "GET https://shared.example.com/ HTTP/1.1|Host: api.example.com||",
+        "GET / HTTP/1.1|Host: api.example.com|Host: shared.example.com||",
+      ])
+        assert.match(await tried(sandbox, `python3 /tmp/raw.py '${head}'`), /HTTP\/1.1 4\d\d /, head);
       assert.deepEqual(
         (await outside.seen()).filter(({ kind }) => kind === "https"),
         [],
@@ -287,6 +297,31 @@ for line in sys.stdin:
       assert.equal((await received(sandbox, "curl -sS https://api.example.com/")).headers["x-secret"], VALUE);
       await node.restart("SIGKILL");
       assert.equal((await received(sandbox, "curl -sS https://api.example.com/")).headers["x-secret"], VALUE);
+    });
+
+    void test("an operator's own authority replaces the node's, in sandboxes as well once their rules are set again", async () => {
+      await using made = await create({ rules: header("api.example.com") });
+      const { sandbox } = made;
+      assert.match(await issuerOf(sandbox, "api.example.com"), /svc egress/);
+      const own = makeAuthority("an authority of the operator");
+      const [pem, key] = [join(node.home, "secrets/egress-ca.pem"), join(node.home, "secrets/egress-ca-key.pem")];
+      writeFileSync(pem, own.certificate, { mode: 0o600 });
+      writeFileSync(key, own.key, { mode: 0o600 });
+      try {
+        await node.restart("SIGTERM");
+        await sandbox.updateNetwork({ rules: header("api.example.com") });
+        assert.equal((await received(sandbox, "curl -sS https://api.example.com/")).headers["x-secret"], VALUE);
+        assert.match(await issuerOf(sandbox, "api.example.com"), /an authority of the operator/);
+        assert.equal(
+          await run(sandbox, "grep -c '^# svc egress begin' /etc/ssl/certs/ca-certificates.crt"),
+          "1\n",
+          "the earlier authority is no longer trusted",
+        );
+      } finally {
+        rmSync(key);
+        rmSync(pem);
+        await node.restart("SIGTERM");
+      }
     });
 
     void test("an identity token says which sandbox a request comes from, and its key set verifies it", async () => {

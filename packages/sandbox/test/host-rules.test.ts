@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { filled, hasRules, headersFor } from "../src/egress/host-rules.ts";
 import { egressOf } from "../src/egress/rules.ts";
-import { requestHeaders, responseHeaders } from "../src/intercept/headers.ts";
+import { authoritiesOf, hostAsked, requestHeaders, responseHeaders } from "../src/intercept/headers.ts";
 
 const rule = (headers: Record<string, string>) => [{ transform: { headers } }];
 
@@ -90,4 +90,23 @@ void test("headers of the connection end at the node, and set headers replace al
     "Set-Cookie",
     "b",
   ]);
+});
+
+void test("a request names one host, whatever its spelling; one that names several, in any form, names none", () => {
+  const asked = (target: string, ...hosts: string[]) =>
+    hostAsked(
+      authoritiesOf(
+        hosts.flatMap((host) => ["Host", host]),
+        target,
+      ),
+    );
+  assert.equal(asked("/", "A.test:443"), "a.test");
+  assert.equal(asked("https://a.test/x?y", "a.test."), "a.test");
+  assert.equal(asked("*", "a.test"), "a.test");
+  assert.equal(asked("/"), undefined);
+  assert.equal(asked("/", "a.test", "b.test"), undefined);
+  assert.equal(asked("https://b.test/", "a.test"), undefined);
+  assert.equal(asked("https://user@a.test/", "a.test"), undefined);
+  assert.equal(asked("b.test:443", "a.test"), undefined);
+  assert.equal(asked("/", "a.test:8443"), "a.test:8443");
 });

@@ -8,6 +8,8 @@ export const MAX_OPEN_SECONDS = 3600;
 const A_TYPE = 1;
 const CNAME_TYPE = 5;
 export const AAAA_TYPE = 28;
+/** SVCB and HTTPS: they name protocols and keys with which a client hides the name in its handshake. */
+export const SERVICE_TYPES: readonly (number | undefined)[] = [64, 65];
 const IN_CLASS = 1;
 /** Limits on records, on labels of a name and on compression jumps within one; no resolver's answer exceeds them. */
 const MAX_RECORDS = 256;

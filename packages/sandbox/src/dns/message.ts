@@ -7,11 +7,11 @@ const OPT_TYPE = 41;
 const EXTENDED_ERROR = 15;
 const MAX_UDP_PAYLOAD_BYTES = 1232;
 
-const rcodes = { FORMERR: 1, SERVFAIL: 2, NOTIMP: 4, REFUSED: 5 } as const;
+const rcodes = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NOTIMP: 4, REFUSED: 5 } as const;
 export type Rcode = keyof typeof rcodes;
 
 /** Extended DNS Error codes (RFC 8914) for the reason. */
-const reasons = { REFUSED: 18, SERVFAIL: 23, NOTIMP: 21, FORMERR: 0 } as const;
+const reasons = { NOERROR: 17, REFUSED: 18, SERVFAIL: 23, NOTIMP: 21, FORMERR: 0 } as const;
 
 /** Returns the question (name, type, class) of a query with exactly one; undefined otherwise. */
 export function questionOf(message: Buffer): Buffer | undefined {

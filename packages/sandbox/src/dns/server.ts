@@ -5,7 +5,7 @@ import { performance } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as yieldToLoop } from "node:timers/promises";
 import { asFailure } from "@svc/contract/failures.ts";
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
-import { AAAA_TYPE, addressesIn, type Found, MAX_OPEN_SECONDS, nameAsked, typeAsked } from "./answer.ts";
+import { AAAA_TYPE, addressesIn, type Found, MAX_OPEN_SECONDS, nameAsked, SERVICE_TYPES, typeAsked } from "./answer.ts";
 import { ask, Frames, frame, type Transport } from "./forward.ts";
 import { HEADER_BYTES, isResponse, opcodeOf, questionOf, refusal } from "./message.ts";
 import type { Resolvers } from "./resolvers.ts";
@@ -36,6 +36,8 @@ export type DnsOptions = {
 export interface Asker {
   /** Returns why this name is not resolved, or undefined if it is. Names that are not host names come as undefined. */
   refuses(name: string | undefined): string | undefined;
+  /** True if the name has rules by host: clients must then reach it by HTTPS over TCP, with its name in the handshake. */
+  hasRules(name: string): boolean;
   /** Called for each refusal. */
   denied(name: string, transport: Transport, why: string): void;
   /** Called for each datagram dropped because of the rate. */
@@ -77,6 +79,8 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
     if (why !== undefined) return refuse(why);
     if (opcodeOf(query) !== 0) return refusal(query, "NOTIMP", "only queries are answered");
     if (questionOf(query) === undefined) return refusal(query, "FORMERR", "exactly one question is answered");
+    if (name !== undefined && SERVICE_TYPES.includes(typeAsked(query)) && asker.hasRules(name))
+      return refusal(query, "NOERROR", "this sandbox has rules for the host, which apply to HTTPS over TCP alone");
     if (!queries.enter(sandbox)) return refusal(query, "SERVFAIL", "too many queries of this sandbox wait for an answer");
     try {
       const upstreams = await options.resolvers.current();

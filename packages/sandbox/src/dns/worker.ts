@@ -64,6 +64,7 @@ function report(): void {
 function askerOf(sandbox: Sandbox): Asker {
   return {
     refuses: (name) => nameRefusal(sandbox.read, name),
+    hasRules: (name) => hasRules(sandbox.read.policy.rules, name),
     denied(name, transport, why) {
       if (sandbox.reported.take(performance.now())) sandbox.refused.push({ name, transport, why });
       else sandbox.unlisted++;

@@ -134,7 +134,7 @@ export class Connection {
 
   async #admit(name: string, host: string | undefined): Promise<Admitted> {
     if (host !== name) {
-      const why = `a request for host '${host ?? ""}' came on a connection to '${name}', which has rules: both must name the same host`;
+      const why = `a request for ${host === undefined ? "no host, or several" : `host '${host}'`} came on a connection to '${name}', which has rules: both must name the same host`;
       this.#parts.note(this.#sandbox, name, this.#address, `was refused: ${why}`);
       return { status: 421, refused: why };
     }

@@ -52,6 +52,19 @@ export function hasHeader(raw: readonly string[], wanted: string): boolean {
 }
 
 /** Returns the host of a Host header or an :authority, without the port of HTTPS. */
-export function hostOf(authority: string | undefined): string | undefined {
-  return authority?.toLowerCase().replace(/:443$/, "").replace(/\.$/, "");
+function hostOf(authority: string): string {
+  return authority.toLowerCase().replace(/:443$/, "").replace(/\.$/, "");
+}
+
+/** Returns the host that a request names; undefined if it names none, or several that differ, of which its receiver might take any. */
+export function hostAsked(authorities: readonly string[]): string | undefined {
+  const [host, ...others] = new Set(authorities.map(hostOf));
+  return others.length === 0 ? host : undefined;
+}
+
+/** Returns every authority that an HTTP/1.1 request names: each Host header, and that of a target in absolute form. */
+export function authoritiesOf(raw: readonly string[], target: string): string[] {
+  const named = [...pairsOf(raw)].flatMap(([, name, value]) => (name === "host" ? [value] : []));
+  if (target.startsWith("/") || target === "*") return named;
+  return [...named, /^[a-z]+:\/\/([^/?#]*)/i.exec(target)?.[1] ?? target];
 }

@@ -2,7 +2,7 @@
 import { Agent, createServer, type IncomingMessage, request as requestUpstream, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { hasHeader, hostOf, requestHeaders, responseHeaders } from "./headers.ts";
+import { authoritiesOf, hasHeader, hostAsked, requestHeaders, responseHeaders } from "./headers.ts";
 import { type Opened, refusedBody } from "./opened.ts";
 
 const MAX_HEADER_BYTES = 64 * 1024;
@@ -61,7 +61,7 @@ export function openHttp1(): Http1 {
       const body = refusedBody(why);
       response.writeHead(status, { "content-type": "text/plain; charset=utf-8", "content-length": Buffer.byteLength(body), connection: "close" }).end(body);
     };
-    const admitted = await opened.admit(hostOf(request.headers.host));
+    const admitted = await opened.admit(hostAsked(authoritiesOf(request.rawHeaders, request.url ?? "/")));
     if ("refused" in admitted) return refuse(admitted.status, admitted.refused);
     if (response.destroyed) return;
 
@@ -110,7 +110,7 @@ export function openHttp1(): Http1 {
         `HTTP/1.1 ${status} Refused\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
       );
     };
-    const admitted = await opened.admit(hostOf(request.headers.host));
+    const admitted = await opened.admit(hostAsked(authoritiesOf(request.rawHeaders, request.url ?? "/")));
     if ("refused" in admitted) return refuse(admitted.status, admitted.refused);
     const kept = ["connection", "upgrade"];
     const headers = requestHeaders(request.rawHeaders, admitted.headers, kept);

@@ -9,7 +9,7 @@ import {
   type ServerHttp2Stream,
 } from "node:http2";
 import type { TLSSocket } from "node:tls";
-import { hostOf } from "./headers.ts";
+import { hostAsked } from "./headers.ts";
 import { type Opened, refusedBody } from "./opened.ts";
 
 /** A window of 64 KiB would bound a stream's throughput on a link of any length. */
@@ -41,7 +41,7 @@ async function forward(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, 
     stream.respond({ ":status": status, "content-type": "text/plain; charset=utf-8" });
     stream.end(refusedBody(why));
   };
-  const admitted = await opened.admit(hostOf(headers[":authority"] ?? headers.host));
+  const admitted = await opened.admit(hostAsked([headers[":authority"], headers.host].flatMap((named) => named ?? [])));
   if ("refused" in admitted) return refuse(admitted.status, admitted.refused);
   if (headers[":method"] === "CONNECT") return refuse(405, "CONNECT is not offered to hosts with rules");
   if (stream.destroyed) return;
