@@ -62,7 +62,10 @@ export function whyNotOffered(name: string): string | undefined {
 /** @throws INVALID_REQUEST if the node's setting gives sandboxes less memory than the recipe's programs need; `memoryMB` 0 is no setting. */
 export function checkMemory({ name, memoryMB: needed }: Recipe, memoryMB: number): void {
   if (memoryMB > 0 && memoryMB < needed)
-    fail("INVALID_REQUEST", `template '${name}' needs ${needed} MB of memory, and this node gives its sandboxes ${memoryMB}; raise sandbox.memory_mb or set it to 0`);
+    fail(
+      "INVALID_REQUEST",
+      `template '${name}' needs ${needed} MB of memory, and this node gives its sandboxes ${memoryMB}; raise sandbox.memory_mb or set it to 0`,
+    );
 }
 
 export function recipeFolder({ word }: Recipe): string {
