@@ -11,7 +11,8 @@ for name in npm npx; do
   printf '#!/bin/sh\nexport NODE_USE_SYSTEM_CA="${NODE_USE_SYSTEM_CA-1}"\nexec node "%s/lib/node_modules/npm/bin/%s-cli.js" "$@"\n' "$folder" "$name" >"/usr/local/bin/$name"
   chmod 755 "/usr/local/bin/$name"
 done
-npm install --global --prefix /usr/local --no-fund --no-audit playwright
+# Not a global package, because Python's playwright has its command in /usr/local/bin already.
+npm install --prefix /usr/local/lib --no-fund --no-audit playwright
 rm -rf /root/.npm
 # Programs of every folder find it, also with import.
 ln -s /usr/local/lib/node_modules /node_modules
@@ -33,13 +34,14 @@ with sync_playwright() as playwright:
         except Error as error:
             print(re.search(r"/opt/playwright/\S+", error.message)[0])
 END
-(cd /tmp && node missing.cjs && python3 missing.py) | sort -u >/tmp/missing
-[ -s /tmp/missing ]
-while read -r program; do
+cd /tmp
+node missing.cjs >missing
+python3 missing.py >>missing
+for program in $(sort -u missing); do
   mkdir -p "$(dirname "$program")"
   ln -s /usr/bin/chromium "$program"
   # `playwright install` downloads no browser whose folder has this file.
   revision=${program#/opt/playwright/}
   touch "/opt/playwright/${revision%%/*}/INSTALLATION_COMPLETE"
-done </tmp/missing
-rm /tmp/missing*
+done
+rm missing*
