@@ -6,7 +6,11 @@ import type { TestNode } from "./node.ts";
 const BOUND_MS = 600_000;
 
 /** Returns the exit code and the complete output. */
-export async function runPython(at: Pick<TestNode, "url" | "apiKey">, file: URL, packages = process.env["SVC_PYTHON_CLIENTS"]): Promise<{ code: number | null; said: string }> {
+export async function runPython(
+  at: Pick<TestNode, "url" | "apiKey">,
+  file: URL,
+  packages = process.env["SVC_PYTHON_CLIENTS"],
+): Promise<{ code: number | null; said: string }> {
   const env = {
     ...process.env,
     PYTHONPATH: packages,

@@ -52,7 +52,9 @@ void describe("the template desktop", needs("root", "runsc", "envd", "base", "py
     assert.equal((await buildsOf(node, "desktop")).length, 2, "the interrupted one and its successor");
     await recipeBuilt(node, "desktop");
     const sandboxes = await Promise.all([1, 2].map(() => Sandbox.create({ ...connectionTo(node), timeoutMs: 600_000 })));
-    const servers = await Promise.all(sandboxes.map(async (each) => (await each.commands.run("cat /tmp/.X0-lock; pgrep -x xfce4-session; pgrep -xc Xvfb")).stdout));
+    const servers = await Promise.all(
+      sandboxes.map(async (each) => (await each.commands.run("cat /tmp/.X0-lock; pgrep -x xfce4-session; pgrep -xc Xvfb")).stdout),
+    );
     assert.equal(servers[0], servers[1], "both continue the processes of one checkpoint");
     assert.match(servers[0] ?? "", /\n1\n$/, "one X server");
     await Promise.all(sandboxes.map((each) => each.kill()));
@@ -74,36 +76,45 @@ void describe("the template desktop", needs("root", "runsc", "envd", "base", "py
   });
 });
 
-void test("a disk that is full during the build is named by the create, and the node builds again with space", needs("root", "runsc", "envd", "base"), async () => {
-  const disk = openBoundedDisk(4_096);
-  await using node = await startNode({ home: disk.path, runtime: "gvisor", internet: true });
-  try {
-    const first = Sandbox.create(connectionTo(node)).catch((error: unknown) => String(error));
-    await buildSays(node, "desktop", /Unpacking/);
-    disk.fill();
-    await first;
-    const reason = await until(
-      "the build fails",
-      async () => {
-        const [newest] = await buildsOf(node, "desktop");
-        return newest?.status === "error" ? true : undefined;
-      },
-      1_000,
-      AGAIN_MS,
-    );
-    assert.ok(reason);
-    assert.match(await Sandbox.create(connectionTo(node)).catch((error: unknown) => String(error)).then(String), /disk|space/i);
-    disk.free();
-    await until(
-      "another build",
-      async () => {
-        const said = await Sandbox.create(connectionTo(node)).catch((error: unknown) => String(error));
-        return String(said).includes("is being built") ? true : undefined;
-      },
-      5_000,
-      AGAIN_MS,
-    );
-  } finally {
-    disk.free();
-  }
-});
+void test(
+  "a disk that is full during the build is named by the create, and the node builds again with space",
+  needs("root", "runsc", "envd", "base"),
+  async () => {
+    const disk = openBoundedDisk(4_096);
+    await using node = await startNode({ home: disk.path, runtime: "gvisor", internet: true });
+    try {
+      const first = Sandbox.create(connectionTo(node)).catch((error: unknown) => String(error));
+      await buildSays(node, "desktop", /Unpacking/);
+      disk.fill();
+      await first;
+      const reason = await until(
+        "the build fails",
+        async () => {
+          const [newest] = await buildsOf(node, "desktop");
+          return newest?.status === "error" ? true : undefined;
+        },
+        1_000,
+        AGAIN_MS,
+      );
+      assert.ok(reason);
+      assert.match(
+        await Sandbox.create(connectionTo(node))
+          .catch((error: unknown) => String(error))
+          .then(String),
+        /disk|space/i,
+      );
+      disk.free();
+      await until(
+        "another build",
+        async () => {
+          const said = await Sandbox.create(connectionTo(node)).catch((error: unknown) => String(error));
+          return String(said).includes("is being built") ? true : undefined;
+        },
+        5_000,
+        AGAIN_MS,
+      );
+    } finally {
+      disk.free();
+    }
+  },
+);
