@@ -59,7 +59,7 @@ export function whyNotOffered(name: string): string | undefined {
   return why === undefined ? undefined : `template '${name}' is not offered: ${why}`;
 }
 
-/** @throws INVALID_REQUEST if the node's setting gives sandboxes less memory than the recipe's programs need; `memoryMB` 0 is no setting. */
+/** @throws INVALID_REQUEST if the node's setting gives sandboxes less memory than the recipe's programs need; with `memoryMB` 0 the template decides. */
 export function checkMemory({ name, memoryMB: needed }: Recipe, memoryMB: number): void {
   if (memoryMB > 0 && memoryMB < needed)
     fail(

@@ -8,7 +8,7 @@ type Entry = Pick<TestNode, "url" | "apiKey">;
 /** Packages are downloaded and unpacked, with other tests beside it. */
 const BUILD_MS = 3_600_000;
 
-/** Returns the builds of a template, newest first; none if nothing has asked for it yet. */
+/** Returns the builds of a template, newest first; none before its first use. */
 export async function buildsOf({ url, apiKey }: Entry, name: string) {
   const { templates } = new SvcClient({ baseURL: url, apiKey });
   return templates.get(name).then(

@@ -43,7 +43,7 @@ void describe("the template desktop", needs("root", "runsc", "envd", "base", "py
   });
 
   void test("creates during the build share it, and once it is built each gets a desktop", async () => {
-    // Nothing is asserted if the build is faster than the creates.
+    // A build that is faster than the creates refuses neither.
     const both = await Promise.allSettled([1, 2].map(() => Sandbox.create(connectionTo(node))));
     for (const each of both) {
       if (each.status === "fulfilled") await each.value.kill();

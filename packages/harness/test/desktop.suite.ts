@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { get } from "node:http";
 import { test } from "node:test";
-import { Sandbox, type SandboxOpts } from "@e2b/desktop";
+import { Sandbox } from "@e2b/desktop";
 import { WebSocket } from "ws";
 import type { TestNode } from "../src/node.ts";
 import { connectionTo } from "../src/template.ts";
@@ -32,7 +32,10 @@ async function titled(desktop: Sandbox, window: string, title: RegExp): Promise<
 }
 
 export function desktopTests(node: () => TestNode): void {
-  async function onDesktop(work: (desktop: Sandbox) => Promise<void>, options: Partial<SandboxOpts> = {}): Promise<void> {
+  async function onDesktop(
+    work: (desktop: Sandbox) => Promise<void>,
+    options: { resolution?: [number, number]; dpi?: number; display?: string } = {},
+  ): Promise<void> {
     const desktop = await Sandbox.create("desktop", { ...connectionTo(node()), timeoutMs: 900_000, ...options });
     try {
       await work(desktop);

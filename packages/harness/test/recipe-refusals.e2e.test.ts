@@ -20,7 +20,7 @@ void describe("templates that this deployment refuses", needs("root", "runsc", "
   void test("Sandbox.create with mcp, the template by name, and a build on top of it say why there is none and what to use instead", async () => {
     for (const entry of entries()) {
       const connection = connectionTo(entry);
-      await assert.rejects(Sandbox.create({ ...connection, mcp: { exa: { apiKey: "key" } } } as Parameters<typeof Sandbox.create>[0]), NOT_OFFERED);
+      await assert.rejects(Sandbox.create({ ...connection, mcp: { exa: { apiKey: "key" } } }), NOT_OFFERED);
       await assert.rejects(Sandbox.create("mcp-gateway", connection), NOT_OFFERED);
       await assert.rejects(build(entry, Template().fromTemplate("mcp-gateway").runCmd("true"), "with-mcp"), NOT_OFFERED);
     }

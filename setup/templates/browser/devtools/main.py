@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from pathlib import Path
 
 from relay import serve
 
@@ -11,11 +12,13 @@ CHROMIUM_PORT = 9223
 AGAIN_SECONDS = 1
 HEAD_BYTES = 64 * 1024
 
+PROFILE = Path("/tmp/.svc-browser")
+
 COMMAND = [
     "/usr/bin/chromium",
     "--headless",
     f"--remote-debugging-port={CHROMIUM_PORT}",
-    "--user-data-dir=/tmp/.svc-browser",
+    f"--user-data-dir={PROFILE}",
     "--hide-scrollbars",
     "--mute-audio",
     "--window-size=1280,800",
@@ -25,6 +28,9 @@ COMMAND = [
 
 async def run_chromium() -> None:
     while True:
+        # The lock of a browser that was killed names the host on which it ran, which is the one that built the template: it would stay for ever.
+        for lock in PROFILE.glob("Singleton*"):
+            lock.unlink()
         browser = await asyncio.create_subprocess_exec(*COMMAND, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL)
         await browser.wait()
         await asyncio.sleep(AGAIN_SECONDS)
