@@ -6,10 +6,14 @@ import type { TestNode } from "./node.ts";
 const BOUND_MS = 600_000;
 
 /** Returns the exit code and the complete output. */
-export async function runPython(at: Pick<TestNode, "url" | "apiKey">, file: URL): Promise<{ code: number | null; said: string }> {
+export async function runPython(
+  at: Pick<TestNode, "url" | "apiKey">,
+  file: URL,
+  packages = process.env["SVC_PYTHON_CLIENTS"],
+): Promise<{ code: number | null; said: string }> {
   const env = {
     ...process.env,
-    PYTHONPATH: process.env["SVC_PYTHON_CLIENTS"],
+    PYTHONPATH: packages,
     E2B_API_URL: at.url,
     E2B_SANDBOX_URL: at.url,
     E2B_API_KEY: at.apiKey,

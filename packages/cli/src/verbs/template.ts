@@ -67,7 +67,7 @@ Examples:
     .usage("[options] [recipe]")
     .addHelpText(
       "after",
-      "\nThe first create of such a template builds it, too. Packages come from Debian, PyPI and npm.\n\nExamples:\n  svc template add\n  svc template add code-interpreter",
+      "\nThe first create of such a template builds it, too. Packages come from Debian, PyPI and npm.\n\nExamples:\n  svc template add\n  svc template add code-interpreter\n  svc template add desktop",
     )
     .run(async (recipe: string | undefined, options: never) => (await import("../template/add.ts")).addTemplate(recipe, options));
 

@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { openContext } from "@svc/contract/build-context.ts";
 import type { PlannedStep } from "@svc/contract/dockerfile-step.ts";
-import { Failure } from "@svc/contract/failures.ts";
-import { type Recipe, recipeFolder, recipePlan, recipes } from "@svc/contract/recipes.ts";
+import { Failure, fail } from "@svc/contract/failures.ts";
+import { checkMemory, type Recipe, recipeFolder, recipePlan, recipes, whyNotOffered } from "@svc/contract/recipes.ts";
 import type { Build } from "./build-record.ts";
 import type { Templates } from "./open-templates.ts";
 import { DEFAULT_TAG, splitReference } from "./reference.ts";
@@ -17,8 +17,19 @@ const AGAIN_AFTER_MS = 60_000;
 
 export type BuildOnFirstUse = (asked: string) => Promise<string | undefined>;
 
+/** Refuses a template that E2B has and svc cannot have, if nobody has built one of that name. @throws NOT_OFFERED. */
+export function refuseNotOffered(asked: string): undefined {
+  const why = whyNotOffered(splitReference(asked).name);
+  if (why !== undefined) fail("NOT_OFFERED", why);
+  return undefined;
+}
+
 /** Returns the template's name once it is ready, or undefined if there is no recipe for it. @throws TEMPLATE_BUILDING. */
-export function openFirstUse({ builder: { builds, uploads }, queue }: Pick<Templates, "builder" | "queue">, nowMs = Date.now): BuildOnFirstUse {
+export function openFirstUse(
+  { builder: { builds, uploads }, queue }: Pick<Templates, "builder" | "queue">,
+  { memory_mb }: { readonly memory_mb: number },
+  nowMs = Date.now,
+): BuildOnFirstUse {
   const beginning = new Map<string, Promise<Build>>();
 
   async function begin(recipe: Recipe): Promise<Build> {
@@ -63,6 +74,7 @@ export function openFirstUse({ builder: { builds, uploads }, queue }: Pick<Templ
     const { name, tag } = splitReference(asked);
     const recipe = recipes.find((each) => each.name === name);
     if (recipe === undefined || (tag !== undefined && tag !== DEFAULT_TAG)) return undefined;
+    checkMemory(recipe, memory_mb);
     const { buildID } = await current(recipe);
     const untilMs = performance.now() + WAIT_MS;
     for (;;) {
