@@ -97,6 +97,12 @@ export class Upstream implements WireOwner {
     this.wire.write(text);
   }
 
+  /** Carries the client's bytes as they are. */
+  join(client: UpstreamClient): void {
+    this.client = client;
+    this.#state = "tunnel";
+  }
+
   /** Returns the connection to the pool, ready for another request. */
   release(now: number): void {
     if (this.#state === "closed") return;
