@@ -20,7 +20,7 @@ type Answered = { readonly headers: Record<string, unknown>; readonly trailers: 
 void describe("a gateway with TLS", needs("root", "envd", "base", "runc", "python-clients"), () => {
   void test("HTTP/2 and gRPC reach an application through the gateway, which learns that the client used https", async () => {
     await using node = await startNode({ runtime: "runc", env: { SVC_API_KEY: KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: "s".repeat(40) } });
-    await using gateway = await startGateway({ nodes: [node.url], apiKey: KEY, flags: ["--tls=self-signed", "--proxy.domains=gate.test"] });
+    await using gateway = await startGateway({ nodes: [node.url], apiKey: KEY, flags: ["--tls=self-signed"] });
     const { address, url } = JSON.parse(readFileSync(join(gateway.home, "node.json"), "utf8")) as { address: string; url: string };
     assert.match(url, /^https:/);
     await until("the node", async () => ((await fetch(`${address}/health`)).ok ? true : undefined));
@@ -31,7 +31,7 @@ void describe("a gateway with TLS", needs("root", "envd", "base", "runc", "pytho
     await sandbox.commands.run("tar -C /tmp -xf /tmp/packages.tar");
     const server = await sandbox.commands.run("python3 /tmp/server.py 8081", { background: true });
     await sandbox.commands.run("until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8081))'; do sleep 0.2; done");
-    const name = `8081-${sandbox.sandboxId}.gate.test`;
+    const name = `8081-${sandbox.sandboxId}.svc.localhost`;
     const ca = readFileSync(join(gateway.home, "tls", "authority.pem"), "utf8");
     const session = connect(`https://${name}`, {
       createConnection: () => connectTls({ host: "127.0.0.1", port: gateway.port, ca, servername: name, ALPNProtocols: ["h2"] }),

@@ -1,10 +1,14 @@
 // TLS of a real node with a self-signed certificate: the unmodified E2B SDKs by a domain, and the svc command.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { readFileSync, statSync } from "node:fs";
+import { generateKeyPairSync } from "node:crypto";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { certificateOf } from "@svc/kit/tls/der.ts";
 import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
 
@@ -14,6 +18,7 @@ const pythonDrive = fileURLToPath(new URL("./tls_drive.py", import.meta.url));
 const javascriptDrive = fileURLToPath(new URL("./tls-drive.ts", import.meta.url));
 const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const BOUND_MS = 300_000;
+const DAY_MS = 86_400_000;
 
 function run(program: string, words: readonly string[], env: NodeJS.ProcessEnv): Promise<{ code: number | null; out: string; said: string }> {
   const child = spawn(program, words, { env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
@@ -69,6 +74,22 @@ void describe("a node with TLS", needs("root", "runsc", "envd", "base", "python3
     assert.match(tooMuch.said, /it speaks plain HTTP on this port: begin the URL with http:/);
     const missing = await run(process.execPath, [svc, "list"], { ...own, SVC_CA_FILE: "/nowhere.pem" });
     assert.match(missing.said, /SVC_CA_FILE: expected the path of a file/);
+  });
+
+  void test("svc says that a server's certificate has expired", async () => {
+    const keyOf = () => generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey;
+    const [issuer, key] = [{ subject: "an authority", key: keyOf() }, keyOf()];
+    const at = (days: number) => new Date(Date.now() + days * DAY_MS);
+    const file = join(node.home, "expired-authority.pem");
+    writeFileSync(file, certificateOf({ ...issuer, issuer, from: at(-10), until: at(1) }));
+    const cert = certificateOf({ subject: "expired", key, issuer, names: ["127.0.0.1"], from: at(-10), until: at(-1) });
+    const server = createServer({ cert, key: key.export({ type: "pkcs8", format: "pem" }) }).listen(0, "127.0.0.1");
+    await new Promise((resolve) => server.once("listening", resolve));
+    const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const own = { ...clean, PATH: env.PATH, SVC_URL: url, SDK_API_KEY: node.apiKey, SVC_CA_FILE: file, XDG_CONFIG_HOME: node.home };
+    const { code, said } = await run(process.execPath, [svc, "list"], own);
+    assert.deepEqual([code, /its certificate has expired: replace the certificate of the server/.test(said)], [1, true], said);
+    await new Promise((resolve) => server.close(resolve));
   });
 
   void test("svc on the node's machine needs neither a URL nor the authority", async () => {

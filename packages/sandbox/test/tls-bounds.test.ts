@@ -96,7 +96,7 @@ void test("a client that opens and resets streams without end is cut off, and ot
   await flooding;
   assert.ok(opened < MAX_OPENED, `the flood went on: ${opened} streams`);
   assert.ok(requests < 1_000, `${requests} requests reached the application`);
-  // Nothing of the flood remains open.
+  // The streams of the flood are closed.
   await untilTrue(async () => /^svc_http2_streams 0$/m.test(await fixture.metrics.text()));
 });
 

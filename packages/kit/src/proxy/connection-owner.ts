@@ -1,25 +1,11 @@
 // The parts of the listener that a connection uses.
 import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
 import type { Decision, RoutedClient } from "./decision.ts";
 import type { ProxyLimits } from "./limits.ts";
 import type { PeerConnection } from "./peers.ts";
 import type { Pipelined } from "./pipelined.ts";
 import type { RequestHead } from "./request-head.ts";
 import type { SlowHeads } from "./slow-heads.ts";
-
-/** A connection that another listener accepted and whose bytes arrive here decrypted. */
-export type Carried = {
-  readonly stream: Duplex;
-  /** The client's address. */
-  readonly peer: string;
-  /** Ends the connection such that the client notices. */
-  readonly reset: () => void;
-  /** Says whether the client, which named one host to TLS, may name this one on the same connection. */
-  readonly serves: (host: string) => boolean;
-  /** True for a connection of this process's own, which may open a raw connection to a port. */
-  readonly mayTunnel?: boolean;
-};
 
 export interface ConnectionOwner {
   readonly limits: ProxyLimits;

@@ -1,6 +1,6 @@
 // The decision on a request before it is forwarded: its target, an answer, or a wait.
 import type { Answer } from "./answer.ts";
-import type { Carried } from "./connection-owner.ts";
+import type { Carried } from "./carried.ts";
 import type { Target } from "./target.ts";
 
 /** The view of a client that the router gets. */

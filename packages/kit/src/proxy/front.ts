@@ -2,8 +2,9 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { answer } from "./answer.ts";
+import type { Carried } from "./carried.ts";
 import { ClientConnection } from "./client.ts";
-import { type Carried, type ConnectionOwner, peerOf } from "./connection-owner.ts";
+import { type ConnectionOwner, peerOf } from "./connection-owner.ts";
 import type { Decision, RoutedClient } from "./decision.ts";
 import type { ProxyLimits } from "./limits.ts";
 import { type PeerConnection, Peers } from "./peers.ts";

@@ -1,4 +1,5 @@
 // One connection to a target: opens it, parses response heads, passes bodies on, and returns to the pool.
+// Longer than 300 lines: one state machine, whose states share one connection.
 
 import { ByteBuffer } from "../byte-buffer.ts";
 import { BodyScanner } from "./body-scanner.ts";

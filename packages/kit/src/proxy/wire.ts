@@ -45,7 +45,7 @@ export class Wire {
   readonly #buffer = new ReadBuffer();
   #paused = 0;
   #error: NodeJS.ErrnoException | undefined;
-  /** Set for a stream that is no socket of the kernel's: its bytes come in buffers of their own, and it may hold what is written to it. */
+  /** Set for a stream that is not a socket of the kernel: its bytes come in buffers of their own, and it may hold what is written to it. */
   #reset: (() => void) | undefined;
   closed = false;
 

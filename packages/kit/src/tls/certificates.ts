@@ -6,7 +6,8 @@ import { createSecureContext } from "node:tls";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import { keepSelfSigned, ownNames, type SelfSigned, TRIAL_DOMAIN } from "./self-signed.ts";
+import { TRIAL_DOMAIN } from "../proxy/address.ts";
+import { keepSelfSigned, ownNames, type SelfSigned } from "./self-signed.ts";
 import { type TlsChoice, type TlsSettings, tlsChoice } from "./settings.ts";
 
 export type Pair = { readonly cert: string; readonly key: string; readonly certificate: X509Certificate };

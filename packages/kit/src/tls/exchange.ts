@@ -3,19 +3,8 @@ import { randomBytes } from "node:crypto";
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import type { IncomingHttpHeaders, OutgoingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import type { Duplex } from "node:stream";
-import type { Front } from "../proxy/front.ts";
-import type { Origin } from "./http2-front.ts";
 import { memoryPair } from "./memory-pair.ts";
-import { answerHeaders, type Closing, closingOf, ofConnection } from "./stream-end.ts";
-
-export type ExchangeParts = {
-  readonly stream: ServerHttp2Stream;
-  readonly headers: IncomingHttpHeaders;
-  /** Names and values in turn, as the client sent them. */
-  readonly raw: readonly string[];
-  readonly origin: Origin;
-  readonly front: Front;
-};
+import { answerHeaders, type Closing, closingOf, type ExchangeParts, ofConnection } from "./stream-end.ts";
 
 /** Headers that are said by other means towards the proxy, or that it sets itself. */
 const notForwarded = new Set([...ofConnection, "host", "expect", "te"]);

@@ -1,8 +1,7 @@
 // One call of gRPC: a stream of the client's session joined with one to the application, both ways, with trailers and resets.
 import { type ClientHttp2Stream, constants, type IncomingHttpHeaders, type OutgoingHttpHeaders, type ServerHttp2Stream } from "node:http2";
 import { hopNames } from "../proxy/request-head.ts";
-import type { ExchangeParts } from "./exchange.ts";
-import { answerHeaders, type Closing, closingOf } from "./stream-end.ts";
+import { answerHeaders, type Closing, closingOf, type ExchangeParts } from "./stream-end.ts";
 import { TunnelRefused, type Tunnels } from "./tunnels.ts";
 
 /** The status of gRPC for an answer of the proxy's; any other one is 2, unknown. */

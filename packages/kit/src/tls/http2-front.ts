@@ -7,10 +7,8 @@ import type { PeerConnection } from "../proxy/peers.ts";
 import { TokenBucket } from "../token-bucket.ts";
 import { Exchange } from "./exchange.ts";
 import { GrpcCall, isGrpc } from "./grpc-call.ts";
+import type { Origin } from "./stream-end.ts";
 import { Tunnels } from "./tunnels.ts";
-
-/** A client's connection, decrypted. */
-export type Origin = { readonly peer: string; readonly serves: (host: string) => boolean; readonly reset: () => void };
 
 export type Http2FrontOptions = { readonly front: Front; readonly metrics: Metrics };
 
@@ -147,7 +145,7 @@ class Session implements PeerConnection {
     return this.#exchanges.size === 0;
   }
 
-  /** Ends the session at once, and says that the client asked for too much. */
+  /** Ends the session at once, and says that the client did too much. */
   refuse(): void {
     if (!this.#http2.destroyed) this.#http2.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }

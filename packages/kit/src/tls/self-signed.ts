@@ -3,6 +3,7 @@ import { createPrivateKey, generateKeyPairSync, type KeyObject, X509Certificate 
 import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { hostname, networkInterfaces } from "node:os";
 import { join } from "node:path";
+import { TRIAL_DOMAIN } from "../proxy/address.ts";
 import { certificateOf } from "./der.ts";
 
 const DAY_MS = 24 * 3_600_000;
@@ -13,9 +14,6 @@ const AUTHORITY_MS = 3_650 * DAY_MS;
 const SERVER_MS = 390 * DAY_MS;
 const RENEW_BEFORE_MS = 30 * DAY_MS;
 const SERVER_SUBJECT = "svc self-signed";
-
-/** The domain of trials: its names are this machine, and clients accept a wildcard below it, unlike one right below localhost. */
-export const TRIAL_DOMAIN = "svc.localhost";
 
 export type SelfSigned = { readonly certFile: string; readonly keyFile: string; readonly authorityFile: string };
 

@@ -1,5 +1,18 @@
-// How a stream of HTTP/2 ends: in order, cut off because its answer is incomplete, or reset by the client.
-import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from "node:http2";
+// A client's stream of HTTP/2 and how it ends: in order, cut off because its answer is incomplete, or reset by the client.
+import { constants, type IncomingHttpHeaders, type OutgoingHttpHeaders, type ServerHttp2Stream } from "node:http2";
+import type { Front } from "../proxy/front.ts";
+
+/** A client's connection, decrypted. */
+export type Origin = { readonly peer: string; readonly serves: (host: string) => boolean; readonly reset: () => void };
+
+export type ExchangeParts = {
+  readonly stream: ServerHttp2Stream;
+  readonly headers: IncomingHttpHeaders;
+  /** Names and values in turn, as the client sent them. */
+  readonly raw: readonly string[];
+  readonly origin: Origin;
+  readonly front: Front;
+};
 
 export type Closing = {
   /** Set once the whole answer has been handed over. */

@@ -4,8 +4,8 @@ import { type ClientHttp2Session, connect } from "node:http2";
 import type { Duplex } from "node:stream";
 import type { Front } from "../proxy/front.ts";
 import { DROP_HEADER, HOST_HEADER, TUNNEL } from "../proxy/h2c-tunnel.ts";
-import type { Origin } from "./http2-front.ts";
 import { memoryPair } from "./memory-pair.ts";
+import type { Origin } from "./stream-end.ts";
 
 /** An open tunnel keeps its sandbox from being paused as idle, so an unused one is closed soon. */
 const IDLE_MS = 4_000;
