@@ -1,7 +1,7 @@
 // One stream of HTTP/2 as a request of HTTP/1.1 to the proxy: bodies and trailers both ways, and an end that says how the answer ended.
 import { randomBytes } from "node:crypto";
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
-import type { IncomingHttpHeaders, OutgoingHttpHeaders, ServerHttp2Stream } from "node:http2";
+import type { IncomingHttpHeaders, OutgoingHttpHeaders } from "node:http2";
 import type { Duplex } from "node:stream";
 import { memoryPair } from "./memory-pair.ts";
 import { answerHeaders, type Closing, closingOf, type ExchangeParts, ofConnection } from "./stream-end.ts";
