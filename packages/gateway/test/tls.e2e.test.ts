@@ -50,7 +50,8 @@ void describe("a gateway with TLS", needs("root", "envd", "base", "runc", "pytho
           clearTimeout(bound);
           resolve({ headers: given ?? {}, trailers: trailers ?? {}, body: Buffer.concat(pieces) });
         });
-        stream.end(body);
+        // A stream of GET has ended already.
+        if (body.length > 0) stream.end(body);
       });
     const message = Buffer.from("\0\0\0\0\x05hello", "latin1");
     const call = { ":method": "POST", ":path": "/test.Echo/Unary", "content-type": "application/grpc", te: "trailers", "x-api-key": KEY };
