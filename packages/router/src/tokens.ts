@@ -49,6 +49,16 @@ export class Tokenizer {
     if (given !== undefined) return { tokens: given, from: "request" };
     if (prompt.kind === "embeddings" || prompt.kind === "other") return missing("kind", "requests of this kind have no prefix to look for");
     if (isMultimodal(prompt)) return missing("multimodal", "the prompt has parts that are not text");
+    try {
+      return await this.#tokensOf(prompt, path, engines, headers);
+    } catch (error) {
+      // Lists in lists by the thousand can be parsed, and not written again.
+      if (error instanceof RangeError) return missing("failed", `the prompt is nested too deeply: ${error.message}`);
+      throw error;
+    }
+  }
+
+  async #tokensOf(prompt: Prompt, path: string, engines: readonly Engine[], headers: Readonly<Record<string, string>>): Promise<Tokens> {
     const list = prompt.kind === "completion" ? "prompt" : prompt.kind === "responses" ? "input" : "messages";
     const { chain } = cacheKeys(path, prompt.body, list);
     const key = chain.at(-1);
