@@ -190,22 +190,26 @@ void test("with concurrent clients 99 of 100 expectations are exact, and the oth
   }
 });
 
-void test("expectations are also exact for an engine that has sliding windows as well as full attention, with the router's own tokenizer", options, async (t) => {
-  const home = makeHome();
-  try {
-    const model = await makeModel(home, "gemma3");
-    const flags = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
-    await using stack = await openStack(home, { model, blocks: 400, flags }, ["--router.speculative_seconds=0", `--tokenizer=tiny=${model}`]);
-    const { differences, cached } = await oneByOne(stack, new Traffic({ seed: 3, models: ["tiny"], most: 12 }), 200);
-    t.diagnostic(`200 requests: ${cached} cached tokens, ${differences.length} differences`);
-    assert.deepEqual(differences, []);
-    const [, local = "0"] = /^svc_router_placements_total\{tokens="local"\} (\d+)/m.exec(await (await fetch(`${stack.router.url}/metrics`)).text()) ?? [];
-    assert.ok(Number(local) > 100, `${local} prompts were tokenized by the router itself`);
-    assert.ok(cached > 3_000, "the conversations find their beginnings");
-  } finally {
-    removeHome(home);
-  }
-});
+void test(
+  "expectations are also exact for an engine that has sliding windows as well as full attention, with the router's own tokenizer",
+  options,
+  async (t) => {
+    const home = makeHome();
+    try {
+      const model = await makeModel(home, "gemma3");
+      const flags = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
+      await using stack = await openStack(home, { model, blocks: 400, flags }, ["--router.speculative_seconds=0", `--tokenizer=tiny=${model}`]);
+      const { differences, cached } = await oneByOne(stack, new Traffic({ seed: 3, models: ["tiny"], most: 12 }), 200);
+      t.diagnostic(`200 requests: ${cached} cached tokens, ${differences.length} differences`);
+      assert.deepEqual(differences, []);
+      const [, local = "0"] = /^svc_router_placements_total\{tokens="local"\} (\d+)/m.exec(await (await fetch(`${stack.router.url}/metrics`)).text()) ?? [];
+      assert.ok(Number(local) > 100, `${local} prompts were tokenized by the router itself`);
+      assert.ok(cached > 3_000, "the conversations find their beginnings");
+    } finally {
+      removeHome(home);
+    }
+  },
+);
 
 void test(
   "a prefix that one engine computed is loaded by the other one through the store, as the indexer says, with the same text, until the store drops it",

@@ -1,4 +1,4 @@
-// What clients do that nobody expects: none of it may cost others their engines, or the router its memory.
+// Clients that do what nobody expects: none of it may cost others their engines, or the router its memory.
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";
