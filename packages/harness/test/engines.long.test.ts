@@ -22,11 +22,11 @@ const options = { ...needs("python-vllm"), timeout: TEST_MS };
 type Stack = { readonly indexer: OpenServer; readonly router: OpenServer; readonly engines: readonly [Vllm, Vllm] } & AsyncDisposable;
 
 async function openStack(home: string, setup: Omit<VllmSetup, "name" | "home">, routerFlags: readonly string[] = []): Promise<Stack> {
-  const stack = new AsyncDisposableStack();
-  const indexer = stack.use(await openServer([INDEXER], [`--home=${home}`, "--indexer.silence_seconds=3", "--indexer.snapshot_interval_seconds=5"]));
+  await using opening = new AsyncDisposableStack();
+  const indexer = opening.use(await openServer([INDEXER], [`--home=${home}`, "--indexer.silence_seconds=3", "--indexer.snapshot_interval_seconds=5"]));
   const started = await Promise.allSettled(["a", "b"].map((name) => startVllm({ ...setup, name, home })));
-  for (const one of started) if (one.status === "fulfilled") stack.use(one.value);
-  for (const one of started) if (one.status === "rejected") await stack.disposeAsync().then(() => Promise.reject(one.reason as Error));
+  for (const one of started) if (one.status === "fulfilled") opening.use(one.value);
+  for (const one of started) if (one.status === "rejected") throw one.reason as Error;
   const engines = started.map((one) => (one as PromiseFulfilledResult<Vllm>).value) as [Vllm, Vllm];
   for (const { name, eventsPort, replayPort } of engines) {
     const record = {
@@ -42,12 +42,14 @@ async function openStack(home: string, setup: Omit<VllmSetup, "name" | "home">, 
   }
   await heard(indexer.url, ["a", "b"]);
   const named = engines.map(({ name, url }) => `--engine=${name}=${url}`);
-  const router = stack.use(
+  const router = opening.use(
     await openServer(
       [ROUTER],
       [...named, `--indexer=${indexer.url}`, "--router.poll_ms=200", "--router.indexer_timeout_ms=5000", "--router.tokens_timeout_ms=30000", ...routerFlags],
     ),
   );
+  // A failure before this ends all that was started.
+  const stack = opening.move();
   return { indexer, router, engines, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }
 

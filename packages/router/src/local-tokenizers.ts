@@ -6,7 +6,7 @@ import { Tokenizer } from "@huggingface/tokenizers";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Body, Prompt } from "./prompt.ts";
-import { samples } from "./token-samples.ts";
+import { type Feature, samples } from "./token-samples.ts";
 
 /** Longer prompts go to their engine: tokenizing holds everything else up meanwhile. */
 const MAX_CHARS = 256 * 1024;
@@ -24,7 +24,17 @@ const engineOnly = [
 type Message = { readonly content?: unknown; readonly tool_calls?: unknown; readonly [member: string]: unknown };
 /** `unchecked`: no engine has answered yet, so that it is not used. */
 type State = "unchecked" | "agrees" | "differs";
-type Local = { readonly folder: string; readonly tokenizer: Tokenizer; readonly template: Template | undefined; readonly special: Body; state: State };
+type Local = {
+  readonly folder: string;
+  readonly tokenizer: Tokenizer;
+  readonly template: Template | undefined;
+  readonly special: Body;
+  state: State;
+  /** Members that this template renders in another way than the engine, which makes the tokens of such prompts itself. */
+  readonly leaves: Set<Feature>;
+  /** True if calls have their members in the order of OpenAI's types, in which vLLM gives them to templates, and not in the request's. */
+  isTyped: boolean;
+};
 
 export class LocalTokenizers {
   readonly #models = new Map<string, Local>();
@@ -52,7 +62,8 @@ export class LocalTokenizers {
   /** Undefined where only the engine can tell. `model`: for an adapter, its base. */
   tokensOf(prompt: Prompt, model: string): Uint32Array | undefined {
     const local = this.#models.get(model);
-    return local?.state === "agrees" ? render(local, prompt) : undefined;
+    if (local?.state !== "agrees" || featuresOf(prompt).some((feature) => local.leaves.has(feature))) return undefined;
+    return render(local, prompt);
   }
 
   /**
@@ -66,11 +77,22 @@ export class LocalTokenizers {
     for (const { prompt, path } of samples(model)) {
       const theirs = await ask(prompt, path);
       if (theirs === undefined) continue;
-      const ours = render(local, prompt);
-      // A chat with tools, or whatever this template cannot do, is left to the engine.
+      let ours = render(local, prompt);
+      if (ours !== undefined && !areEqual(ours, theirs) && local.state === "unchecked") {
+        local.isTyped = !local.isTyped;
+        ours = render(local, prompt);
+      }
       if (ours === undefined) continue;
       compared++;
-      if (ours.length === theirs.length && ours.every((token, at) => token === theirs[at])) continue;
+      if (areEqual(ours, theirs)) continue;
+      const features = featuresOf(prompt);
+      const feature = features.at(-1);
+      if (feature !== undefined) {
+        if (!features.some((one) => local.leaves.has(one)))
+          this.#log.warn({ model, engine, feature }, "the engine renders these in another way: it makes the tokens of such prompts");
+        local.leaves.add(feature);
+        continue;
+      }
       local.state = "differs";
       this.#log.warn({ model, engine, folder: local.folder }, "the tokenizer makes other tokens than the engine, and is not used");
       const at = ours.findIndex((token, place) => token !== theirs[place]);
@@ -101,7 +123,7 @@ function open(model: string, folder: string): Local {
     const text = existsSync(file) ? readFileSync(file, "utf8") : named;
     const template = typeof text === "string" ? new Template(text) : undefined;
     const special = Object.fromEntries(["bos_token", "eos_token", "pad_token", "unk_token"].map((name) => [name, textOf(config[name])]));
-    return { folder, tokenizer: new Tokenizer(json, config), template, special, state: "unchecked" };
+    return { folder, tokenizer: new Tokenizer(json, config), template, special, state: "unchecked", leaves: new Set(), isTyped: false };
   } catch (error) {
     return fail("SETTING_INVALID", `--tokenizer ${model}=${folder}: this tokenizer cannot be used here: ${(error as Error).message}`, { cause: error });
   }
@@ -113,7 +135,7 @@ function textOf(token: unknown): string | undefined {
   return typeof content === "string" ? content : undefined;
 }
 
-function render({ tokenizer, template, special }: Local, { kind, body }: Prompt): Uint32Array | undefined {
+function render({ tokenizer, template, special, isTyped }: Local, { kind, body }: Prompt): Uint32Array | undefined {
   if (engineOnly.some((name) => body[name] !== undefined)) return undefined;
   try {
     if (kind === "completion") {
@@ -123,7 +145,7 @@ function render({ tokenizer, template, special }: Local, { kind, body }: Prompt)
       return Uint32Array.from(tokenizer.encode(first, { add_special_tokens: body["add_special_tokens"] !== false }).ids);
     }
     if (kind !== "chat" || template === undefined || body["add_generation_prompt"] === false || body["tool_choice"] === "none") return undefined;
-    const messages = (body["messages"] as readonly Message[]).map(asTemplateTakes);
+    const messages = (body["messages"] as readonly Message[]).map((message) => asTemplateTakes(message, isTyped));
     if (messages.includes(undefined)) return undefined;
     const more = (body["chat_template_kwargs"] ?? {}) as Body;
     const text = template.render({ ...special, messages, ...(body["tools"] == null ? {} : { tools: body["tools"] }), add_generation_prompt: true, ...more });
@@ -136,13 +158,25 @@ function render({ tokenizer, template, special }: Local, { kind, body }: Prompt)
   }
 }
 
+type Call = { readonly id?: unknown; readonly type?: unknown; readonly function?: { readonly name?: unknown; readonly arguments?: unknown } };
+
 /** Engines join parts of a text in ways of their own, and give templates the arguments of calls as objects. */
-function asTemplateTakes(message: Message): Message | undefined {
+function asTemplateTakes(message: Message, isTyped: boolean): Message | undefined {
   if (message.content != null && typeof message.content !== "string") return undefined;
   if (!Array.isArray(message.tool_calls)) return message;
-  const calls = (message.tool_calls as { function?: { arguments?: unknown } }[]).map((call) => {
+  const calls = (message.tool_calls as Call[]).map((call) => {
     const given = call.function?.arguments;
-    return typeof given === "string" ? { ...call, function: { ...call.function, arguments: JSON.parse(given) as unknown } } : call;
+    const read = typeof given === "string" ? (JSON.parse(given) as unknown) : given;
+    if (!isTyped) return { ...call, function: { ...call.function, arguments: read } };
+    return { id: call.id, function: { arguments: read, name: call.function?.name }, type: call.type };
   });
   return { ...message, tool_calls: calls };
 }
+
+function featuresOf({ body }: Prompt): Feature[] {
+  const messages = Array.isArray(body["messages"]) ? (body["messages"] as (Message | null)[]) : [];
+  const hasCalls = messages.some((message) => message?.tool_calls != null);
+  return [...(body["tools"] == null ? [] : (["tools"] as const)), ...(hasCalls ? (["calls"] as const) : [])];
+}
+
+const areEqual = (ours: Uint32Array, theirs: Uint32Array) => ours.length === theirs.length && ours.every((token, at) => token === theirs[at]);

@@ -1,6 +1,8 @@
 // Prompts by which a tokenizer is compared with an engine: whatever tokenizers and templates are known to differ in.
 import type { Prompt, PromptKind } from "./prompt.ts";
 
+/** Parts of a request that templates render in many ways. */
+export type Feature = "tools" | "calls";
 export type Sample = { readonly prompt: Prompt; readonly path: string };
 
 const texts = [

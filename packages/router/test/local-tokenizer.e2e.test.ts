@@ -83,6 +83,31 @@ void test("a tokenizer that makes other tokens than an engine ends the start, wi
   }
 });
 
+void test("calls that the engine renders in another way than the template are left to it, and other chats are not", async () => {
+  const home = makeHome();
+  try {
+    writeTokenizer(
+      join(home, "demo"),
+      TEMPLATE.replace("\n{% endfor", "{% for call in one.tool_calls or [] %}{{ call | tojson }}{% endfor %}{{ '\\n' }}{% endfor"),
+    );
+    await using a = await startEngine("a");
+    await using router = await openRouter([a], [`--tokenizer=demo=${join(home, "demo")}`]);
+    const { tokenized } = await a.seen();
+    const call = { id: "1", type: "function", function: { name: "run", arguments: "{}" } };
+    const messages = [
+      { role: "user", content: "run it" },
+      { role: "assistant", content: null, tool_calls: [call] },
+      { role: "tool", tool_call_id: "1", content: "done" },
+    ];
+    assert.equal((await post(router.url, "/v1/chat/completions", chat("without a call"))).status, 200);
+    assert.equal((await a.seen()).tokenized, tokenized);
+    assert.equal((await post(router.url, "/v1/chat/completions", { model: "demo", messages })).status, 200);
+    assert.equal((await a.seen()).tokenized, tokenized + 1);
+  } finally {
+    removeHome(home);
+  }
+});
+
 void test("without an engine at the start, a tokenizer is used once an engine has agreed, and never if it differs", async () => {
   const home = makeHome();
   try {
