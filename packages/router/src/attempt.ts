@@ -104,7 +104,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           isOpenStream = (answer.headers["content-type"] ?? "").startsWith("text/event-stream") && answer.headers["content-length"] === undefined;
           try {
             // Only an answer of unknown length can have more behind its body; for others the client reads its usage.
-            if (answer.headers["content-length"] === undefined) response.setHeader("trailer", CACHED);
+            if (answer.headers["content-length"] === undefined && takesTrailers(response, sent.method, status)) response.setHeader("trailer", CACHED);
             response.writeHead(status, headersOf(answer, placed));
           } catch (error) {
             // A status or a header that HTTP does not have.
@@ -124,7 +124,12 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           if (response.write(chunk)) return;
           // The engine waits while the client reads slowly.
           answer.pause();
-          bound(limits.firstByteMs, `could not send: the client read nothing for ${limits.firstByteMs / 1000} s`);
+          clearTimeout(timer);
+          // That is the client's fault, so the engine is not blamed.
+          timer = setTimeout(() => {
+            end(new Refusal("client_gone", `the client read nothing for ${limits.firstByteMs / 1000} s (router.first_byte_seconds)`));
+            asking.destroy();
+          }, limits.firstByteMs);
           response.once("drain", () => {
             if (over) return;
             bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
@@ -167,6 +172,11 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
     });
     asking.end(sent.body.bytes);
   });
+}
+
+/** Trailers need chunks, which a client of HTTP/1.0 and an answer without a body do not have. */
+function takesTrailers(response: ServerResponse, method: string, status: number): boolean {
+  return response.useChunkedEncodingByDefault && method !== "HEAD" && status !== 204 && status !== 304;
 }
 
 function headersFor({ headers, body, method, deadline }: Sent, { engine }: Placed): OutgoingHttpHeaders {

@@ -7,6 +7,8 @@ import { call } from "./call.ts";
 const PAUSE_MS = 1_000;
 /** A longer list of names would not fit into the request's head: the indexer then answers for all engines of the model. */
 const MAX_NAMES_CHARS = 16 * 1024;
+/** The indexer takes no longer texts, so that no block is known under them. */
+const MAX_TEXT_CHARS = 1_024;
 
 export type IndexScoresOptions = {
   readonly url: string;
@@ -32,6 +34,7 @@ export class IndexScores {
   async ask(tokens: Uint32Array, { model, lora, salt, candidates }: IndexQuestion, patient = false): Promise<IndexRows | undefined> {
     const { url, tenant, timeoutMs, uncertainShare, onFailure, onAnswer } = this.#options;
     if (url === "" || candidates.length === 0) return undefined;
+    if ([model, lora, salt].some((text) => text.length > MAX_TEXT_CHARS)) return undefined;
     if (!patient && performance.now() < this.#pausedUntilMs) return undefined;
     const scope = {
       model,
@@ -51,7 +54,13 @@ export class IndexScores {
         headers: { "content-type": "application/octet-stream" },
         timeoutMs: patient ? Math.max(timeoutMs, PAUSE_MS) : timeoutMs,
       });
-      if (status !== 200) throw new Error(`/score answered ${status}: ${text.slice(0, 300)}`);
+      if (status !== 200) {
+        const refused = new Error(`/score answered ${status}: ${text.slice(0, 300)}`);
+        if (status >= 500) throw refused;
+        // This request is at fault, and others do not have to do without the indexer.
+        onFailure(refused);
+        return undefined;
+      }
       const rows = (JSON.parse(text) as ScoreAnswer)[tenant] ?? {};
       this.#pausedUntilMs = 0;
       onAnswer();

@@ -12,6 +12,7 @@ import { readEngines } from "./engine-list.ts";
 import { EngineSet } from "./engine-set.ts";
 import { Front } from "./front.ts";
 import { IndexScores } from "./index-scores.ts";
+import { LocalTokenizers } from "./local-tokenizers.ts";
 import { openPicker } from "./picker/picker.ts";
 import { type Placed, Placement } from "./placement.ts";
 import { Poll } from "./poll.ts";
@@ -89,7 +90,8 @@ async function run(argv: readonly string[]): Promise<number> {
     kvFullSeconds: settings.kv_full_seconds,
     tieSeconds: settings.tie_seconds,
   });
-  const tokenizer = new Tokenizer({ timeoutMs: settings.tokens_timeout_ms, cacheBytes: settings.token_cache_mb * MIB, renderer: settings.renderer });
+  const local = new LocalTokenizers(settings.tokenizers, log);
+  const tokenizer = new Tokenizer({ timeoutMs: settings.tokens_timeout_ms, cacheBytes: settings.token_cache_mb * MIB, renderer: settings.renderer, local });
   const poll = new Poll({ engines, placement, everyMs: settings.poll_ms, onChange: () => queue.pump() });
   const seeker = new Seeker({ engines, placement, tokenizer, metrics: counted });
   const front = new Front({
@@ -104,6 +106,7 @@ async function run(argv: readonly string[]): Promise<number> {
     log,
   });
   await poll.begin();
+  await tokenizer.checkAll(engines);
   discovery.begin();
   const { host, port } = settings.listen;
   const server = await openServer({

@@ -99,7 +99,7 @@ export class Placement {
     if (model === undefined) return [...this.#engines];
     const serving = this.#engines.filter((engine) => engine.serves(model) !== undefined);
     if (serving.length === 0)
-      throw new Refusal("model_not_found", `no engine serves the model ${JSON.stringify(model)}; GET /v1/models lists those that are there`);
+      throw new Refusal("model_not_found", `no engine serves the model ${JSON.stringify(model.slice(0, 200))}; GET /v1/models lists those that are there`);
     return serving;
   }
 

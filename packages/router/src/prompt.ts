@@ -1,4 +1,5 @@
 // Reads from a request's body which model and prompt it has, as far as placement needs them.
+import { createHash } from "node:crypto";
 import { Refusal } from "./refusals.ts";
 
 export type PromptKind = "chat" | "completion" | "responses" | "messages" | "embeddings" | "other";
@@ -44,6 +45,14 @@ function isDeep(value: unknown): boolean {
   return true;
 }
 
+const MAX_SESSION_CHARS = 64;
+
+/** Sessions are remembered by the thousand, and a body's `user` may be of any length. */
+export function sessionOf(session: string | undefined): string | undefined {
+  if (session === undefined || session.length <= MAX_SESSION_CHARS) return session;
+  return createHash("sha1").update(session).digest("base64");
+}
+
 /** @throws Refusal where the body cannot be a request of that kind. */
 export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: string | undefined): Prompt {
   let body: unknown;
@@ -63,7 +72,7 @@ export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: strin
     model,
     body: members,
     cacheSalt: text(members["cache_salt"]) ?? "",
-    session: text(sessionHeader) ?? text(members["user"]),
+    session: sessionOf(text(sessionHeader) ?? text(members["user"])),
     previousResponse: text(members["previous_response_id"]),
     ...(Number.isSafeInteger(members["priority"]) ? { priority: members["priority"] as number } : {}),
   };

@@ -4,7 +4,7 @@ import { engineNamed } from "./admin.ts";
 import type { Engine } from "./engine.ts";
 import { Known } from "./known.ts";
 import type { Placement, Sought } from "./placement.ts";
-import { type Prompt, type PromptKind, promptPaths, readPrompt } from "./prompt.ts";
+import { type Prompt, type PromptKind, promptPaths, readPrompt, sessionOf } from "./prompt.ts";
 import { Refusal } from "./refusals.ts";
 import type { RouterMetrics } from "./router-metrics.ts";
 import type { Tokenizer, Tokens } from "./tokens.ts";
@@ -86,6 +86,6 @@ function otherPrompt(request: Head, body: Buffer): Prompt {
       // The engine says what is wrong with it.
     }
   }
-  const session = header(request, "x-session-id");
+  const session = sessionOf(header(request, "x-session-id"));
   return { kind: "other", model: typeof model === "string" && model !== "" ? model : undefined, body: {}, cacheSalt: "", session, previousResponse: undefined };
 }

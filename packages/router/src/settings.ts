@@ -22,6 +22,7 @@ export const routerSettings = z.object({
     engines_file: z.string(),
     discover: z.array(z.string()).max(64),
     renderer: optionalURL,
+    tokenizers: z.array(z.string()).max(64),
     tenant: z.string().min(1).max(1_024),
     api_key: secret,
     admin_key: secret,
@@ -57,6 +58,7 @@ const flagNames = {
   discover: "router.discover",
   picker: "router.picker",
   renderer: "router.renderer",
+  tokenizer: "router.tokenizers",
   explain: "router.explain",
   "log-level": "router.log_level",
 };
@@ -65,4 +67,4 @@ const about =
 
 /** @throws SETTING_INVALID. */
 export const load = (argv: readonly string[]) =>
-  loadConfig({ server: "router", schema: routerSettings, flagNames, argv: joinRepeated(joinRepeated(argv, "engine"), "discover"), about });
+  loadConfig({ server: "router", schema: routerSettings, flagNames, argv: ["engine", "discover", "tokenizer"].reduce(joinRepeated, argv), about });

@@ -1,14 +1,16 @@
 // A prompt's token ids as its engine computes them: from the request, from the cache, or from the engine's own renderer.
 import { Agent } from "node:http";
+import { fail } from "@svc/contract/failures.ts";
 import { type Answer, call } from "./call.ts";
 import type { Engine } from "./engine.ts";
+import type { LocalTokenizers } from "./local-tokenizers.ts";
 import { givenTokens, isMultimodal, type Prompt } from "./prompt.ts";
 import { cacheKeys, TokenCache } from "./token-cache.ts";
 
 /** Why a prompt is placed by load alone. */
 export type MissingReason = "kind" | "multimodal" | "no_engine" | "unsupported" | "failed";
 export type Tokens =
-  | { readonly tokens: Uint32Array; readonly from: "request" | "cache" | "engine" | "prefix" }
+  | { readonly tokens: Uint32Array; readonly from: "request" | "cache" | "local" | "engine" | "prefix" }
   | { readonly tokens: undefined; readonly reason: MissingReason; readonly detail: string };
 
 type Way = { readonly path: string; readonly body: string };
@@ -26,7 +28,7 @@ const CANNOT = [404, 405, 501];
 /** vLLM answers so where its render paths are switched off. */
 const SWITCHED_OFF = 403;
 
-export type TokenizerOptions = { readonly timeoutMs: number; readonly cacheBytes: number; readonly renderer: string };
+export type TokenizerOptions = { readonly timeoutMs: number; readonly cacheBytes: number; readonly renderer: string; readonly local: LocalTokenizers };
 
 export class Tokenizer {
   readonly cache: TokenCache;
@@ -47,12 +49,30 @@ export class Tokenizer {
     if (given !== undefined) return { tokens: given, from: "request" };
     if (prompt.kind === "embeddings" || prompt.kind === "other") return missing("kind", "requests of this kind have no prefix to look for");
     if (isMultimodal(prompt)) return missing("multimodal", "the prompt has parts that are not text");
+    try {
+      return await this.#tokensOf(prompt, path, engines, headers);
+    } catch (error) {
+      // Lists in lists by the thousand can be parsed, and not written again.
+      if (error instanceof RangeError) return missing("failed", `the prompt is nested too deeply: ${error.message}`);
+      throw error;
+    }
+  }
+
+  async #tokensOf(prompt: Prompt, path: string, engines: readonly Engine[], headers: Readonly<Record<string, string>>): Promise<Tokens> {
     const list = prompt.kind === "completion" ? "prompt" : prompt.kind === "responses" ? "input" : "messages";
     const { chain } = cacheKeys(path, prompt.body, list);
     const key = chain.at(-1);
     if (key === undefined) return missing("failed", `${list}: expected at least one entry`);
     const known = this.cache.get(key);
     if (known !== undefined) return { tokens: known, from: "cache" };
+    const [engine] = engines;
+    const base = baseOf(engine, prompt.model ?? "");
+    const local = this.#options.local.tokensOf(prompt, base);
+    if (local !== undefined) {
+      this.cache.set(key, local);
+      return { tokens: local, from: "local" };
+    }
+    if (engine !== undefined && this.#options.local.isUnchecked(base)) void this.#checkLocal(base, engine);
     let pending = this.#pending.get(key);
     if (pending === undefined) {
       pending = this.#render(prompt, path, engines, headers).finally(() => this.#pending.delete(key));
@@ -69,6 +89,19 @@ export class Tokenizer {
       if (tokens !== undefined) return { tokens, from: "prefix" };
     }
     return found;
+  }
+
+  /** Compares the tokenizers of this process with each engine that answers. @throws SETTING_INVALID where they differ */
+  async checkAll(engines: readonly Engine[]): Promise<void> {
+    for (const model of this.#options.local.models)
+      for (const engine of engines.filter((one) => one.unfit === undefined && one.serves(model) !== undefined)) {
+        const difference = await this.#checkLocal(model, engine);
+        if (difference !== undefined) fail("SETTING_INVALID", `router.tokenizers: ${difference}`);
+      }
+  }
+
+  async #checkLocal(model: string, engine: Engine): Promise<string | undefined> {
+    return this.#options.local.check(model, engine.name, async (prompt, path) => (await this.#render(prompt, path, [engine], {})).tokens);
   }
 
   async #render(prompt: Prompt, path: string, engines: readonly Engine[], headers: Readonly<Record<string, string>>): Promise<Tokens> {
@@ -114,6 +147,12 @@ export class Tokenizer {
   close(): void {
     this.#renderer?.agent.destroy();
   }
+}
+
+/** A LoRA adapter has its base's tokenizer. */
+function baseOf(engine: Engine | undefined, model: string): string {
+  const parent = engine?.serves(model)?.parent;
+  return typeof parent === "string" && parent !== "" ? parent : model;
 }
 
 /** The ways to a prompt's tokens, the most exact one first: a render path takes the request itself. */
