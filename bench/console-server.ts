@@ -116,5 +116,5 @@ process.on("disconnect", () => process.exit(0));
 await app.listen({ host: "127.0.0.1", port: 0 });
 const address = app.server.address();
 const url = `http://127.0.0.1:${typeof address === "object" ? (address?.port ?? 0) : 0}`;
-webConsole.start(app, url);
+webConsole.start(app, url, Number(new URL(url).port));
 process.send?.({ url });

@@ -20,7 +20,7 @@ export const CHECKPOINT_CHUNKS_PATH = "/cluster/captures";
 export const OFFERS_PATH = "/cluster/offers";
 
 /** Request headers that only gateways may send; they are valid only with the right token (`gatewayToken` in kit/src/secret.ts). */
-export const gatewayHeaders = { token: "svc-gateway-token", client: "svc-gateway-client" } as const;
+export const gatewayHeaders = { token: "svc-gateway-token", client: "svc-gateway-client", scheme: "svc-gateway-scheme" } as const;
 /** Set on a gateway's answers that are incomplete because these nodes could not be queried: their names, joined by commas. */
 export const MISSING_NODES_HEADER = "svc-missing-nodes";
 

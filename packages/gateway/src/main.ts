@@ -18,6 +18,7 @@ import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
+import { openCertificates } from "@svc/kit/tls/certificates.ts";
 import { openGatewayMetrics } from "./gateway-metrics.ts";
 import { isNodeHome, startTicks } from "./home.ts";
 import { Arrivals } from "./members/arrivals.ts";
@@ -76,6 +77,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const metrics = openMetrics();
   const counted = openGatewayMetrics(metrics);
   const nowMs = () => performance.now();
+  const certificates = openCertificates(loaded.settings.tls, { home, domains, log, metrics });
 
   const targets = openNodeTargets({ connections: settings.max_connections, connectionsPerPeer: settings.max_connections_per_address });
   const calls = openKeptCalls();
@@ -173,13 +175,15 @@ async function run(argv: readonly string[]): Promise<number> {
     fateOf: (member, sandboxID) => fateOf({ members, directory: () => directory }, member, sandboxID),
     apiKey,
     brands: settings.brand,
-    domains,
+    domains: certificates?.domains ?? domains,
+    certificates,
     log,
     metrics,
   });
-  const url = urlOf(settings.listen.host, proxy.address.port);
-  domain ??= `localhost:${proxy.address.port}`;
-  webConsole.start(app, dialledAt(settings.listen.host, proxy.address.port));
+  const url = urlOf(settings.listen.host, proxy.address.port, certificates === undefined ? "http" : "https");
+  const address = dialledAt(certificates === undefined ? settings.listen.host : proxy.local.host, proxy.local.port);
+  domain ??= `${certificates?.domains[0] ?? "localhost"}:${proxy.address.port}`;
+  webConsole.start(app, address, proxy.address.port);
   for (const node of settings.nodes) members.add({ url: node });
   directory = etcd.length === 0 ? undefined : openEtcdDirectory({ endpoints: etcd, name, members, log });
   const ticking = setInterval(() => {
@@ -188,7 +192,7 @@ async function run(argv: readonly string[]): Promise<number> {
   }, QUEUE_MS);
 
   const stateFile = join(home, "node.json");
-  const self = { role: "gateway", pid: process.pid, startTicks: startTicks(process.pid), url, address: dialledAt(settings.listen.host, proxy.address.port) };
+  const self = { role: "gateway", pid: process.pid, startTicks: startTicks(process.pid), url, address, authorityFile: certificates?.authorityFile };
   const kept = keepStateFile(stateFile, `${JSON.stringify({ ...self, metricsURL: metricsListener.url, apiKeySource: source })}\n`, () =>
     log.error({ stateFile }, "the disk is full: the file with the gateway's address is written once there is room; the gateway serves meanwhile"),
   );

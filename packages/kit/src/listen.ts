@@ -15,9 +15,9 @@ export const listenAddress = z
   });
 
 /** `port` is the port that was actually bound; all-zero addresses become localhost. */
-export function urlOf(host: string, port: number): string {
-  if (host === "0.0.0.0" || host === "::") return `http://localhost:${port}`;
-  return `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+export function urlOf(host: string, port: number, scheme: "http" | "https" = "http"): string {
+  if (host === "0.0.0.0" || host === "::") return `${scheme}://localhost:${port}`;
+  return `${scheme}://${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
 /** Like urlOf, but with a numeric address, because `localhost` may reach another server on the other IP version. */

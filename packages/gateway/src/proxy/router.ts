@@ -6,6 +6,7 @@ import { asFailure, type Failure } from "@svc/contract/failures.ts";
 import { Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import type { Decision, RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
+import { asksForTunnel } from "@svc/kit/proxy/h2c-tunnel.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
@@ -95,8 +96,11 @@ export class Router {
 
   /** Forwards the request byte for byte, except for the headers that only this hop may set. */
   #toNode(head: RequestHead, member: Member, client: RoutedClient): Decision {
-    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: `${this.#mark}${client.peer}\r\n`, upgrade: true });
-    return { target: member.target, text, upgrade: true, kind: NODE };
+    const scheme = client.carried !== undefined ? `${gatewayHeaders.scheme}: https\r\n` : "";
+    // A node opens a raw connection for whatever comes with a gateway's mark.
+    const upgrade = client.carried?.mayTunnel === true || !asksForTunnel(head);
+    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: `${this.#mark}${client.peer}\r\n${scheme}`, upgrade });
+    return { target: member.target, text, upgrade, kind: NODE };
   }
 
   /** Sends the content of a volume to its node, which alone can check its token. */

@@ -3,12 +3,13 @@ import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
-import { Front } from "@svc/kit/proxy/front.ts";
 import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { Target, UpstreamPool } from "@svc/kit/proxy/target.ts";
+import type { Certificates } from "@svc/kit/tls/certificates.ts";
+import { type Bound, openListeners } from "@svc/kit/tls/listeners.ts";
 import type { Arrivals } from "../members/arrivals.ts";
 import type { Fate } from "../members/fate.ts";
 import type { Lookups } from "../members/lookups.ts";
@@ -40,11 +41,18 @@ export type GatewayProxyOptions = {
   readonly apiKey: string;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
+  /** With certificates, `listen` speaks TLS; undefined: plain HTTP. */
+  readonly certificates: Certificates | undefined;
   readonly log: Log;
   readonly metrics: Metrics;
 };
 
-export type GatewayProxy = { readonly address: { readonly host: string; readonly port: number }; close(): Promise<void> };
+export type GatewayProxy = {
+  readonly address: Bound;
+  /** Where programs of this machine reach it by plain HTTP, also if `address` speaks TLS. */
+  readonly local: Bound;
+  close(): Promise<void>;
+};
 
 /** @throws SETTING_INVALID if it cannot listen. */
 export async function openGatewayProxy(options: GatewayProxyOptions): Promise<GatewayProxy> {
@@ -53,8 +61,11 @@ export async function openGatewayProxy(options: GatewayProxyOptions): Promise<Ga
   const head = new RequestHead(proxyNames(brands), limits.headLines);
   const requests = new RequestMetrics(metrics, "svc_gateway_request_seconds", targetKinds);
   const router = new Router({ ...options, control: new Target(pool, new ControlPlane(control)) }, head);
-  const front = new Front({
+  const listeners = openListeners({
     listen,
+    certificates: options.certificates,
+    log,
+    metrics,
     limits,
     pool,
     head,
@@ -62,8 +73,8 @@ export async function openGatewayProxy(options: GatewayProxyOptions): Promise<Ga
     observe: (kind, status, ms) => requests.observe(kind, status, ms),
     onFault: (error) => log.error({ err: error }, "the proxy had an internal error"),
   });
-  watchProxy(metrics, "svc_gateway", front, pool);
-  const address = await front.listen().catch((error: NodeJS.ErrnoException) => {
+  watchProxy(metrics, "svc_gateway", listeners.front, pool);
+  const { address, local } = await listeners.listen().catch((error: NodeJS.ErrnoException) => {
     const why = error.code === "EADDRINUSE" ? "the port is in use" : error.message;
     return fail(
       "SETTING_INVALID",
@@ -73,5 +84,5 @@ export async function openGatewayProxy(options: GatewayProxyOptions): Promise<Ga
       },
     );
   });
-  return { address, close: () => front.close() };
+  return { address, local, close: () => listeners.close() };
 }

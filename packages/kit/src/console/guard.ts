@@ -14,7 +14,12 @@ export type Names = {
 /** A request's own host as the browser wrote it; `port` is that of the URL, also if it is the scheme's default. */
 export type OwnHost = { readonly host: string; readonly name: string; readonly port: string; readonly isSecure: boolean };
 
-type Head = { readonly host?: string | undefined; readonly origin?: string | undefined; readonly "sec-fetch-site"?: string | string[] | undefined };
+type Head = {
+  readonly host?: string | undefined;
+  readonly origin?: string | undefined;
+  readonly "sec-fetch-site"?: string | string[] | undefined;
+  readonly "x-forwarded-proto"?: string | string[] | undefined;
+};
 
 export class Guard {
   readonly #names: ReadonlySet<string>;
@@ -35,7 +40,8 @@ export class Guard {
     const bare = name.replace(/^\[|\]$/g, "").replace(/\.$/, "");
     if (bare === "" || (isIP(bare) === 0 && !this.#names.has(bare)))
       fail("ACCESS_DENIED", `the console does not answer at the host ${JSON.stringify(host.slice(0, 200))}: add its name to the setting console.hosts`);
-    const isSecure = headers.origin?.startsWith("https:") === true;
+    // The proxy in front says by which scheme the request came; a further one before it shows in the origin alone.
+    const isSecure = headers.origin?.startsWith("https:") === true || headers["x-forwarded-proto"] === "https";
     return { host, name: bare, port: port ?? (isSecure ? "443" : "80"), isSecure };
   }
 

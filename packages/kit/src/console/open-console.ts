@@ -24,8 +24,8 @@ const ROW_MS = 10_000;
 export interface Console {
   /** Adds the routes to the `raw` scope of serve(). */
   routes(scope: RawScope): void;
-  /** Connects the console to the server it is part of: calls go through `app`, streams through `url`. */
-  start(app: FastifyInstance, url: string): void;
+  /** Connects the console to the server it is part of: calls go through `app`, streams through `url`; browsers reach it at `port`. */
+  start(app: FastifyInstance, url: string, port: number): void;
   /** Ends the pages' sockets; called before the proxy waits for requests in flight. */
   close(): void;
 }
@@ -44,7 +44,7 @@ export function openConsole(options: ConsoleOptions): Console {
     routes(scope) {
       consoleRoutes(scope, { options, guard, sessions, assets, ring, started: () => started ?? notStarted() });
     },
-    start(app, url) {
+    start(app, url, port) {
       const client = new SvcClient({ baseURL: url, apiKey });
       const inside = row === undefined ? undefined : new Inside(client);
       board = row === undefined ? undefined : new Board({ client, row, newest: (signal) => newestID(new Calls({ baseURL: url, apiKey }), signal) }, log);
@@ -53,7 +53,7 @@ export function openConsole(options: ConsoleOptions): Console {
         if (settings.mode !== "off" && request.url === CONSOLE_SOCKET) live.upgrade(request, socket, head);
         else socket.destroy();
       });
-      started = { app, domain: domains[0] ?? `localhost:${new URL(url).port}`, live, inside, client };
+      started = { app, domain: domains[0] ?? `localhost:${port}`, live, inside, client };
       ring.start();
     },
     close() {

@@ -57,13 +57,16 @@ export function isEnvdOwn(target: string): boolean {
   return /^\/(?:files(?=[?]|$)|process\.Process\/|filesystem\.Filesystem\/)/.test(target);
 }
 
+/** The domain of trials of TLS: its names are this machine, and clients accept a wildcard below it, unlike one right below localhost. */
+export const TRIAL_DOMAIN = "svc.localhost";
+
 export class Addressing {
   readonly #ids: HeaderIDs;
   readonly #domains: ReadonlySet<string>;
 
   constructor(ids: HeaderIDs, domains: readonly string[]) {
     this.#ids = ids;
-    this.#domains = new Set([...domains, "localhost"].map((domain) => domain.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "")));
+    this.#domains = new Set([...domains, "localhost", TRIAL_DOMAIN].map((domain) => domain.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "")));
   }
 
   /**

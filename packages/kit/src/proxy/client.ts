@@ -5,6 +5,7 @@ import { performance } from "node:perf_hooks";
 import { ByteBuffer } from "../byte-buffer.ts";
 import { type Answer, answer, renderAnswer } from "./answer.ts";
 import { BodyScanner } from "./body-scanner.ts";
+import type { Carried } from "./carried.ts";
 import { type ConnectionOwner, peerOf } from "./connection-owner.ts";
 import type { Wait } from "./decision.ts";
 import { INCOMPLETE, REFUSED } from "./head-lines.ts";
@@ -30,10 +31,9 @@ const MAX_MOVES = 4;
 
 export class ClientConnection implements WireOwner, UpstreamClient {
   readonly wire: Wire;
-  /** Header lines that inform upstreams about the client. */
   readonly forwarded: string;
-  /** The client's address. */
   readonly peer: string;
+  readonly carried: Carried | undefined;
   isHead = false;
   isHttp10 = false;
   keepAlive = true;
@@ -72,16 +72,17 @@ export class ClientConnection implements WireOwner, UpstreamClient {
   /** The answer to a request that was put back, which replaces routing. */
   #verdict: Answer | undefined;
 
-  constructor(front: ConnectionOwner, accepted: Socket, now: number) {
+  constructor(front: ConnectionOwner, accepted: Socket | Carried, now: number) {
     this.#front = front;
     this.since = now;
-    this.wire = Wire.adopt(this, accepted);
-    this.peer = peerOf(this.wire.socket);
+    this.carried = "stream" in accepted ? accepted : undefined;
+    this.wire = "stream" in accepted ? Wire.carry(this, accepted.stream, accepted.reset) : Wire.adopt(this, accepted);
+    this.peer = this.carried?.peer ?? peerOf(this.wire.socket);
     this.#row = new PipelineRow(front.pipelined, this.peer, this.wire);
     this.#unfinished = new UnfinishedHead(front.slowHeads, this.peer, this.wire, () =>
       this.#refuse(408, "Too many request heads of this client are unfinished; send each head at once"),
     );
-    this.forwarded = `x-forwarded-for: ${this.peer}\r\nx-forwarded-proto: http\r\n`;
+    this.forwarded = `x-forwarded-for: ${this.peer}\r\nx-forwarded-proto: ${this.carried === undefined ? "http" : "https"}\r\n`;
   }
 
   get isIdle(): boolean {
@@ -156,11 +157,11 @@ export class ClientConnection implements WireOwner, UpstreamClient {
       if (bodyEnd < 0) return this.#refuse(400, "The request is malformed: its chunk framing is invalid");
     }
     const complete = this.#body.done;
-    this.#opening.set(text, bytes, at, bodyEnd, complete);
+    this.#opening.set(text, bytes, at, bodyEnd, complete, decision.tunnel);
     this.#expects = !complete && head.has(EXPECT);
     this.#state = complete ? "waiting" : "body";
     if (end > bodyEnd) this.#addPending(bytes, bodyEnd, end);
-    const kept = target.takeIdle();
+    const kept = decision.tunnel === undefined ? target.takeIdle() : undefined;
     this.#mayRepeat = kept !== undefined && this.#opening.isWhole && head.isRepeatable;
     if (kept === undefined) {
       this.#unsent = Buffer.from(bytes.subarray(start, end));

@@ -1,5 +1,6 @@
 // The decision on a request before it is forwarded: its target, an answer, or a wait.
 import type { Answer } from "./answer.ts";
+import type { Carried } from "./carried.ts";
 import type { Target } from "./target.ts";
 
 /** The view of a client that the router gets. */
@@ -8,6 +9,8 @@ export interface RoutedClient {
   readonly peer: string;
   /** Header lines that inform upstreams about the client. */
   readonly forwarded: string;
+  /** Set if the client's connection is encrypted, or is a part of this process that speaks for such a client. */
+  readonly carried: Carried | undefined;
   /** Counts how often this request was put back to be routed again. */
   readonly rounds: number;
   /** The last target of this request, if it answered that the sandbox has moved. */
@@ -22,6 +25,8 @@ export type Forwarding = {
   readonly text: string;
   readonly upgrade: boolean;
   readonly kind: number;
+  /** The answer that opens a raw connection: once the target is dialled, the client gets it, and the request itself is not sent. */
+  readonly tunnel?: string;
   /** Header lines, each ended by CRLF, that the final response gets in addition. */
   readonly addedLines?: string;
 };

@@ -2,13 +2,14 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { performance } from "node:perf_hooks";
 import { answer } from "./answer.ts";
+import type { Carried } from "./carried.ts";
 import { ClientConnection } from "./client.ts";
 import { type ConnectionOwner, peerOf } from "./connection-owner.ts";
 import type { Decision, RoutedClient } from "./decision.ts";
 import type { ProxyLimits } from "./limits.ts";
-import { Peers } from "./peers.ts";
+import { type PeerConnection, Peers } from "./peers.ts";
 import { Pipelined } from "./pipelined.ts";
-import type { RequestHead } from "./request-head.ts";
+import { HOST, type RequestHead } from "./request-head.ts";
 import { SlowHeads } from "./slow-heads.ts";
 import type { UpstreamPool } from "./target.ts";
 
@@ -27,6 +28,10 @@ export type FrontOptions = {
 };
 
 const sweepMs = 1_000;
+
+/** A client may have several names of one certificate on a connection, and opens another one for any other name (RFC 9110, 15.5.20). */
+const misdirected = (host: string) =>
+  answer(421, `This connection was opened for another name, and its certificate is not valid for ${JSON.stringify(host)}: open one for that name`);
 
 export class Front implements ConnectionOwner {
   readonly limits: ProxyLimits;
@@ -61,9 +66,32 @@ export class Front implements ConnectionOwner {
       accepted.end(refusal, "latin1", () => accepted.destroy());
       return;
     }
+    this.#begin(accepted);
+  }
+
+  #begin(accepted: Socket | Carried): void {
     const client = new ClientConnection(this, accepted, performance.now());
     this.#clients.add(client);
     this.#peers.add(client);
+  }
+
+  /** Serves a connection that a listener for TLS accepted; returns the refusal to send if there are too many. */
+  carry(carried: Carried): string | undefined {
+    carried.stream.on("error", () => {});
+    const refusal = this.#peers.admit(carried.peer);
+    if (refusal === undefined) this.#begin(carried);
+    return refusal;
+  }
+
+  /** Counts a connection that is not decrypted yet, or that carries many requests; returns the refusal if there are too many. */
+  admit(connection: PeerConnection): string | undefined {
+    const refusal = this.#peers.admit(connection.peer);
+    if (refusal === undefined) this.#peers.add(connection);
+    return refusal;
+  }
+
+  release(connection: PeerConnection): void {
+    this.#peers.remove(connection);
   }
 
   async listen(): Promise<{ host: string; port: number }> {
@@ -85,8 +113,10 @@ export class Front implements ConnectionOwner {
     return this.#clients.size;
   }
 
-  route(head: RequestHead, client: RoutedClient): Decision {
+  route(head: RequestHead, client: ClientConnection): Decision {
     try {
+      const { carried } = client;
+      if (carried !== undefined && !carried.serves(head.value(HOST) ?? "")) return misdirected(head.value(HOST) ?? "");
       return this.#options.route(head, client);
     } catch (error) {
       this.#options.onFault(error);

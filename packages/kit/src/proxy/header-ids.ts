@@ -26,6 +26,7 @@ export function proxyNames(brands: readonly string[]): string[] {
       "authorization",
       gatewayHeaders.token,
       gatewayHeaders.client,
+      gatewayHeaders.scheme,
       ...toldByProxy,
       ...pairNames(brands).flatMap((pair) => [pair.sandboxID, pair.port, pair.trafficToken]),
     ]),
@@ -40,8 +41,8 @@ export type HeaderIDs = {
   readonly accessToken: number;
   readonly authorization: number;
   readonly toldByProxy: readonly number[];
-  /** A gateway's proof of identity, and the client for which it speaks. */
-  readonly gateway: readonly [token: number, client: number];
+  /** A gateway's proof of identity, the client for which it speaks, and the scheme that this client used. */
+  readonly gateway: readonly [token: number, client: number, scheme: number];
   readonly pairs: readonly Pair[];
   readonly trafficTokens: readonly number[];
 };
@@ -53,7 +54,7 @@ export function headerIDs(names: HeaderNames, brands: readonly string[]): Header
     accessToken: names.id("x-access-token"),
     authorization: names.id("authorization"),
     toldByProxy: toldByProxy.map((name) => names.id(name)),
-    gateway: [names.id(gatewayHeaders.token), names.id(gatewayHeaders.client)],
+    gateway: [names.id(gatewayHeaders.token), names.id(gatewayHeaders.client), names.id(gatewayHeaders.scheme)],
     pairs: pairs.map((pair) => ({ names: pair, sandboxID: names.id(pair.sandboxID), port: names.id(pair.port) })),
     trafficTokens: pairs.map((pair) => names.id(pair.trafficToken)),
   };

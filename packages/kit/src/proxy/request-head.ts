@@ -35,6 +35,8 @@ const LF = 10;
 const SPACE = 32;
 const SLASH = 47;
 const HYPHEN = 45;
+/** The first byte of a client that speaks TLS. */
+const TLS_HANDSHAKE = 0x16;
 /** The end of the request line, and the offset in it where 0 is also valid. */
 const version = Buffer.from("HTTP/1.1\r\n");
 const minorOffset = 7;
@@ -91,6 +93,7 @@ export class RequestHead extends HeadLines {
     while (at < end && ((byteClass[(code = bytes[at] as number)] as number) & TOKEN) !== 0) at++;
     if (at - method > maxMethodBytes) return this.refuse("the method is too long");
     if (at >= end) return INCOMPLETE;
+    if (code === TLS_HANDSHAKE && at === method) return this.refuse("this port speaks plain HTTP, and got TLS: begin the URL with http://");
     if (code !== SPACE || at === method) return this.refuse("the request line does not begin with a method and one space");
     this.methodEnd = at - start;
     const target = ++at;

@@ -1,4 +1,5 @@
 // One connection to a target: opens it, parses response heads, passes bodies on, and returns to the pool.
+// Longer than 300 lines: one state machine, whose states share one connection.
 
 import { ByteBuffer } from "../byte-buffer.ts";
 import { BodyScanner } from "./body-scanner.ts";
@@ -95,6 +96,12 @@ export class Upstream implements WireOwner {
     this.#state = "head";
     this.#interim = 0;
     this.wire.write(text);
+  }
+
+  /** Carries the client's bytes as they are. */
+  join(client: UpstreamClient): void {
+    this.client = client;
+    this.#state = "tunnel";
   }
 
   /** Returns the connection to the pool, ready for another request. */

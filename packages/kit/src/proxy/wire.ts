@@ -1,6 +1,7 @@
 // One TCP or unix connection of the proxy: reads into its own buffers, writes small pieces as text, and propagates backpressure.
 import { readSync } from "node:fs";
 import { connect, type NetConnectOpts, Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import type { Pace } from "./pace.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 
@@ -44,6 +45,8 @@ export class Wire {
   readonly #buffer = new ReadBuffer();
   #paused = 0;
   #error: NodeJS.ErrnoException | undefined;
+  /** Set for a stream that is not a socket of the kernel: its bytes come in buffers of their own, and it may hold what is written to it. */
+  #reset: (() => void) | undefined;
   closed = false;
 
   private constructor(owner: WireOwner, open: (onread: OnRead) => Socket) {
@@ -110,6 +113,14 @@ export class Wire {
     return wire;
   }
 
+  /** Carries a connection that was decrypted or exists in memory only; `reset` ends it such that the peer notices. */
+  static carry(owner: WireOwner, stream: Duplex, reset: () => void): Wire {
+    const wire = new Wire(owner, () => stream as Socket);
+    wire.#reset = reset;
+    stream.on("data", (bytes: Buffer) => owner.onBytes(bytes, bytes.length));
+    return wire;
+  }
+
   /** Writes text of single-byte characters. */
   write(text: string): void {
     this.socket.write(text, "latin1");
@@ -119,7 +130,8 @@ export class Wire {
   forward(bytes: Buffer, start: number, end: number, source: Wire): void {
     if (end <= start) return;
     if (end - start <= textBytes) this.socket.write(bytes.toString("latin1", start, end), "latin1");
-    else if (source.#buffer.canLend(bytes)) this.socket.write(bytes.subarray(start, end), source.#buffer.lend());
+    else if (source.#reset !== undefined) this.socket.write(bytes.subarray(start, end));
+    else if (this.#reset === undefined && source.#buffer.canLend(bytes)) this.socket.write(bytes.subarray(start, end), source.#buffer.lend());
     else {
       this.socket.write(Buffer.from(bytes.subarray(start, end)));
       if (end - start >= bulkBytes) source.#buffer.enlarge();
@@ -171,7 +183,8 @@ export class Wire {
   /** Ends with a reset, so that the peer cannot take a part for the whole. */
   reset(): void {
     if (this.closed) return;
-    if (this.socket.remoteFamily === undefined) this.socket.destroy();
+    if (this.#reset !== undefined) this.#reset();
+    else if (this.socket.remoteFamily === undefined) this.socket.destroy();
     else this.socket.resetAndDestroy();
   }
 }

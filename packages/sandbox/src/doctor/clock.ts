@@ -20,7 +20,8 @@ export async function clockChecks(home: string): Promise<Check[]> {
   ];
 }
 
-async function metricsOf(home: string): Promise<string> {
+/** The metrics of the node that runs on this home. */
+export async function metricsOf(home: string): Promise<string> {
   const { address } = JSON.parse(readFileSync(join(home, "node.json"), "utf8")) as { address: string };
   return (await fetch(`${address}/metrics`, { signal: AbortSignal.timeout(ANSWER_MS) })).text();
 }

@@ -17,6 +17,7 @@ import { kernelChecks } from "./kernel.ts";
 import { type MachineOptions, machineChecks } from "./machine.ts";
 import { quarantineChecks } from "./quarantine.ts";
 import { type Diagnosis, type Driver, renderDiagnosis } from "./report.ts";
+import { tlsChecks } from "./tls.ts";
 
 export type DoctorOptions = MachineOptions;
 
@@ -54,7 +55,7 @@ export async function doctorMain(argv: readonly string[]): Promise<number> {
 }
 
 export async function runDoctor(options: DoctorOptions): Promise<Diagnosis> {
-  const looks = [kernelChecks(options.spawner), networkLines(options.spawner), machineChecks(options), clockChecks(options.home)];
+  const looks = [kernelChecks(options.spawner), networkLines(options.spawner), machineChecks(options), clockChecks(options.home), tlsChecks(options.home)];
   const checks = (await Promise.all(looks)).flat();
   const drivers: Driver[] = [];
   // Drivers are examined one after the other, since each is measured.

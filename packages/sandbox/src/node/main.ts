@@ -20,6 +20,7 @@ import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
+import { type Certificates, openCertificates } from "@svc/kit/tls/certificates.ts";
 import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
@@ -89,6 +90,7 @@ async function run(argv: readonly string[]): Promise<number> {
 type Serving = { node: Node; home: string; settings: NodeSettings; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string };
 
 async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath }: Serving): Promise<number> {
+  const certificates = certificatesOf(settings, home, log, metrics);
   const { observe, templates, transfer } = node;
   const pages = nodePages();
   const spans = await openSpans({ server: "node", version: pages.version, log });
@@ -138,13 +140,15 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
 
   const recovered = await node.recover();
   const { brand } = settings.node;
+  const domains = certificates?.domains ?? settings.proxy.domains;
   const proxy = await openProxy({
     listen: settings.node.listen,
     control,
     directory: node.directory,
     apiKey: apiKey.secret,
     brands: brand,
-    domains: settings.proxy.domains,
+    domains,
+    certificates,
     dropsKeyAsBearer: settings.proxy.drop_key_as_bearer,
     outputBytesPerSecond: settings.proxy.output_mb_per_second * 1_000_000,
     limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
@@ -154,8 +158,9 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   node.proxy.drop = (sandboxID) => proxy.drop(sandboxID);
   node.proxy.trafficOf = (sandboxID) => proxy.trafficOf(sandboxID);
   node.proxy.waitingFor = (sandboxID) => proxy.waitingFor(sandboxID);
-  node.proxy.domain = settings.proxy.domains[0] ?? `localhost:${proxy.address.port}`;
-  webConsole.start(app, dialledAt(settings.node.listen.host, proxy.address.port));
+  node.proxy.domain = settings.proxy.domains[0] ?? `${domains[0] ?? "localhost"}:${proxy.address.port}`;
+  const address = dialledAt(certificates === undefined ? settings.node.listen.host : proxy.local.host, proxy.local.port);
+  webConsole.start(app, address, proxy.address.port);
   const watch = node.watch();
   node.membership?.presence.onDraining((isDraining) => node.drain.set(isDraining));
   node.drain.start();
@@ -164,10 +169,10 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   await transfer.start();
   void node.takes.start().catch((error: unknown) => log.error({ err: error }, "the list of this node's sandboxes in etcd could not be checked"));
   templates.start();
-  const url = urlOf(settings.node.listen.host, proxy.address.port);
+  const url = urlOf(settings.node.listen.host, proxy.address.port, certificates === undefined ? "http" : "https");
   const stateFile = join(home, "node.json");
   // Clients on this machine send the API key only to the process that this file names.
-  const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address: dialledAt(settings.node.listen.host, proxy.address.port) };
+  const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address, authorityFile: certificates?.authorityFile };
   const described = `${JSON.stringify({ ...self, runtime: node.runtime, apiKeySource: apiKey.source })}\n`;
   const kept = keepStateFile(stateFile, described, () =>
     log.error({ stateFile }, "the disk is full: the file with the node's address is written once there is space; the node serves meanwhile"),
@@ -203,6 +208,17 @@ const fencedMessages: Readonly<Record<Fence["kind"], string>> = {
   emptied:
     "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
 };
+
+/** @throws SETTING_INVALID for a node of a deployment: gateways and nodes speak plain HTTP to each other. */
+function certificatesOf({ tls, cluster, proxy }: NodeSettings, home: string, log: Log, metrics: Metrics): Certificates | undefined {
+  const certificates = openCertificates(tls, { home, domains: proxy.domains, log, metrics });
+  if (certificates !== undefined && cluster.etcd.length > 0)
+    fail(
+      "SETTING_INVALID",
+      "settings cluster.etcd and tls are both given: TLS of a deployment ends at its gateways; give the certificate to them, and set tls.mode to off for nodes",
+    );
+  return certificates;
+}
 
 /** Returns the URL at which gateways and other nodes reach this node. */
 function advertisedAt({ cluster, node }: NodeSettings, port: number): string {

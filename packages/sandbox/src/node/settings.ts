@@ -8,6 +8,7 @@ import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { objectsSettings } from "@svc/kit/objects/settings.ts";
+import { tlsFlagNames, tlsSettings } from "@svc/kit/tls/settings.ts";
 import { z } from "zod";
 import { SLOTS } from "../network/names.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
@@ -76,6 +77,7 @@ export const nodeSettings = z.object({
   snapshots: snapshotsSettings,
   objects: objectsSettings,
   console: consoleSettings,
+  tls: tlsSettings,
   proxy: z.object({
     domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")),
     max_connections: count(16, 100_000),
@@ -92,6 +94,7 @@ const flagNames = {
   brand: "node.brand",
   "log-level": "node.log_level",
   runtime: "sandbox.runtime",
+  ...tlsFlagNames,
 };
 const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
   --destroy-all                   ends every sandbox of this home, also what its deployment has of them, and exits; needs the node's own settings of etcd and object storage

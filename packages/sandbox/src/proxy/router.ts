@@ -6,6 +6,7 @@ import { type Address, Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
+import { asksForTunnel, tunnelOpened } from "@svc/kit/proxy/h2c-tunnel.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
 import { HOST, type RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
@@ -141,9 +142,12 @@ export class Router {
     const mask = entry.maskRequestHost?.replace(/\$\{PORT\}/g, String(port));
     const bits = this.#keyBits(head) | (carriesOwnToken(head, this.#ids, entry) ? 2 : 0) | (mask === undefined ? 0 : 4);
     // Applications always learn the client's address, but the requested host only when a mask replaces it.
+    const drops = this.#sandboxDrops[bits] as Drops;
+    if (asksForTunnel(head) && (client.carried?.mayTunnel === true || this.#isFromGateway(head)))
+      return { target: this.#targetOf(entry, port), text: "", tunnel: tunnelOpened(head, drops, mask), upgrade: true, kind: APPLICATION };
     const forwarded = this.#forwarded(head, client);
     const added = mask === undefined ? forwarded : `Host: ${mask}\r\nx-forwarded-host: ${head.value(HOST) ?? ""}\r\n${forwarded}`;
-    const text = rewriteRequest(head, { drops: this.#sandboxDrops[bits] as Drops, target: changed(head, target), added, upgrade: true });
+    const text = rewriteRequest(head, { drops, target: changed(head, target), added, upgrade: true });
     return { target: this.#targetOf(entry, port), text, upgrade: true, kind: APPLICATION };
   }
 
@@ -189,10 +193,16 @@ export class Router {
 
   /** Accepts the client's address from a gateway of this deployment; from any other sender the header is ignored. */
   #forwarded(head: RequestHead, client: RoutedClient): string {
-    const [token, of] = this.#ids.gateway;
-    if (!head.has(token) || !head.carries(token, this.#gatewayToken())) return client.forwarded;
+    const [, of, scheme] = this.#ids.gateway;
+    if (!this.#isFromGateway(head)) return client.forwarded;
     const address = head.value(of) ?? "";
-    return isIP(address) === 0 ? client.forwarded : `x-forwarded-for: ${address}\r\nx-forwarded-proto: http\r\n`;
+    const proto = head.value(scheme) === "https" ? "https" : "http";
+    return isIP(address) === 0 ? client.forwarded : `x-forwarded-for: ${address}\r\nx-forwarded-proto: ${proto}\r\n`;
+  }
+
+  #isFromGateway(head: RequestHead): boolean {
+    const [token] = this.#ids.gateway;
+    return head.has(token) && head.carries(token, this.#gatewayToken());
   }
 
   #targetOf(entry: ProxyEntry, port: number): Target {

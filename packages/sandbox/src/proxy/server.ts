@@ -1,12 +1,14 @@
 // The node's proxy: one listener for the control plane and for every port of every sandbox.
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
-import { Front } from "@svc/kit/proxy/front.ts";
 import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { UpstreamPool } from "@svc/kit/proxy/target.ts";
+import type { Certificates } from "@svc/kit/tls/certificates.ts";
+import { type Bound, openListeners } from "@svc/kit/tls/listeners.ts";
+import type { TlsLimits } from "@svc/kit/tls/secure-front.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import { countWakes, targetKinds, watchWakes } from "./proxy-metrics.ts";
 import { Router } from "./router.ts";
@@ -25,6 +27,9 @@ export type ProxyOptions = {
   readonly domains?: readonly string[];
   readonly dropsKeyAsBearer?: boolean;
   readonly limits?: Partial<ProxyLimits>;
+  /** With certificates, `listen` speaks TLS; absent: plain HTTP. */
+  readonly certificates?: Certificates | undefined;
+  readonly tlsLimits?: Partial<TlsLimits>;
   /** Bound on the output of all commands of one sandbox, which wait beyond it; 0 or absent: no bound. */
   readonly outputBytesPerSecond?: number;
   readonly log: Log;
@@ -32,7 +37,9 @@ export type ProxyOptions = {
 };
 
 export type Proxy = {
-  readonly address: { readonly host: string; readonly port: number };
+  readonly address: Bound;
+  /** Where programs of this machine reach it by plain HTTP, also if `address` speaks TLS. */
+  readonly local: Bound;
   /**
    * Ends every exchange with a sandbox and forgets its connections. It must be called right after the sandbox left the directory's running ones,
    * before it is stopped or frozen and before its address is reused. Requests of which nothing was passed on are routed again (so they wait for
@@ -56,8 +63,12 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
   const requests = new RequestMetrics(options.metrics, "svc_proxy_request_seconds", targetKinds);
   const wakes = new Wakes({ directory: options.directory, limits, log, onWake: countWakes(options.metrics) });
   const router = new Router({ ...options, wakes, brands, domains, apiKey: typeof apiKey === "string" ? () => apiKey : apiKey }, head, pool);
-  const front = new Front({
+  const listeners = openListeners({
     listen: options.listen,
+    certificates: options.certificates,
+    tlsLimits: options.tlsLimits,
+    log,
+    metrics: options.metrics,
     limits,
     pool,
     head,
@@ -65,14 +76,15 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
     observe: (kind, status, ms) => requests.observe(kind, status, ms),
     onFault: (error) => log.error({ err: error }, "the proxy had an internal error"),
   });
-  watchProxy(options.metrics, "svc_proxy", front, pool);
+  watchProxy(options.metrics, "svc_proxy", listeners.front, pool);
   watchWakes(options.metrics, wakes);
-  const address = await front.listen();
+  const { address, local } = await listeners.listen();
   return {
     address,
+    local,
     drop: (sandboxID) => router.drop(sandboxID),
     waitingFor: (sandboxID) => router.waitingFor(sandboxID),
     trafficOf: (sandboxID) => router.trafficOf(sandboxID),
-    close: () => front.close(),
+    close: () => listeners.close(),
   };
 }
