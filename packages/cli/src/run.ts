@@ -1,4 +1,5 @@
 // Decides who handles a command line: a server by name, in this process, or a verb of the client.
+import { trustCaFile } from "./access/trust.ts";
 import { complain, EXIT_USAGE } from "./output/complain.ts";
 import { findProgram, programFile } from "./servers/programs.ts";
 
@@ -8,6 +9,7 @@ export async function run(given: readonly string[]): Promise<number> {
   const found = findProgram(argv);
   endQuietlyOnBrokenPipe(found?.program.inUp !== undefined);
   try {
+    trustCaFile();
     if (found === undefined) return await (await import("./verbs.ts")).runVerb(argv);
     const file = programFile(found.program);
     if (file === undefined) {

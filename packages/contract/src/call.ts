@@ -1,6 +1,7 @@
 // Calls an operation over HTTP: maps the input to path, query, headers and body, and answers and failures back to values.
 import { Failure, type FailureName, failures } from "./failures.ts";
 import { carriesBody, type Input, type Operation, type Output, pathMembers } from "./operation.ts";
+import { tlsTrouble } from "./tls-trouble.ts";
 
 export type CallOptions = {
   /** For example http://localhost:8000 */
@@ -123,6 +124,8 @@ const broken: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
 
 /** The failure of a fetch without an answer. `details.outcome` is "unknown" if the server may have executed the request. */
 export function noAnswer(baseURL: string, error: unknown): Failure {
+  const trouble = tlsTrouble(error);
+  if (trouble !== undefined) return new Failure("SERVER_UNREACHABLE", `no secure connection to ${baseURL}: ${trouble}`, { cause: error, details: { tls: 1 } });
   const reason = reasonOf(error);
   if (!broken.includes(codeOf(error)))
     return new Failure("SERVER_UNREACHABLE", `no server answers at ${baseURL} (${reason}); is it running, and is the URL right?`, { cause: error });

@@ -5,9 +5,10 @@ import { connect as connectTCP, isIP } from "node:net";
 import type { Duplex, Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { connect as connectTLS } from "node:tls";
-import { failureOf, reasonOf } from "./call.ts";
+import { failureOf, noAnswer, reasonOf } from "./call.ts";
 import { type ConnectError, envelope, failureOfConnect, messagesOf } from "./connect-stream.ts";
 import { Failure, fail } from "./failures.ts";
+import { tlsTrouble } from "./tls-trouble.ts";
 
 /** The port inside a sandbox that selects envd. */
 export const ENVD_PORT = 49983;
@@ -143,6 +144,7 @@ export class EnvdHttp {
       connection.destroy();
       if (silence.signal.aborted) fail("GUEST_UNRESPONSIVE", this.#silentFor(describe), { cause: error, ...this.#details });
       if (signal?.aborted === true) throw error;
+      if (tlsTrouble(error) !== undefined) throw noAnswer(this.#address.baseURL, error);
       if (!(error instanceof Failure))
         throw new Failure("SERVER_UNREACHABLE", `no server answers at ${this.#address.baseURL} (${reasonOf(error)})`, { cause: error });
       if (!/port is not open/i.test(error.message)) throw error;
@@ -203,6 +205,7 @@ export class EnvdHttp {
         throw new Failure("TIMED_OUT", `${request.method} ${request.path}: sandbox ${this.#address.sandboxID} did not answer within ${request.timeoutMs} ms`, {
           cause: error,
         });
+      if (tlsTrouble(error) !== undefined) throw noAnswer(where, error);
       throw new Failure("SERVER_UNREACHABLE", `sandbox ${this.#address.sandboxID} did not answer at ${where} (${reasonOf(error)})`, { cause: error });
     }
   }

@@ -112,7 +112,7 @@ export function localKey(env: NodeJS.ProcessEnv = process.env, home = homeDirect
 function explain(error: unknown, { url, keyFrom, withheld }: Access): unknown {
   // Failures with a sandboxID come from inside a sandbox, so the server and the key are not their cause.
   if (!(error instanceof Failure) || error.details["sandboxID"] !== undefined) return error;
-  if (error.name === "SERVER_UNREACHABLE" && error.details["outcome"] === undefined) {
+  if (error.name === "SERVER_UNREACHABLE" && error.details["outcome"] === undefined && error.details["tls"] === undefined) {
     const reason = /\(([^()]*)\)/.exec(error.message)?.[1] ?? error.message;
     return new Failure(error.name, `no server answers at ${url} (${reason}); start one with ./svc up, or name another with svc auth`, { cause: error });
   }

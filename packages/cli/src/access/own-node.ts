@@ -8,6 +8,8 @@ export type OwnNode = ProcessName & {
   readonly url: string;
   /** The address that is dialled: `localhost` may lead to another server that listens on the port of the other IP version. */
   readonly address: string;
+  /** The authority that signed the certificate of a server with `--tls self-signed`. */
+  readonly authorityFile?: string;
 };
 
 /** Returns undefined if none is running; a file that was left behind does not name a living process. */
@@ -23,8 +25,9 @@ export function runningNode(home: string): OwnNode | undefined {
 /** Returns true if `url` is the node's: its own URL, or another name of this machine with its port. */
 export function isNodeAt({ url: own, address }: OwnNode, url: string): boolean {
   if (url === own || url === address) return true;
-  const [given, bound] = [new URL(url), new URL(address)];
-  return given.protocol === "http:" && given.pathname === "/" && given.port === bound.port && isLoopback(url) && isLoopback(address);
+  // With TLS, `address` is a port of loopback for this machine's own programs.
+  const [given, bound] = [new URL(url), new URL(own)];
+  return given.protocol === bound.protocol && given.pathname === "/" && given.port === bound.port && isLoopback(url) && isLoopback(address);
 }
 
 export function isLoopback(url: string): boolean {

@@ -10,7 +10,7 @@ import type { ChosenServer } from "./up-flags.ts";
 
 const NODE = "node";
 /** Flags that the gateway takes, although nodes have flags of the same names. */
-const gatewayFlags = /^--?(listen|metrics-listen)(=|$)|^--gateway\./;
+const gatewayFlags = /^--?(listen|metrics-listen|tls|tls-cert|tls-key)(=|$)|^--(gateway|tls)\./;
 
 /** Replaces the node by a cluster. The user's flags for the node go to each of the nodes, except for its addresses. */
 export async function clusterOf(home: string, count: number, chosen: readonly ChosenServer[]): Promise<ChosenServer[]> {
@@ -27,7 +27,7 @@ export async function clusterOf(home: string, count: number, chosen: readonly Ch
   const nodes = Array.from({ length: count }, (_, index): ChosenServer => {
     const own = join(home, "nodes", String(index + 1));
     mkdirSync(own, { recursive: true });
-    const argv = ["--listen=127.0.0.1:0", `--etcd=${etcd}`, `--objects.url=file://${objects}`, ...forNodes];
+    const argv = ["--listen=127.0.0.1:0", `--etcd=${etcd}`, `--objects.url=file://${objects}`, "--tls.mode=off", ...forNodes];
     return { name: `${NODE} ${index + 1}`, command: [NODE], home: own, argv, env, portAdvice: "and start svc up again" };
   });
   const data = join(home, "etcd");

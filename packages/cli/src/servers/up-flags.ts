@@ -62,6 +62,9 @@ function argsFor({ name, args }: Flag, { settingsFlag }: InUp): readonly string[
   return name === "config" && settingsFlag !== undefined ? args.map((word) => word.replace(/^--config/, settingsFlag)) : args;
 }
 
+/** Flags whose value is a path. */
+const pathFlags: ReadonlySet<string> = new Set(["config", "tls-cert", "tls-key", "tls.cert_file", "tls.key_file"]);
+
 /** Parses flags as the servers do: --name=VALUE, or --name and the next word, unless that begins with a dash. */
 function parse(args: readonly string[]): Flag[] {
   const flags: Flag[] = [];
@@ -73,7 +76,7 @@ function parse(args: readonly string[]): Flag[] {
     const isSplit = inline === undefined && next !== undefined && !next.startsWith("-");
     if (isSplit) index++;
     const value = isSplit ? next : inline;
-    if (name === "config" && value !== undefined && value !== "") flags.push({ name, args: [`--config=${resolve(value)}`] });
+    if (pathFlags.has(name) && value !== undefined && value !== "") flags.push({ name, args: [`--${name}=${resolve(value)}`] });
     else flags.push({ name, args: isSplit ? [word, next] : [word] });
   }
   return flags;

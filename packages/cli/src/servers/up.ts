@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import { localKey } from "../access/access.ts";
 import { chosenHome } from "../access/home.ts";
+import { runningNode } from "../access/own-node.ts";
 import {
   endProcess,
   isAlive,
@@ -226,6 +227,11 @@ function reportToPerson(message: Report, home: string): void {
   if (sandboxes !== undefined) {
     process.stdout.write(`${"console".padEnd(width)}  ${sandboxes.url}/console  (./svc console opens it signed in)\n`);
     process.stdout.write(`${"API key".padEnd(width)}  in ${localKey(process.env, home)?.from ?? "a place this user may not read"}\n`);
+  }
+  const authority = runningNode(home)?.authorityFile;
+  if (authority !== undefined) {
+    const variables = ["SVC_CA_FILE", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"].map((name) => `${name}=${authority}`);
+    process.stdout.write(`${"trust".padEnd(width)}  export ${variables.join(" ")}\n`);
   }
   process.stdout.write(`${"logs".padEnd(width)}  ${join(home, "logs")}\n`);
   for (const why of message.unready) remark(`svc: ${why}\nsvc: the others run without it, and it is started as soon as it can be`);
