@@ -32,6 +32,8 @@ export type NodeOptions = {
   readonly internet?: boolean;
   /** The network namespace to run in, which leads nowhere else. */
   readonly namespace?: Namespace;
+  /** The flags choose TLS: `url` begins with https://, and the calls of the test go to `localURL`. */
+  readonly isSecure?: boolean;
 };
 
 /** `tree` defaults to that of this test. */
@@ -40,6 +42,8 @@ type StartOptions = Pick<NodeOptions, "env" | "flags" | "tree">;
 export type TestNode = {
   readonly home: string;
   readonly url: string;
+  /** Where programs of this machine reach it by plain HTTP, also if `url` needs TLS. */
+  readonly localURL: string;
   readonly port: number;
   readonly apiKey: string;
   readonly pid: number;
@@ -100,11 +104,16 @@ export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
 
   await start({ tree: options.tree });
   const apiKey = () => options.env?.["SVC_API_KEY"] ?? readFileSync(join(home, "secrets/api-key"), "utf8").trim();
-  const where = () => ({ baseURL: `http://${host}:${port}`, apiKey: apiKey() });
+  const localURL = () => (JSON.parse(readFileSync(join(home, "node.json"), "utf8")) as { address: string }).address;
+  const url = () => `${options.isSecure === true ? "https" : "http"}://${host}:${port}`;
+  const where = () => ({ baseURL: options.isSecure === true ? localURL() : url(), apiKey: apiKey() });
   return {
     home,
     get url() {
-      return `http://${host}:${port}`;
+      return url();
+    },
+    get localURL() {
+      return options.isSecure === true ? localURL() : url();
     },
     get port() {
       return port;

@@ -35,7 +35,7 @@ export function startProcess(
     });
     child.stdout.on("data", (chunk: Buffer) => {
       out += chunk.toString();
-      const port = /ready at http:\/\/[^\s]*:(\d+)/.exec(out)?.[1];
+      const port = /ready at https?:\/\/[^\s]*:(\d+)/.exec(out)?.[1];
       if (port === undefined) return;
       clearTimeout(timer);
       resolve({ child, port: Number(port) });

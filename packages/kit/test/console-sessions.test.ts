@@ -1,7 +1,8 @@
 // Sessions of the console: when they end, what renews them, and links that work once.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Sessions } from "../src/console/sessions.ts";
+import { Guard } from "../src/console/guard.ts";
+import { cookieHeader, Sessions } from "../src/console/sessions.ts";
 
 const HOUR = 3_600_000;
 
@@ -63,4 +64,15 @@ void test("many wrong keys are answered with 429, while the right one still sign
   for (let attempt = 0; attempt < 20; attempt++) assert.throws(wrong, { name: "UNAUTHENTICATED" });
   assert.throws(wrong, { name: "TOO_MANY_REQUESTS" });
   assert.equal(sessions.signIn({ key: "the-key", isReadOnly: false }).session.isReadOnly, false);
+});
+
+void test("the console's cookie is Secure if the request came by TLS, whether or not the browser names its origin", () => {
+  const guard = new Guard({ hosts: [], domains: [] });
+  const cookieFor = (headers: Record<string, string>) => {
+    const { port, isSecure } = guard.own({ host: "localhost", ...headers });
+    return cookieHeader(port, "value", 60, isSecure);
+  };
+  assert.match(cookieFor({ "x-forwarded-proto": "https" }), /^svc_console_443=value; .*; Secure$/);
+  assert.match(cookieFor({ origin: "https://localhost" }), /; Secure$/);
+  assert.doesNotMatch(cookieFor({ "x-forwarded-proto": "http" }), /Secure/);
 });
