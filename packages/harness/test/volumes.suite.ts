@@ -1,5 +1,7 @@
 // Volumes with the unmodified E2B SDK over one driver: shared by sandboxes, kept over their end, in snapshots by reference.
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { createVolume, deleteVolume, getVolume, type Volume as Shown } from "@svc/contract/volumes.ts";
 import { Sandbox, Volume, VolumeFileType } from "e2b";
@@ -89,6 +91,33 @@ export function volumeSuite(runtime: "gvisor" | "runc" | "bubblewrap", hasMemory
     const without = await post("/v2/sandboxes", { templateID: "with-volume" });
     assert.equal(without.status, 404);
     assert.match(await without.text(), /volume 'kept' \(vol[0-9a-f]+\), which the sandbox mounts at \/data, is not on this node/);
+  });
+
+  void test(`${runtime}: a mount point that the template lacks is not made in the template, whose paused sandboxes resume`, all, async () => {
+    await using node = await startNode({ runtime });
+    const at = volumeConnection(node);
+    await node.call(createVolume, { name: "anywhere", sizeMB: 24 });
+    const before = await Sandbox.create("base", at);
+    const pause = ({ sandboxId }: Sandbox) =>
+      fetch(`${node.url}/sandboxes/${sandboxId}/pause`, {
+        method: "POST",
+        headers: { "x-api-key": node.apiKey, "content-type": "application/json" },
+        body: JSON.stringify({ memory: hasMemory }),
+      });
+    assert.equal((await pause(before)).status, 204);
+    const path = `/new-${process.pid}/deep`;
+    const home = `/home/user/new-${process.pid}`;
+    const volumeMounts = { [path]: "anywhere", [home]: "anywhere", "/var/run/new": "anywhere" };
+    const sandbox = await Sandbox.create("base", { ...at, volumeMounts });
+    const { stdout } = await sandbox.commands.run(`echo x > ${path}/file; cat ${home}/file /run/new/file; stat -c '%U %a' /home/user; touch /home/user/mine`);
+    assert.equal(stdout, "x\nx\nuser 755\n");
+    const rootfs = join(process.env["SVC_TEMPLATES_DIR"] ?? "", "base/rootfs");
+    for (const made of [`/new-${process.pid}`, home, "/run/new"]) assert.equal(existsSync(join(rootfs, made)), false, made);
+    assert.equal((await (await Sandbox.connect(before.sandboxId, at)).commands.run("echo resumed")).stdout, "resumed\n");
+    assert.equal((await pause(sandbox)).status, 204);
+    const resumed = await Sandbox.connect(sandbox.sandboxId, at);
+    assert.equal((await resumed.commands.run(`cat ${path}/file; ls /home/user/mine`)).stdout, "x\n/home/user/mine\n");
+    await assert.rejects(Sandbox.create("base", { ...at, volumeMounts: { "/etc/passwd/x": "anywhere" } }), /\/etc\/passwd/);
   });
 
   void test(`${runtime}: a full volume refuses writes in every sandbox, loses nothing, and takes no space from another volume`, all, async () => {

@@ -10,6 +10,7 @@ import type { Engine } from "./driver.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, writeTree } from "./identity.ts";
 import { unpackScript } from "./layer-archive.ts";
+import { withoutLinks } from "./mount-points.ts";
 import { eventually, isSameProcess, type ProcessIdentity, signal, startTicksOf } from "./process.ts";
 import { findProgram, lookForProgram } from "./programs.ts";
 import { rootlessReport } from "./reports.ts";
@@ -76,13 +77,14 @@ export function rootlessEngine(host: Host): Engine {
     const { runtimeID, directory, limits } = spec;
     if (spec.network !== undefined) fail("SANDBOX_START_FAILED", "without root there is no network slot; the sandbox is reached through a unix socket");
     await Promise.all(["layer", "root"].map((name) => mkdir(join(directory, name), { recursive: true })));
-    const [program, mapping] = await Promise.all([
+    const [program, mapping, volumes] = await Promise.all([
       findProgram("bwrap", host.programs?.bwrap),
       idMapping(),
+      withoutLinks(spec),
       writeTree(join(directory, "identity"), identityFiles(spec.hostname, undefined)),
       writeLaunchFiles(spec),
     ]);
-    const marked: StartSpec = { ...spec, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: homeMark + runtimeID } } };
+    const marked: StartSpec = { ...spec, volumes, envd: { ...spec.envd, env: { ...spec.envd.env, [markVariable]: homeMark + runtimeID } } };
     const svcFolder = ["--perms", "0755", "--size", String(64 * 1024), "--tmpfs", "/.svc"];
     const options = [
       ...bwrapOptions(marked, join(directory, "root"), directory, svcFolder),

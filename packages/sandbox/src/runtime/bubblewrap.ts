@@ -10,6 +10,7 @@ import { type Engine, pidFrom } from "./driver.ts";
 import { endOfOutput } from "./driver-failures.ts";
 import type { Host } from "./host.ts";
 import { identityFiles } from "./identity.ts";
+import { withoutLinks } from "./mount-points.ts";
 import { overlayCheckpoints } from "./overlay-checkpoint.ts";
 import { runs } from "./process.ts";
 import { findProgram } from "./programs.ts";
@@ -33,12 +34,17 @@ export async function bubblewrapEngine(host: Host): Promise<Engine> {
     const { runtimeID, directory, network } = spec;
     if (network === undefined) fail("SANDBOX_START_FAILED", "the bubblewrap driver as root needs a network slot");
     const files = identityFiles(spec.hostname, network.gatewayAddress);
-    const [program, rootPath] = await Promise.all([
+    const [program, rootPath, volumes] = await Promise.all([
       findProgram("bwrap", host.programs?.bwrap),
       disk.stack(spec, files, cgroups.starterEntrances(runtimeID)),
+      withoutLinks(spec),
       writeLaunchFiles(spec),
     ]);
-    const options = [...bwrapOptions(spec, rootPath, directory), ...["--cap-drop", "ALL"], ...hostKernelCapabilities.flatMap((name) => ["--cap-add", name])];
+    const options = [
+      ...bwrapOptions({ ...spec, volumes }, rootPath, directory),
+      ...["--cap-drop", "ALL"],
+      ...hostKernelCapabilities.flatMap((name) => ["--cap-add", name]),
+    ];
     const bwrap = ["nsenter", `--net=${network.netnsPath}`, "--", program, ...options, "--", envdPathInside, ...spec.envd.args];
     const argv = ["/bin/sh", "-c", launchScript, "sh", join(directory, "info.json"), join(directory, "filter.bpf"), ...bwrap];
     const pid = await launchAndReadPid(spawner, inGroup(cgroups.entrances(runtimeID), argv), directory);

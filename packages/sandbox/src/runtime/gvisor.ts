@@ -17,6 +17,7 @@ import { openRunsc } from "./gvisor-runsc.ts";
 import { openStarters } from "./gvisor-starter.ts";
 import type { Host } from "./host.ts";
 import { identityFiles, tarOf } from "./identity.ts";
+import { rootWithMountPoints } from "./mount-points.ts";
 import { unmountUnder } from "./mounts.ts";
 import { ociConfig } from "./oci.ts";
 import { gvisorReport } from "./reports.ts";
@@ -139,7 +140,7 @@ export function gvisorEngine(host: Host): Engine {
     const bootID = join(directory, bootIDFile);
     const config = ociConfig({
       spec,
-      rootPath: spec.image.rootfs,
+      rootPath: await rootWithMountPoints(spawner, spec),
       cgroupsPath: cgroups.pathOf(spec.runtimeID),
       capabilities: gvisorCapabilities,
       rlimits: [
