@@ -13,7 +13,7 @@ const MAX_LINKS = 40;
 /**
  * Returns the template's root, or, where it lacks a volume's mount point, a read-only overlay of the template and a folder that has it. The overlay is
  * mounted in the sandbox's directory and goes with it.
- * @throws INVALID_REQUEST where a volume's path leads over something that is no directory.
+ * @throws INVALID_REQUEST where a volume's path leads over something other than a directory.
  */
 export async function rootWithMountPoints(spawner: Spawner, { image: { rootfs }, volumes = [], directory }: StartSpec): Promise<string> {
   const points = await Promise.all(volumes.map(({ path }) => resolved(rootfs, path)));
@@ -52,7 +52,7 @@ async function resolved(rootfs: string, path: string): Promise<{ readonly names:
       const target = await readlink(at);
       if (target.startsWith("/")) names = [];
       left.unshift(...target.split("/"));
-    } else fail("INVALID_REQUEST", `volumeMounts: ${path} leads over /${[...names, name].join("/")}, which is no directory in the template`);
+    } else fail("INVALID_REQUEST", `volumeMounts: ${path} leads over /${[...names, name].join("/")}, which is not a directory in the template`);
   }
   return { names, exists: true };
 }
