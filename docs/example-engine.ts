@@ -2,7 +2,7 @@
 //
 //   node docs/example-engine.ts --name engine-a --port 9001 [--model demo] [--indexer http://localhost:13333]
 //
-// A token is a character. POST /fault {"mode": "slow" | "hold" | "never" | "garbage" | "half" | "503" | "no tokens" | "none", "ms": N} makes it misbehave.
+// A token is a character. POST /fault {"mode": "slow" | "hold" | "never" | "garbage" | "half" | "429" | "503" | "no tokens" | "none", "ms": N} makes it misbehave.
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
@@ -194,6 +194,7 @@ async function handle(request: IncomingMessage, response: ServerResponse): Promi
   seen.headers = request.headers;
   seen.paths = [...seen.paths.slice(-99), path];
   if (fault.mode === "garbage") return void request.socket.end("HTTP/1.1 what\r\n\r\nnothing of this is an answer");
+  if (fault.mode === "429") return send(response, 429, { error: { message: "the engine is full", code: 429 } });
   if (fault.mode === "503") return send(response, 503, { error: { message: "the engine is not ready", code: 503 } });
   if (["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"].includes(path)) return generate(path, body, response);
   if (path === "/v1/embeddings") return send(response, 200, { object: "list", data: [{ object: "embedding", index: 0, embedding: [0.5] }], usage: { prompt_tokens: 1 } });

@@ -43,6 +43,7 @@ const ownHeaders: ReadonlySet<string> = new Set([
 const CACHED = "x-svc-cached-tokens";
 /** An engine that answers so has not begun, or lost what it needs: another one can answer. */
 const ELSEWHERE = [502, 503, 504];
+const FULL = 429;
 
 /** Repeated once where an idle connection had been closed by the engine just when it was used again. */
 export async function attempt(options: AttemptOptions): Promise<Outcome> {
@@ -95,6 +96,12 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
         status = answer.statusCode ?? 502;
         if (ELSEWHERE.includes(status) && mayRetry()) {
           fail(new Refusal("engine_failed", `the engine ${engine.name} answered ${status}`), false);
+          return;
+        }
+        // A full engine works, so its circuit stays closed; where no other one can take the request, the client gets the engine's own answer.
+        if (status === FULL && mayRetry()) {
+          end(new Refusal("engine_failed", `the engine ${engine.name} is full (${FULL})`));
+          asking.destroy();
           return;
         }
         // Half an answer is refused as long as the client has none of it: its head waits for the first byte of its body.

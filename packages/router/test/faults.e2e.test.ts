@@ -65,6 +65,22 @@ void test("an engine that is not ready or answers with garbage costs one retry, 
   assert.ok((await metric(router.url, 'svc_router_retries_total{engine="a"}')) > 0);
 });
 
+void test("a full engine costs one retry without opening its circuit, and where all are full the client gets the engine's own answer", async () => {
+  await using a = await startEngine("a");
+  await using b = await startEngine("b");
+  await using router = await openRouter([a, b], ["--router.circuit_failures=1"]);
+  await a.fault("429");
+  for (let at = 0; at < 8; at++) {
+    const { status, headers, text } = await post(router.url, "/v1/chat/completions", chat(`full ${at}`));
+    assert.deepEqual([status, headers.get("x-svc-instance")], [200, "b"], text);
+  }
+  assert.ok((await metric(router.url, 'svc_router_retries_total{engine="a"}')) > 0);
+  await fit(router.url, ["a", "b"]);
+  await b.fault("429");
+  const { status, json } = await post(router.url, "/v1/chat/completions", chat("full everywhere"));
+  assert.deepEqual([status, json.error.message], [429, "the engine is full"]);
+});
+
 void test("where all engines fail, the error has a code, and no third engine is tried", async () => {
   await using a = await startEngine("a");
   await using b = await startEngine("b");

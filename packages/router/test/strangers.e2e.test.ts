@@ -36,7 +36,7 @@ void test("a client of HTTP/1.0, such as nginx by default, gets streams and whol
 void test("a client that stops reading loses its stream, and the engine is not blamed", async () => {
   await using a = await startEngine("a", ["--token-ms", "0"]);
   await using router = await openRouter([a], ["--router.circuit_failures=1", "--router.first_byte_seconds=1"]);
-  const body = JSON.stringify(chat("count", { stream: true, max_tokens: 100_000 }));
+  const body = JSON.stringify(chat("count", { stream: true, max_tokens: 2_000_000 }));
   const { hostname, port } = new URL(router.url);
   const socket = connect(Number(port), hostname);
   socket.on("error", () => {});
