@@ -16,12 +16,15 @@ type Coverage = {
 /** Returns the functions that ran since the last call, as file#offset. */
 export type Look = () => Promise<Set<string>>;
 
+/** An inspected process does not end while a debugger is connected, so its look is closed before the process is stopped. */
+export type RemoteLook = Look & Disposable;
+
 /** Returns the address that a process started with --inspect has printed. */
 export function inspectorOf(log: string): string {
   return /listening on (ws:\S+)/.exec(log)?.[1] ?? "";
 }
 
-export async function lookInto(url: string): Promise<Look> {
+export async function lookInto(url: string): Promise<RemoteLook> {
   const socket = new WebSocket(url);
   await once(socket, "open");
   let id = 0;
@@ -38,7 +41,8 @@ export async function lookInto(url: string): Promise<Look> {
     });
   await ask("Profiler.enable");
   await ask("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
-  return async () => ranIn((await ask("Profiler.takePreciseCoverage")) as Coverage);
+  const look = async () => ranIn((await ask("Profiler.takePreciseCoverage")) as Coverage);
+  return Object.assign(look, { [Symbol.dispose]: () => socket.close() });
 }
 
 export async function lookHere(): Promise<Look> {

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { EnvdClient } from "@svc/contract/envd.ts";
 import { connectSandbox, forkSandbox, pauseSandbox } from "@svc/contract/lifecycle.ts";
-import { createSandbox } from "@svc/contract/sandbox.ts";
+import { createSandbox, listSandboxes } from "@svc/contract/sandbox.ts";
 import { buildTemplate, getBuildStatus, requestTemplate } from "@svc/contract/template-build.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { startNode } from "@svc/harness/node.ts";
@@ -38,19 +38,23 @@ async function follow(walks: Walks, look: Look): Promise<void> {
     const ran = [...(await look())].filter((each) => !anyway.has(each)).map((each) => each.split("#")[0] ?? "");
     const files = [...new Set(ran)].filter((file) => !file.includes("/test/") && !file.startsWith("harness/")).sort();
     const rooms = Map.groupBy(files, (file) => file.replace(/\/[^/]+$/, ""));
-    process.stdout.write(`${name.padEnd(8)} ${files.length} files: ${[...rooms].map(([room, within]) => `${room} ${within.length}`).join(", ")}\n`);
+    const own = files.filter((file) => !entered.list?.includes(file)).length;
+    process.stdout.write(
+      `${name.padEnd(8)} ${files.length} files${"list" in walks && name !== "list" ? `, ${own} that a list does not enter` : ""}: ${[...rooms].map(([room, within]) => `${room} ${within.length}`).join(", ")}\n`,
+    );
     entered[name] = files;
   }
 }
 
 async function ofSandboxes(): Promise<void> {
   await using node = await startNode({ runtime: "gvisor", env: inspected });
-  const look = await lookInto(inspectorOf(node.log()));
+  using look = await lookInto(inspectorOf(node.log()));
   const sandbox = await node.call(createSandbox, { templateID: "base", timeout: 300 });
   const envd = new EnvdClient({ baseURL: node.url, sandboxID: sandbox.sandboxID, envdAccessToken: sandbox.envdAccessToken });
 
   let builds = 0;
   const walks: Walks = {
+    list: () => node.call(listSandboxes, {}),
     create: () => node.call(createSandbox, { templateID: "base", timeout: 300 }),
     async command() {
       for await (const _ of envd.start({ cmd: "/bin/true", args: [], stdin: false }));
@@ -75,7 +79,8 @@ async function ofSandboxes(): Promise<void> {
 /** The client's files run in this process, the master's in its own. */
 async function ofStore(): Promise<void> {
   await using master = await startMaster({ env: inspected });
-  const [ours, its] = [await lookHere(), await lookInto(inspectorOf(master.log()))];
+  const ours = await lookHere();
+  using its = await lookInto(inspectorOf(master.log()));
   await using client = await StoreClient.open({ master: `127.0.0.1:${master.rpcPort}`, segmentBytes: 64 * 2 ** 20 });
   let puts = 0;
   const value = Buffer.alloc(100_000, 1);
@@ -90,7 +95,10 @@ async function ofIndexer(): Promise<void> {
   let log = "";
   const { child, port } = await startProcess(INDEXER, ["--listen=127.0.0.1:0", `--home=${home}`], inspected, (text) => (log += text));
   const body = JSON.stringify({ model: "m", block_size: 2, token_ids: [1, 2, 3, 4] });
-  await follow({ query: async () => (await fetch(`http://127.0.0.1:${port}/query`, { method: "POST", body })).text() }, await lookInto(inspectorOf(log)));
+  {
+    using look = await lookInto(inspectorOf(log));
+    await follow({ query: async () => (await fetch(`http://127.0.0.1:${port}/query`, { method: "POST", body })).text() }, look);
+  }
   await endProcess(child, "SIGTERM");
   removeHome(home);
 }
