@@ -29,9 +29,9 @@ export type AttemptOptions = {
 export type Outcome =
   | { readonly end: "answered"; readonly status: number; readonly scan: AnswerScan }
   | { readonly end: "gone" }
-  /** The client has part of the answer, and cannot take it for the whole. */
+  /** The client received a part of the answer; its connection was closed, so that it cannot take the part for the whole. */
   | { readonly end: "cut"; readonly status: number; readonly why: string }
-  /** The client has nothing yet. */
+  /** The client has received no byte yet, so another engine may answer. */
   | { readonly end: "failed"; readonly refusal: Refusal };
 
 /** Headers that belong to one connection, and those of this router. */
@@ -39,9 +39,9 @@ const ownHeaders: ReadonlySet<string> = new Set([
   ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"],
   ...["host", "expect", "content-length", "x-svc-engine", "x-svc-explain"],
 ]);
-/** The tokens that the engine had cached, behind the body. */
+/** The trailer that tells the client how many tokens the engine had cached. */
 const CACHED = "x-svc-cached-tokens";
-/** An engine that answers so has not begun, or lost what it needs: another one can answer. */
+/** With these statuses an engine says that it has not begun the request or cannot finish it, so another engine may answer. */
 const ELSEWHERE = [502, 503, 504];
 const FULL = 429;
 

@@ -4,7 +4,7 @@ import { Refusal } from "./refusals.ts";
 
 const EMPTY = Buffer.alloc(0);
 
-/** A body that counts as held until `release`, which also lets go of its bytes: a stream may go on for long without them. */
+/** A request's body, which counts towards the limit of all bodies until `release`. A stream may go on long after its body is no longer needed. */
 export class HeldBody {
   bytes: Buffer;
   readonly #onRelease: () => void;
@@ -36,7 +36,7 @@ export class Bodies {
 
   /** @throws Refusal where it is too large, or all bodies together are */
   async read(request: IncomingMessage): Promise<HeldBody> {
-    // The client may still send: the rest is read past for a moment, so that it gets the answer.
+    // A client that is still sending reads no answer, so a refused body's rest is read and dropped for a moment.
     try {
       const declared = Number(request.headers["content-length"] ?? 0);
       if (declared > this.#maxBytes) throw this.#tooLarge(declared);

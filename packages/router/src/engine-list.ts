@@ -22,11 +22,11 @@ const engineRecord = z.strictObject({
     .optional(),
   prefill_tokens_per_second: z.number().min(1).max(1e9).optional(),
   max_in_flight: z.number().int().min(1).max(100_000).optional(),
-  /** Its part in pairs of prefill and decode; both: it does without a partner. */
+  /** The engine's part in a prefill/decode pair; `both` means that it needs no partner. */
   role: z.enum(["prefill", "decode", "both"]).optional(),
-  /** This carries the KV cache from prefill to decode engines. */
+  /** The connector that transfers the KV cache from the prefill to the decode engine. */
   connector: z.enum(["nixl", "mooncake", "sglang"]).optional(),
-  /** The port at which a prefill engine introduces decode engines: SGLang's, and that of vLLM's MooncakeConnector. */
+  /** The port of a prefill engine's bootstrap server, which decode engines ask first (SGLang, and vLLM's MooncakeConnector). */
   bootstrap_port: z.number().int().min(1).max(65_535).optional(),
 });
 export type EngineRecord = z.output<typeof engineRecord>;

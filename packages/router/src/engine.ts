@@ -43,9 +43,9 @@ export class Engine {
   readonly recent: RecentPrompts;
   circuit: Circuit = { state: "closed", failures: 0 };
   draining = false;
-  /** Discovery does not name it any more. */
+  /** True once discovery no longer lists this engine. */
   gone = false;
-  /** From the indexer; `unregistered` while nothing is known of it. */
+  /** This engine's state in the indexer; `unregistered` until the indexer has answered. */
   indexState: ScoreRow["state"] = "unregistered";
   /** Undefined until the engine has listed them. */
   models: readonly ModelCard[] | undefined;
@@ -99,12 +99,12 @@ export class Engine {
     if (this.circuit.state === "closed") this.circuit.failures = 0;
   }
 
-  /** `certain`: nobody listens there any more, so that one failure is enough. */
+  /** Counts a failure. `certain` means that the connection was refused, so one failure opens the circuit. */
   failed(why: string, certain: boolean): void {
     if (this.circuit.state === "open") return;
     this.circuit.failures++;
     if (!certain && this.circuit.failures < this.#options.circuitFailures) return;
-    // An engine that is gone is looked for at once; one that answers and fails is an outlier.
+    // A process that ended may be restarted soon, so it is probed at once; one that answers and fails is ejected for a while.
     const pauseMs = certain ? 0 : Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.#ejections++);
     this.circuit = { state: "open", why, probeAtMs: performance.now() + pauseMs };
     this.load = undefined;

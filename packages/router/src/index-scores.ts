@@ -3,11 +3,11 @@ import { Agent } from "node:http";
 import { type ScoreAnswer, type ScoreRow, scoreParameters } from "@svc/contract/index-score.ts";
 import { call } from "./call.ts";
 
-/** A late answer is worth less than none: after one, requests do without the indexer for this long. */
+/** After an answer that came too late, requests are placed without the indexer for this long, so that they do not all wait for it. */
 const PAUSE_MS = 1_000;
-/** A longer list of names would not fit into the request's head: the indexer then answers for all engines of the model. */
+/** A longer list of names would not fit into the request's head; it is left out, and the indexer then answers for all engines of the model. */
 const MAX_NAMES_CHARS = 16 * 1024;
-/** The indexer takes no longer texts, so that no block is known under them. */
+/** The indexer refuses longer salts and adapter names, so it knows no block under them. */
 const MAX_TEXT_CHARS = 1_024;
 
 export type IndexScoresOptions = {

@@ -62,7 +62,7 @@ export async function attemptPair(options: AttemptOptions & { readonly prefill: 
     return { ...(await decode(computed)), cachedTokens: cachedOf(computed) };
   }
   const answering = decode(undefined);
-  // The answer would wait for a KV cache that nobody computes.
+  // If the prefill fails, the decode request is cancelled: it would wait for a KV cache that no engine computes.
   const broken = computing.then((computed) => {
     if (!(computed instanceof Refusal) && computed.status === 200) return undefined;
     if (!options.response.headersSent) stop.abort();
@@ -126,7 +126,7 @@ async function planOf(engine: Engine, body: Body): Promise<Plan> {
   const short: Record<string, unknown> = { ...body, stream: false, max_tokens: 1, ...("max_completion_tokens" in body ? { max_completion_tokens: 1 } : {}) };
   for (const name of more) delete short[name];
   if (connector === "sglang") {
-    // Both get the same request; they meet in the room.
+    // SGLang sends the same request to both engines, which find each other by the number of the bootstrap room.
     const meeting = { bootstrap_host: hostname, bootstrap_port: port, bootstrap_room: randomInt(MAX_ROOM) };
     return {
       first: { ...body, stream: false, stream_options: undefined, ...meeting },
@@ -167,7 +167,7 @@ async function bootstrapped(engine: Engine, address: string): Promise<[rank: str
   return [rank, entry.engine_id];
 }
 
-/** The engine answers where its KV cache is; without that, the other one computes the prompt itself. */
+/** Returns where the prefill engine keeps the KV cache; with null the decode engine computes the prompt itself. */
 function paramsOf(answer: Answer | undefined): unknown {
   try {
     return (JSON.parse(answer?.text ?? "null") as { kv_transfer_params?: unknown } | null)?.kv_transfer_params ?? null;

@@ -41,8 +41,8 @@ export function costOf(option: Option, rules: PlaceRules): Cost {
 }
 
 /**
- * The cheapest engine. Among equal ones the session's last engine wins, then `random` decides, lest all prompts without a match go to the
- * first one. Undefined without options.
+ * Returns the cheapest engine. Among equal ones the session's last engine wins; otherwise `random` decides, so that prompts without a match
+ * do not all go to the first one. Returns undefined if `costs` is empty.
  */
 export function choose(costs: readonly Cost[], rules: PlaceRules, sessionEngine: string | undefined, random: () => number): Cost | undefined {
   const best = Math.min(...costs.map(({ seconds }) => seconds));

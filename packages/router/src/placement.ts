@@ -12,10 +12,10 @@ import type { Tokens } from "./tokens.ts";
 const MAX_SESSIONS = 65_536;
 /** A prompt whose tokens are not known is taken to have one per four bytes of its request. */
 const BYTES_PER_TOKEN = 4;
-/** Tokens that a waiting request of another client has, until own ones tell. */
+/** The assumed length of a waiting request that came past this router, until the mean of the router's own requests is known. In tokens. */
 const FIRST_MEAN_TOKENS = 512;
 const MEAN_WEIGHT = 0.05;
-/** For prompts that are compared before the indexer names the engine's own size. */
+/** The block size with which prompts are compared until the indexer names the engine's own. In tokens. */
 const USUAL_BLOCK_SIZE = 16;
 
 export type Sought = {
@@ -241,11 +241,11 @@ export class Placement {
 }
 
 const none: ReadonlySet<Engine> = new Set();
-/** Requests that engines take with the parameters of a pair. */
+/** The kinds of request for which engines accept the parameters of a prefill/decode pair. */
 const pairable: ReadonlySet<PromptKind> = new Set(["chat", "completion"]);
-/** An engine that decodes takes the KV cache from its partner, so that what it has cached itself counts little. */
+/** A decode engine receives the KV cache from its prefill partner, so its own cached prefix saves little and is not looked up. */
 const onlyDecodes: Tokens = { tokens: undefined, reason: "kind", detail: "another engine computes the prompt" };
-/** Without a partner, an engine that decodes can compute the prompt of other requests, too; one for prefill answers nobody. */
+/** Requests that cannot be split into a pair go to engines that compute the prompt and answer themselves; a prefill engine never answers a client. */
 const alone = ({ prompt }: Sought): readonly Role[] => (pairable.has(prompt.kind) ? ["both"] : ["both", "decode"]);
 
 type Identity = { readonly model: string; readonly lora: string };

@@ -104,7 +104,7 @@ export class Poll {
       if (!Array.isArray(data)) return;
       engine.models = data.filter((card): card is ModelCard => typeof (card as ModelCard | null)?.id === "string");
     } catch {
-      // The last list stays: an engine that answers garbage here is found out by its requests.
+      // The previous list stays in force; if the engine is broken, its circuit opens by the requests that fail.
     }
   }
 

@@ -32,7 +32,7 @@ export class AdmissionQueue<T> {
     if (found !== undefined) return found;
     if (this.#waiting.length >= this.#most) {
       const full = () => new Refusal("queue_full", `all engines are full and ${this.#most} requests wait, the maximum (router.queue)`, 1);
-      // The least urgent one that came last gives way.
+      // The newest request of the lowest priority is refused to make way for a more urgent one.
       const last = this.#waiting.at(-1);
       if (last === undefined || last.priority <= priority) throw full();
       last.settle(full());
@@ -66,7 +66,7 @@ export class AdmissionQueue<T> {
     if (this.#waiting.length === 0) return;
     const staying: Waiting<T>[] = [];
     for (const one of this.#waiting) {
-      // Without this look, each end of a request under full load would try all that wait.
+      // This check comes first, because under full load each finished request would otherwise try to place all waiting ones.
       if (!this.#hasRoom()) {
         staying.push(one);
         continue;

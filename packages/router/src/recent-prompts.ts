@@ -10,7 +10,7 @@ export type RecentPrompt = {
   /** Prompts of another model, adapter or salt share nothing. */
   readonly space: string;
   readonly untilMs: number;
-  /** Tokens that the indexer knew of when it was sent: of these the indexer says whether they are still there. */
+  /** How many of its tokens the indexer already knew when the prompt was sent. Whether these are still cached, only the indexer says. */
   readonly indexed: number;
   /** The first answer byte came, so the prompt has been computed. */
   computed: boolean;
@@ -46,8 +46,9 @@ export class RecentPrompts {
   }
 
   /**
-   * In tokens of complete blocks: `certain` was computed, `uncertain` comes on top of it and is still being computed. `indexed`: what the
-   * indexer knows of these tokens now. A prompt that it knows as a whole needs no memory of its own any more: a later eviction would be missed.
+   * Returns the match in tokens of complete blocks: `certain` ones are computed, `uncertain` ones follow them and are still being computed.
+   * `indexed` is what the indexer knows of these tokens now. A prompt that the indexer knows as a whole is forgotten here, because this memory
+   * would not see a later eviction.
    */
   match(tokens: Uint32Array, space: string, blockSize: number, nowMs: number, indexed = 0): RecentMatch {
     if (this.#prompts.length === 0) return none;

@@ -61,7 +61,7 @@ export function errorBody(code: RefusalCode, message: string) {
   return { type: "error", error: { message, type, param: null, code } };
 }
 
-/** Where the answer has begun already, it is cut instead, so that the client cannot take it for the whole. */
+/** If the answer has begun already, the connection is closed instead, so that the client cannot take the part for the whole. */
 export function refuse(response: ServerResponse, refusal: Refusal): void {
   if (response.headersSent || response.destroyed) {
     response.destroy();

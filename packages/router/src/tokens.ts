@@ -25,7 +25,7 @@ type Source = {
 /** Members of a chat request that change its rendering, for /tokenize, which takes no others. */
 const rendered = ["tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "add_special_tokens", "documents"];
 const CANNOT = [404, 405, 501];
-/** vLLM answers so where its render paths are switched off. */
+/** vLLM answers with this status if its render paths are switched off. */
 const SWITCHED_OFF = 403;
 
 export type TokenizerOptions = { readonly timeoutMs: number; readonly cacheBytes: number; readonly renderer: string; readonly local: LocalTokenizers };

@@ -31,7 +31,7 @@ export type StoreParts = {
 const losses: readonly (readonly [metric: string, words: string])[] = [
   ["svc_store_evicted_keys_total", "keys evicted"],
   ["svc_store_allocation_failures_total", "puts that found no memory"],
-  ["svc_store_refused_for_room_total", "refused for want of space"],
+  ["svc_store_refused_log_full_total", "changes refused because the log was full"],
   ["svc_store_lost_keys_total", "keys lost with their holder"],
   ["svc_store_lost_clients_total", "clients lost"],
   ["svc_store_discarded_puts_total", "puts discarded"],

@@ -66,6 +66,8 @@ bool Index::inOrder(Subscription& sub, u32 stream, u32 space, const Event& event
   return true;
 }
 
+// Refuses an event that contradicts its registration, then finds the place of its blocks: by hashes that other groups or tiers named, by
+// hashes alone, inside a chain without a parent, at a chain's root, or under a parent. Blocks whose parent is unknown wait for it.
 void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   Subscription& sub = subscriptions_[id];
   Namespace like;
@@ -137,7 +139,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   }
   judgeSeed(sub, event, like, outcomes);
   if (!event.hasParent && event.hasBase && event.base > 0) {
-    // The block is inside a chain, but its parent is not named: only standard hashes identify its place.
+    // The first block is inside a chain, but its parent is not named: only standard hashes identify its place.
     const bool proven = sub.standard || (count > 1 && roll(names[0], locals_[1], seed_) == names[1]);
     if (proven) return store(id, stream, space, names, count, nullptr, 0, outcomes);
     // If one block of the event is known by its hash, its prefix is known, and so is the place of all later blocks.
@@ -157,6 +159,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
   names = qualified(names, count, qualifier);
   const u64 parentName = qualifier == 0 ? event.parent : mix(event.parent ^ qualifier);
   u32 parent = event.hasParent ? findParent(sub, space, parentName) : 0;
+  // A standard hash is the same under every salt, so the parent may be in another namespace of the publisher.
   if (parent == 0 && standard && inheritsSalt)
     for (const u32 other : sub.spaces)
       if ((parent = findParent(sub, other, parentName)) != 0) break;
@@ -169,6 +172,7 @@ void Index::applyStored(u32 id, const Event& event, Outcomes& outcomes) {
     if (sub.spaces.insert(space).second) ++version_;
     place(id, stream, space, parent, arena_.sequence[parent], false, names, locals_.data(), count, outcomes);
   } else if (standard) {
+    // A standard parent hash proves the prefix, although the parent itself was not stored here.
     place(id, stream, space, find(space, event.parent), event.parent, false, names, locals_.data(), count, outcomes);
   } else {
     parkEvent(sub, event, parentName, names, stream, space, inheritsSalt, outcomes);

@@ -26,8 +26,8 @@ u64 IdTable::hashOf(const Segment& segment, u32 field, u8 tag, std::unordered_ma
   return hashes[std::min((*twins)[field << tagBits | tag]++, count - 1)];
 }
 
-// Appends a segment's guests, or all of its entries, to `moved_` as entries of `target` or, if that is deeper, of its halves. Returns false
-// if only all entries together are unambiguous.
+// Appends entries of a segment to `moved_`: all of them, or only the guests, which are not in their home bucket. They become entries of `target` or, if
+// that is deeper, of its halves. Returns false if the fields of some entries do not identify their hashes without all other entries.
 template <typename Keys>
 bool IdTable::collect(u32 number, bool all, const Segment& target, Keys& keys) {
   const Segment& segment = segments_[number];
@@ -229,7 +229,8 @@ void IdTable::merge(u32 lower, u32 upper, Keys& keys) {
   --whole.depth;
   whole.live = whole.used = 0;
   whole.isListed = false;
-  // The bit that separated the halves returns to the fields, as low as their groups permit and both know the bits after it.
+  // The bit that separated the halves is stored in the entries' fields again, in the lowest position that the groups of both halves leave free
+  // and after which both know all bits.
   const u32 known = one.lag == 0 && other.lag == 0 ? std::max(one.groupBits, other.groupBits) - 1 : fieldBits - 1;
   whole.groupBits = static_cast<u8>(std::max({known, groupWidth(lower), groupWidth(upper)}));
   whole.lag = 0;

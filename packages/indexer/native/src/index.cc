@@ -7,7 +7,7 @@
 namespace svc {
 namespace {
 
-// Returns more than `limitBlocks` ever does.
+// Returns how many blocks the tables are made for, in whole pages: more than the budget, which `limitBlocks` applies exactly, will ever permit.
 u32 capacityFor(u64 budget) {
   const u64 blocks = std::min<u64>(budget / 18 + 4096, BlockArena::maxBlocks);
   return static_cast<u32>(blocks / BlockArena::pageBlocks * BlockArena::pageBlocks);

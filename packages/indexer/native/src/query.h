@@ -106,8 +106,8 @@ class Query {
   };
   View build(const Namespace& space);
   const View& unnamed(const Namespace& space);
-  // Keeps a view in its slot; if the views are too large, it drops all others and asks `anew` for a new slot.
-  View& keep(View& slot, View fresh, const std::function<View&()>& anew);
+  // Keeps a view in its slot; if all views together are too large, it drops all others and calls `makeSlot` for a new slot.
+  View& keep(View& slot, View fresh, const std::function<View&()>& makeSlot);
   void forgetViews();
   Publishers publishersOf(std::string_view tenant, std::string_view instance) const;
   void walk(u32 space, const Request& request, u32 ahead, u64 localSeed, const View& view, u32* lengths);

@@ -112,13 +112,13 @@ void Query::forgetViews() {
   viewBytes_ = 0;
 }
 
-View& Query::keep(View& slot, View fresh, const std::function<View&()>& anew) {
+View& Query::keep(View& slot, View fresh, const std::function<View&()>& makeSlot) {
   const u64 bytes = fresh.bytes();
   viewBytes_ -= slot.version == 0 ? 0 : slot.bytes();
   if (viewBytes_ + bytes > maxViewBytes || views_.size() > maxViews) {
     forgetViews();
     viewBytes_ = bytes;
-    return anew() = std::move(fresh);
+    return makeSlot() = std::move(fresh);
   }
   viewBytes_ += bytes;
   return slot = std::move(fresh);
@@ -127,7 +127,8 @@ View& Query::keep(View& slot, View fresh, const std::function<View&()>& anew) {
 Publishers Query::publishersOf(std::string_view tenant, std::string_view instance) const {
   Publishers found;
   const auto& subs = index_.subscriptions();
-  // If several publishers serve a rank, the rank's own registration takes precedence, and the engine's over that of a cache beside it.
+  // If several publishers serve a rank, the one registered for that rank comes before one that serves all ranks, and an engine before a cache
+  // that was registered as a part of the same instance.
   for (const bool own : {true, false})
     for (const PublisherKind kind : {PublisherKind::Engine, PublisherKind::Store})
       for (u32 i = 0; i < subs.size(); ++i) {
@@ -160,7 +161,7 @@ View Query::build(const Namespace& like) {
     if (sub.kind == PublisherKind::Engine && sub.tenant == like.tenant) engines.insert(sub.instance);
     isShared |= sub.scope == scope && speaksForEngines(index_, sub);
   }
-  // A cache beside an engine, registered as the engine's instance, serves that instance alone; any other store serves all engines.
+  // A cache that was registered under the name of an engine's instance serves that instance alone; any other store serves all engines.
   const auto isBeside = [&](u32 id) { return subs[id].kind == PublisherKind::Store && engines.contains(subs[id].instance); };
   std::vector<u32> shared;
   for (u32 i = 0; i < subs.size(); ++i) {
@@ -190,13 +191,13 @@ View Query::build(const Namespace& like) {
     std::vector<bool> media(index_.media().size());
     std::vector<u32> own, beside;
     for (const u32 id : members) {
-      // A cache beside an engine serves all of its ranks.
+      // A cache that was registered under an engine's instance serves all ranks of that engine.
       const bool ofAll = !isStore && subs[id].kind == PublisherKind::Store;
       if (!ofAll) ranks[subs[id].rank] = true;
       for (const u32 stream : subs[id].streams) {
         if (!ofAll) ranks[streams[stream].rank] = true;
         media[streams[stream].medium] = true;
-        // An engine does not learn that a store dropped what it put there, so that the store's word counts.
+        // An engine does not learn that the shared store evicted a block, so for these blocks only the store's own events count.
         if (isShared && subs[id].kind == PublisherKind::Engine && streams[stream].owner == sharedStore) continue;
         if (masks.counts(stream) && !subs[id].dead) (ofAll ? beside : own).push_back(stream);
       }

@@ -10,7 +10,18 @@ import { type SlowHeads, UnfinishedHead } from "../proxy/slow-heads.ts";
 import { HELD, TURN, Wire, type WireOwner } from "../proxy/wire.ts";
 import { RequestBody } from "./body.ts";
 import { type Answer, type HttpOptions, headOf, type Request } from "./exchange.ts";
-import { BODY_BYTES_PER_MS, BODY_MS, FREE_ROW, HEAD_MS, IDLE_MS, LINGER_MS, MAX_DRAINED_BYTES, MAX_HEAD_BYTES, ROW_PER_TICK, TEXT_BYTES } from "./limits.ts";
+import {
+  BODY_BYTES_PER_MS,
+  BODY_MS,
+  HEAD_MS,
+  IDLE_MS,
+  LINGER_MS,
+  MAX_DRAINED_BYTES,
+  MAX_HEAD_BYTES,
+  MAX_PIPELINED_AT_ONCE,
+  MAX_PIPELINED_PER_TICK,
+  TEXT_BYTES,
+} from "./limits.ts";
 import { FREE_BYTES, type MemoryBudget, type MemoryHolder } from "./memory.ts";
 
 const NOTHING = Buffer.alloc(0);
@@ -57,7 +68,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
   #unsent: Buffer | undefined;
   #isReading = false;
   /** Requests that had arrived before the previous answer was sent. */
-  #row = 0;
+  #pipelinedAtOnce = 0;
   readonly #unfinished: UnfinishedHead;
   #drainedBytes = 0;
 
@@ -185,7 +196,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
   }
 
   #afterRead(): void {
-    if (this.#left.length === 0) this.#row = 0;
+    if (this.#left.length === 0) this.#pipelinedAtOnce = 0;
     if (!this.#mayRead && this.#state !== "ending") this.#wire.pause(HELD);
     if (this.#state !== "head" || this.#wire.isPaused(TURN)) return;
     if (this.#left.length > 0) {
@@ -205,7 +216,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     this.#isReading = true;
     while (at < end && !this.#wire.closed && this.#mayRead) {
       if (this.#state === "head") {
-        if (this.#row >= FREE_ROW) {
+        if (this.#pipelinedAtOnce >= MAX_PIPELINED_AT_ONCE) {
           this.#awaitTick();
           break;
         }
@@ -229,7 +240,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
   #awaitTick(): void {
     this.#wire.pause(TURN);
     this.#owner.pipelined.wait(this.peer, () => {
-      this.#row = FREE_ROW - ROW_PER_TICK;
+      this.#pipelinedAtOnce = MAX_PIPELINED_AT_ONCE - MAX_PIPELINED_PER_TICK;
       this.#wire.resume(TURN);
       if (!this.#wire.closed && this.#state === "head") this.#readLeft();
     });
@@ -240,7 +251,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     const { head, options } = this.#owner;
     const headers: (string | undefined)[] = [];
     for (let at = 0; at < (options.headers?.length ?? 0); at++) headers.push(head.value(hopNames.length + 2 + at));
-    this.#row++;
+    this.#pipelinedAtOnce++;
     this.#sinceMs = performance.now();
     this.#request = {
       method: head.method,

@@ -18,8 +18,8 @@ export const MAX_DRAINED_BYTES = 64 * 1024 * 1024;
 /** Up to this size, head and body are sent as one string, which the kernel takes without a separate buffer. */
 export const TEXT_BYTES = 64 * 1024;
 /** The number of pipelined requests that are answered at once; further ones continue in later ticks, so that other connections are served. */
-export const FREE_ROW = 32;
-export const ROW_PER_TICK = 16;
+export const MAX_PIPELINED_AT_ONCE = 32;
+export const MAX_PIPELINED_PER_TICK = 16;
 export const MAX_UNFINISHED_HEADS = 4096;
 export const MAX_UNFINISHED_HEADS_PER_PEER = 2048;
 /** The time that pending requests have to finish when the server closes. */

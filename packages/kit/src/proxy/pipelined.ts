@@ -1,7 +1,7 @@
 // Long pipelines of requests: each tick reads one request per peer, however many connections the peer has.
 import { TURN } from "./wire.ts";
 
-/** A tick's length in a proxy: requests that a peer pipelines beyond its free row are read 500 times a second. */
+/** A tick's length in a proxy: requests that a peer pipelines beyond MAX_PIPELINED_AT_ONCE are read 500 times a second. */
 export const TICK_MS = 2;
 
 export class Pipelined {
@@ -53,7 +53,7 @@ export class Pipelined {
 }
 
 /** Pipelined requests that are processed without a pause; further ones wait for ticks, which leave the event loop to others. */
-const FREE_ROW = 32;
+const MAX_PIPELINED_AT_ONCE = 32;
 
 /** The requests of one connection that had arrived before the previous answer was sent. */
 export class PipelineRow {
@@ -74,7 +74,7 @@ export class PipelineRow {
 
   /** Calls `read` for the next request, later: a long pipeline must not become a deep stack, nor block other connections. */
   next(read: () => void): void {
-    if (++this.#length <= FREE_ROW) {
+    if (++this.#length <= MAX_PIPELINED_AT_ONCE) {
       setImmediate(read);
       return;
     }

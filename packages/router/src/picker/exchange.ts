@@ -1,5 +1,5 @@
-// One request of a gateway: what it sends of the request is collected until the body is whole, then an engine is named; what it sends of the answer
-// tells when the engine began and what it had cached.
+// Handles one request of a gateway. It collects the messages of the request until the body is whole and then names an engine; from the messages of the
+// answer it learns when the engine began and how many tokens it had cached.
 import type { IncomingHttpHeaders } from "node:http";
 import type { HeldBody } from "../bodies.ts";
 import type { Placed } from "../placement.ts";

@@ -15,7 +15,7 @@ inline void check(napi_status status, const char* what) {
   if (status != napi_ok) throw std::invalid_argument(what);
 }
 
-// The words of a range in a BigUint64Array.
+// The names of the numbers that describe a range in a BigUint64Array.
 inline constexpr const char* rangeNames[] = {"localAddress", "remoteAddress", "length"};
 
 class Call {

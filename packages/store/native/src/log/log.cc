@@ -54,7 +54,7 @@ void Log::begin(u64 firstLsn) {
   if (fd < 0) throw std::system_error(errno, std::generic_category(), path);
   FileHeader header;
   header.version = options_.version;
-  header.reign = reign_;
+  header.term = term_;
   header.firstLsn = firstLsn;
   const ssize_t wrote = ::write(fd, &header, sizeof header);
   if (wrote != static_cast<ssize_t>(sizeof header)) {
@@ -126,10 +126,10 @@ void Log::append(std::string_view frame, u64 lastLsn) {
   unwrittenLsn_ = lastLsn;
 }
 
-bool Log::startAt(u64 lsn, u32 reign) {
+bool Log::startAt(u64 lsn, u32 term) {
   wipe();
-  reigns_.clear();
-  noteReign(reign, lsn);
+  terms_.clear();
+  noteTerm(term, lsn);
   try {
     begin(lsn);
   } catch (const std::runtime_error&) {
@@ -142,37 +142,37 @@ bool Log::startAt(u64 lsn, u32 reign) {
   return true;
 }
 
-void Log::noteReign(u32 reign, u64 firstLsn) {
-  reign_ = reign;
-  if (!reigns_.empty() && reigns_.back().first == reign) return;
-  // A former reign that would begin after this one has no records.
-  while (!reigns_.empty() && reigns_.back().second > firstLsn) reigns_.pop_back();
-  reigns_.push_back({reign, firstLsn});
-  // A standby that missed more reigns than this takes in the whole state.
-  constexpr std::size_t mostReigns = 64;
-  if (reigns_.size() > mostReigns) reigns_.erase(reigns_.begin());
+void Log::noteTerm(u32 term, u64 firstLsn) {
+  term_ = term;
+  if (!terms_.empty() && terms_.back().first == term) return;
+  // A former term that would begin after this one has no records.
+  while (!terms_.empty() && terms_.back().second > firstLsn) terms_.pop_back();
+  terms_.push_back({term, firstLsn});
+  // A standby that missed more terms than this takes in the whole state.
+  constexpr std::size_t mostTerms = 64;
+  if (terms_.size() > mostTerms) terms_.erase(terms_.begin());
 }
 
-void Log::forgetReigns() {
-  reign_ = 0;
-  reigns_.clear();
+void Log::forgetTerms() {
+  term_ = 0;
+  terms_.clear();
 }
 
-void Log::beginReign(u32 reign) {
-  if (reign == reign_) return;
+void Log::beginTerm(u32 term) {
+  if (term == term_) return;
   const bool written = unwritten_.empty() && file_ != nullptr;
-  if (written) noteReign(reign, written_ + 1);
+  if (written) noteTerm(term, written_ + 1);
   if (written && rotate(written_ + 1) != 0) return;
-  // The open file's header is wrong now and no other file can be begun, so it names no reign: standbys then take in the whole state.
-  forgetReigns();
+  // The open file's header is wrong now and no other file can be begun, so it names no term: standbys then take in the whole state.
+  forgetTerms();
   const u32 none = 0;
-  if (file_ && pwrite(file_->fd, &none, sizeof none, offsetof(FileHeader, reign)) != sizeof none) throw std::runtime_error("the log's header cannot be written");
+  if (file_ && pwrite(file_->fd, &none, sizeof none, offsetof(FileHeader, term)) != sizeof none) throw std::runtime_error("the log's header cannot be written");
 }
 
-bool Log::continues(u32 reign, u64 nextLsn) const {
-  if (reign == 0 || nextLsn > std::max(written_, unwrittenLsn_) + 1) return false;
-  for (std::size_t at = 0; at < reigns_.size(); ++at)
-    if (reigns_[at].first == reign) return at + 1 == reigns_.size() || nextLsn <= reigns_[at + 1].second;
+bool Log::continues(u32 term, u64 nextLsn) const {
+  if (term == 0 || nextLsn > std::max(written_, unwrittenLsn_) + 1) return false;
+  for (std::size_t at = 0; at < terms_.size(); ++at)
+    if (terms_[at].first == term) return at + 1 == terms_.size() || nextLsn <= terms_[at + 1].second;
   return false;
 }
 

@@ -9,7 +9,7 @@
 
 namespace svc {
 
-//  file:  "svcstore" | version u32 | reign u32 | first LSN u64 | frame | frame | ...
+//  file:  "svcstore" | version u32 | term u32 | first LSN u64 | frame | frame | ...
 //  frame: magic u32 | payload bytes u32 | first LSN u64 | records u32 | 0 u32 | XXH3 of what precedes and of the payload u64 | payload
 struct FrameHeader {
   u32 magic = 0, bytes = 0;
@@ -26,7 +26,7 @@ struct FileHeader {
   char magic[8] = {'s', 'v', 'c', 's', 't', 'o', 'r', 'e'};
   u32 version = withoutDisks;
   // A random number per term of a leader: if two logs name the same one, the shorter is a prefix of the longer. 0: unknown.
-  u32 reign = 0;
+  u32 term = 0;
   u64 firstLsn = 0;
 };
 static_assert(sizeof(FileHeader) == 24);
@@ -57,12 +57,12 @@ class Log {
   // Reads snapshot and log files into the store, then begins a new file. `settles`: prepares the store for a leader, not for a standby.
   Recovery recover(Store& store, bool settles = true);
   // Discards the log: the next record is another master's. Returns false if no file can be created.
-  bool startAt(u64 lsn, u32 reign);
-  // Puts the following records under this reign, in a new file whose header names it.
-  void beginReign(u32 reign);
-  u32 reign() const { return reign_; }
-  // Returns whether a log of that reign that ends before `nextLsn` is a prefix of this one.
-  bool continues(u32 reign, u64 nextLsn) const;
+  bool startAt(u64 lsn, u32 term);
+  // Puts the following records under this term, in a new file whose header names it.
+  void beginTerm(u32 term);
+  u32 term() const { return term_; }
+  // Returns whether a log of that term that ends before `nextLsn` is a prefix of this one.
+  bool continues(u32 term, u64 nextLsn) const;
   // Removes all files, since they continue no leader's log.
   void wipe() { removeBefore(~u64{0}); }
   // Appends a frame that another master wrote, up to its last record; `flush` writes it.
@@ -103,8 +103,8 @@ class Log {
   // Returns false on a full disk.
   bool beginIfSpace(u64 firstLsn);
   void flushUnwritten();
-  void noteReign(u32 reign, u64 firstLsn);
-  void forgetReigns();
+  void noteTerm(u32 term, u64 firstLsn);
+  void forgetTerms();
 
   Options options_;
   std::function<void()> onDurable_;
@@ -114,8 +114,8 @@ class Log {
   u64 size_ = 0, reserved_ = 0, sinceSnapshot_ = 0, written_ = 0, unwrittenLsn_ = 0, askedAtMs_ = 0;
   bool full_ = false, reserves_ = true;
   std::string unwritten_;
-  u32 reign_ = 0;
-  std::vector<std::pair<u32, u64>> reigns_;  // each reign with the first record read or written under it
+  u32 term_ = 0;
+  std::vector<std::pair<u32, u64>> terms_;  // each term with the first record read or written under it
   std::atomic<u64> durable_{0};
   std::unique_ptr<Worker> syncer_;
 };

@@ -103,7 +103,7 @@ bool Log::readFile(const std::filesystem::path& path, bool isLast, Store& store,
     throw std::runtime_error(path.string() + " has format " + std::to_string(header.version) + ", this release reads up to " + std::to_string(newestVersion) +
                              ": start the release that wrote it");
   bool sound = true;
-  noteReign(header.reign, header.firstLsn);
+  noteTerm(header.term, header.firstLsn);
   std::size_t at = sizeof header;
   while (at < file.size) {
     FrameHeader frame;
@@ -182,7 +182,7 @@ Recovery Log::recover(Store& store, bool settles) {
     if (!readFile(options_.folder / name, name == logs.back(), store, nextLsn, recovery, whole)) recovery.damaged.push_back(name);
   }
   // A single master's records belong to no leader, and a damaged log is a prefix of nothing.
-  if (settles || !recovery.damaged.empty()) forgetReigns();
+  if (settles || !recovery.damaged.empty()) forgetTerms();
   if (settles) store.replay.end();
   recovery.objects = store.table.size();
   store.journal.clear();

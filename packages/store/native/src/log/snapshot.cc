@@ -19,7 +19,7 @@ bool Snapshot::begin() {
   if (fd_ < 0) return false;
   FileHeader header;
   header.version = log_.options().version;
-  header.reign = log_.reign();
+  header.term = log_.term();
   header.firstLsn = lsn_;
   journal_ = Journal();
   journal_.epochMs = store_.journal.epochMs;

@@ -20,7 +20,7 @@ void Replication::admit(u64 id, std::string_view self, bool mayResume, u64 nowMs
   head.type = Message::begin;
   head.epoch = epoch_;
   head.lsn = store_.journal.nextLsn;
-  head.sentMs = log_.reign();
+  head.sentMs = log_.term();
   peer->stream.say(head, self);
   Journal journal;
   journal.epochMs = store_.journal.epochMs;
@@ -33,14 +33,14 @@ void Replication::admit(u64 id, std::string_view self, bool mayResume, u64 nowMs
 
 // If the standby's log is a prefix of this one and the rest is still in memory, it gets the rest.
 bool Replication::resume(Peer& peer, std::string_view self) {
-  if (peer.nextLsn == 0 || !log_.continues(peer.reign, peer.nextLsn)) return false;
+  if (peer.nextLsn == 0 || !log_.continues(peer.term, peer.nextLsn)) return false;
   const u64 next = store_.journal.nextLsn;
   if (!tail_.from(peer.nextLsn, next, [](std::string_view) {})) return false;
   StreamHead head;
   head.type = Message::resume;
   head.epoch = epoch_;
   head.lsn = peer.nextLsn;
-  head.sentMs = log_.reign();
+  head.sentMs = log_.term();
   peer.stream.say(head, self);
   head = {};
   head.type = Message::frame;

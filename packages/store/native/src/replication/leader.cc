@@ -87,7 +87,7 @@ bool Replication::fromStandby(Peer& peer, const StreamHead& head, std::string_vi
       if (peer.state != Peer::State::greeting) return false;
       peer.state = Peer::State::asking;
       peer.nextLsn = head.lsn;
-      peer.reign = static_cast<u32>(head.sentMs);
+      peer.term = static_cast<u32>(head.sentMs);
       emit_(Notice::peer, peer.id, std::string(payload));
       return true;
     case Message::ready:
@@ -164,15 +164,15 @@ bool Replication::tick(u64 nowMs) {
 
 bool Replication::leaderTick(u64 nowMs) {
   bool more = false;
-  const bool beats = nowMs >= beatAtMs_;
-  if (beats) beatAtMs_ = nowMs + times_.beatMs;
+  const bool sendsHeartbeat = nowMs >= heartbeatAtMs_;
+  if (sendsHeartbeat) heartbeatAtMs_ = nowMs + times_.heartbeatMs;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer* peer = peers_[i].get();
     if (peer == nullptr || !peer->stream.open()) continue;
     if (peer->state == Peer::State::syncing) more = slice(*peer) || more;
-    if (beats && peer->state != Peer::State::greeting && peer->state != Peer::State::asking) {
+    if (sendsHeartbeat && peer->state != Peer::State::greeting && peer->state != Peer::State::asking) {
       StreamHead head;
-      head.type = Message::beat;
+      head.type = Message::heartbeat;
       head.epoch = epoch_;
       head.lsn = lastLsn();
       head.sentMs = nowMs;

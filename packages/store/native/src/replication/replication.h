@@ -11,8 +11,8 @@
 namespace svc {
 
 struct ReplicationTimes {
-  // The leader sends a beat this often; a standby takes over after this much silence.
-  u64 beatMs = 100, silenceMs = 600;
+  // The leader sends a heartbeat this often; a standby takes over after this much silence.
+  u64 heartbeatMs = 100, silenceMs = 600;
   // A standby that sends nothing or lags for this long is dropped.
   u64 standbyMs = 1'000;
   // A leader that heard from neither its standbys nor etcd for this long answers nothing; a new leader acknowledges no change for as long.
@@ -35,7 +35,7 @@ class Replication {
   bool on() const { return on_; }
   static bool owns(u32 slot) { return slot >= firstSlot && slot < peerSlots + mostPeers; }
   void onEvent(u32 slot, u32 events, u64 nowMs);
-  // Does what is due: beats, timeouts, slices of a state to send or to save. True while there is more.
+  // Does what is due: heartbeats, timeouts, slices of a state to send or to save. True while there is more.
   bool tick(u64 nowMs);
   void listener(int fd) { listener_ = fd; }
 
@@ -80,9 +80,9 @@ class Replication {
   struct Peer {
     enum class State : u8 { greeting, asking, syncing, saving, live, gone };
     u64 id = 0;
-    // The position that its hello claimed: all records before `nextLsn`, under that reign.
+    // The position that its hello claimed: all records before `nextLsn`, under that term.
     u64 nextLsn = 0;
-    u32 reign = 0;
+    u32 term = 0;
     State state = State::greeting;
     Stream stream;
     std::string name;
@@ -125,7 +125,7 @@ class Replication {
   u64 epoch_ = 0, snapshotBytes_ = 0;
 
   std::vector<std::unique_ptr<Peer>> peers_;
-  u64 lastPeer_ = 0, beatAtMs_ = 0, contactMs_ = 0, holdUntilMs_ = 0, holdLsn_ = 0;
+  u64 lastPeer_ = 0, heartbeatAtMs_ = 0, contactMs_ = 0, holdUntilMs_ = 0, holdLsn_ = 0;
 
   State state_ = State::none;
   Stream leader_;

@@ -17,9 +17,9 @@ void Replication::follow(int fd, u64 epoch, std::string_view hello, bool fresh, 
   StreamHead head;
   head.type = Message::hello;
   head.epoch = epoch;
-  if (intact_ && log_.reign() != 0 && !log_.stuck()) {
+  if (intact_ && log_.term() != 0 && !log_.stuck()) {
     head.lsn = store_.journal.nextLsn;
-    head.sentMs = log_.reign();
+    head.sentMs = log_.term();
   }
   leader_.say(head, hello);
   watch(fd, followSlot, true, true);
@@ -57,7 +57,7 @@ bool Replication::fromLeader(const StreamHead& head, std::string_view payload, u
       return true;
     case Message::frame:
       return state_ != State::asking && takeFrame(payload);
-    case Message::beat:
+    case Message::heartbeat:
       echoMs_ = std::max(echoMs_, head.sentMs);
       heardMs_ = nowMs;
       return true;
@@ -97,7 +97,7 @@ bool Replication::goesOn(const StreamHead& head, std::string_view payload) {
   fresh_ = false;
   began_ = true;
   epoch_ = head.epoch;
-  log_.beginReign(static_cast<u32>(head.sentMs));
+  log_.beginTerm(static_cast<u32>(head.sentMs));
   state_ = State::resuming;
   emit_(Notice::followed, 1, std::string(payload));
   return true;

@@ -15,21 +15,21 @@ namespace svc {
 //      |   <--- part | frame | part | frame ... |  the state so far in slices, between them what is logged meanwhile
 //      |   <--------------------------- whole   |
 //      | ready (it is on this disk) --------->  |
-//      |   <------------------- frame | beat    |
+//      |   <--------------- frame | heartbeat |
 //      | ack (up to this record) ------------>  |
 //      |   <----------------------------- lead  |  a planned hand-over
-enum class Message : u8 { hello = 1, refused = 2, begin = 3, part = 4, whole = 5, frame = 6, beat = 7, ack = 8, ready = 9, lead = 10, resume = 11 };
+enum class Message : u8 { hello = 1, refused = 2, begin = 3, part = 4, whole = 5, frame = 6, heartbeat = 7, ack = 8, ready = 9, lead = 10, resume = 11 };
 
 struct StreamHead {
   u32 magic = 0x52'43'56'53;
-  Message type = Message::beat;
+  Message type = Message::heartbeat;
   u8 reserved[3] = {};
   u32 bytes = 0, records = 0;
   // The leadership that it belongs to; a receiver that knows a later one closes the stream.
   u64 epoch = 0;
-  // hello, begin, resume: the next record; ack: the last one kept; beat, whole: the leader's last one.
+  // hello, begin, resume: the next record; ack: the last one kept; heartbeat, whole: the leader's last one.
   u64 lsn = 0;
-  // beat: the leader's clock; ack: the latest such time received; hello, begin, resume: the reign of the log.
+  // heartbeat: the leader's clock; ack: the latest such time received; hello, begin, resume: the term of the log.
   u64 sentMs = 0;
 };
 static_assert(sizeof(StreamHead) == 40);

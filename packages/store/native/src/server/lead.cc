@@ -17,7 +17,7 @@
 namespace svc {
 
 namespace {
-u32 newReign() {
+u32 newTerm() {
   std::random_device device;
   return static_cast<u32>(device() | 1u);
 }
@@ -71,15 +71,15 @@ void Server::lead(u64 epoch, u64 holdMs, i64 view) {
     store.at(nowMs());
     const bool followed = replication_.followed();
     Recovery found;
-    const u32 reign = newReign();
+    const u32 term = newTerm();
     // Without any earlier state, a new log is begun.
-    if (fresh_ && !followed && !log_.startAt(1, reign)) {
+    if (fresh_ && !followed && !log_.startAt(1, term)) {
       emit_({EventKind::trouble, 1, 0, 0, "the log cannot be written"});
       return;
     }
     const u64 next = store.journal.nextLsn;
     log_.flush();
-    log_.beginReign(reign);
+    log_.beginTerm(term);
     store.replay.end(followed);
     store.journal.clear();
     store.journal.nextLsn = next;
