@@ -26,6 +26,8 @@ export const scoreRequest = z.strictObject({
   load_tokens_per_second: rate.default(200_000),
   /** The weight of an uncertain token, as a fraction of a certain one. */
   uncertain_share: z.number().min(0).max(1).default(0.5),
+  /** Leaves out the rows of engines that can be chosen and have nothing of the prompt. */
+  omit_unmatched: z.boolean().default(false),
 });
 export type ScoreInput = z.output<typeof scoreRequest>;
 export type ScoreRequest = z.input<typeof scoreRequest> & ({ token_ids: readonly number[] } | { seq_hashes: readonly (bigint | string)[] });
@@ -56,6 +58,7 @@ export type ScoreScope = {
   readonly cacheSalt?: string;
   readonly candidates?: readonly string[];
   readonly uncertainShare?: number;
+  readonly omitUnmatched?: boolean;
 };
 
 export function scoreParameters(scope: ScoreScope): URLSearchParams {
@@ -65,5 +68,6 @@ export function scoreParameters(scope: ScoreScope): URLSearchParams {
   if (scope.cacheSalt !== undefined) parameters.set("cache_salt", scope.cacheSalt);
   if (scope.candidates !== undefined) parameters.set("candidates", scope.candidates.join(","));
   if (scope.uncertainShare !== undefined) parameters.set("uncertain_share", String(scope.uncertainShare));
+  if (scope.omitUnmatched === true) parameters.set("omit_unmatched", "true");
   return parameters;
 }

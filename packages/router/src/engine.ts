@@ -47,6 +47,8 @@ export class Engine {
   gone = false;
   /** This engine's state in the indexer; `unregistered` until the indexer has answered. */
   indexState: ScoreRow["state"] = "unregistered";
+  /** In tokens, as the indexer says; undefined until it has. */
+  blockSize: number | undefined;
   /** Undefined until the engine has listed them. */
   models: readonly ModelCard[] | undefined;
   load: EngineLoad | undefined;

@@ -82,7 +82,7 @@ export class Front {
     const sent: Sent = { method: request.method ?? "GET", target: request.url ?? "/", headers: request.headers, body, path, deadline };
     const failed = new Set<Engine>();
     const queuedMs = performance.now();
-    const enter = () => queue.enter(() => placement.place(sought, failed), signal, sought.prompt.priority);
+    const enter = () => queue.enter(() => placement.place(sought, failed, explain), signal, sought.prompt.priority);
     let placed = await enter();
     metrics.queued.observe((performance.now() - queuedMs) / 1000);
     const mayRetry = (failing = placed.engine) => failed.size === 0 && sought.pinned === undefined && placement.couldPlace(sought, new Set([failing]));

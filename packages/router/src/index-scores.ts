@@ -30,7 +30,10 @@ export class IndexScores {
     this.#options = options;
   }
 
-  /** Undefined without an indexer, or without an answer in time. `patient`: of the poll, which no request waits for. */
+  /**
+   * Returns one row per candidate if `patient`, which is for the poll, and otherwise only the rows of engines that have some of the prompt: the
+   * rows of a hundred others would take longer to read than all else. Undefined without an indexer, or without an answer in time.
+   */
   async ask(tokens: Uint32Array, { model, lora, salt, candidates }: IndexQuestion, patient = false): Promise<IndexRows | undefined> {
     const { url, tenant, timeoutMs, uncertainShare, onFailure, onAnswer } = this.#options;
     if (url === "" || candidates.length === 0) return undefined;
@@ -40,7 +43,7 @@ export class IndexScores {
       model,
       tenantID: tenant,
       uncertainShare,
-      ...(candidates.join().length > MAX_NAMES_CHARS ? {} : { candidates }),
+      ...(!patient ? { omitUnmatched: true } : candidates.join().length > MAX_NAMES_CHARS ? {} : { candidates }),
       ...(lora === "" ? {} : { loraName: lora }),
       ...(salt === "" ? {} : { cacheSalt: salt }),
     };

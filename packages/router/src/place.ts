@@ -45,7 +45,8 @@ export function costOf(option: Option, rules: PlaceRules): Cost {
  * do not all go to the first one. Returns undefined if `costs` is empty.
  */
 export function choose(costs: readonly Cost[], rules: PlaceRules, sessionEngine: string | undefined, random: () => number): Cost | undefined {
-  const best = Math.min(...costs.map(({ seconds }) => seconds));
+  let best = Number.POSITIVE_INFINITY;
+  for (const { seconds } of costs) best = Math.min(best, seconds);
   const equal = costs.filter(({ seconds }) => seconds <= best + rules.tieSeconds);
   return equal.find(({ name }) => name === sessionEngine) ?? equal[Math.floor(random() * equal.length)];
 }

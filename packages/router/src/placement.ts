@@ -7,6 +7,7 @@ import { type Cost, choose, costOf, type Option, type PlaceRules } from "./place
 import type { Prompt, PromptKind } from "./prompt.ts";
 import type { RecentPrompt } from "./recent-prompts.ts";
 import { Refusal } from "./refusals.ts";
+import { Serving } from "./serving.ts";
 import type { Tokens } from "./tokens.ts";
 
 const MAX_SESSIONS = 65_536;
@@ -34,6 +35,7 @@ export class Placed {
   readonly engine: Engine;
   /** The engine that computes the prompt for it, where the two are a pair. */
   prefill: Placed | undefined;
+  /** Every engine with its cost, or why it was left out. Empty unless `place` was called with `explains`. */
   readonly considered: readonly Considered[];
   readonly #expectedCached: number | undefined;
   readonly #left: number;
@@ -86,18 +88,20 @@ export class Placement {
   readonly #index: IndexScores;
   readonly #rules: PlaceRules;
   readonly #sessions = new Known<string>(MAX_SESSIONS);
+  readonly #serving: Serving;
   #meanTokens = FIRST_MEAN_TOKENS;
 
   constructor(engines: readonly Engine[], index: IndexScores, rules: PlaceRules) {
     this.#engines = engines;
+    this.#serving = new Serving(engines);
     this.#index = index;
     this.#rules = rules;
   }
 
   /** @throws Refusal MODEL_NOT_FOUND where every engine has listed its models, and none has this one */
-  servers(model: string | undefined): Engine[] {
-    if (model === undefined) return [...this.#engines];
-    const serving = this.#engines.filter((engine) => engine.serves(model) !== undefined);
+  servers(model: string | undefined): readonly Engine[] {
+    if (model === undefined) return this.#engines;
+    const serving = this.#serving.of(model).engines;
     if (serving.length === 0)
       throw new Refusal("model_not_found", `no engine serves the model ${JSON.stringify(model.slice(0, 200))}; GET /v1/models lists those that are there`);
     return serving;
@@ -106,27 +110,30 @@ export class Placement {
   /** Rows of the indexer for all engines that serve the model; also notes which of them it calls dead. */
   async rowsFor(prompt: Prompt, tokens: Uint32Array, patient = false): Promise<IndexRows> {
     if (prompt.model === undefined) return {};
-    const groups = Map.groupBy(this.servers(prompt.model), (engine) => JSON.stringify(identityOf(engine, prompt.model as string)));
     const answers = await Promise.all(
-      [...groups].map(async ([identity, engines]) => {
-        const { model, lora } = JSON.parse(identity) as Identity;
-        const rows = await this.#index.ask(tokens, { model, lora, salt: prompt.cacheSalt, candidates: engines.map(({ name }) => name) }, patient);
-        if (rows !== undefined) for (const engine of engines) engine.indexState = rows[engine.name]?.state ?? "unregistered";
-        return rows ?? {};
+      this.#serving.of(prompt.model).groups.map(async ({ model, lora, engines, names }) => {
+        const rows = await this.#index.ask(tokens, { model, lora, salt: prompt.cacheSalt, candidates: names }, patient);
+        if (rows === undefined) return {};
+        for (const engine of engines) {
+          const row = rows[engine.name];
+          if (row !== undefined || patient) engine.indexState = row?.state ?? "unregistered";
+          engine.blockSize = row?.block_size ?? engine.blockSize;
+        }
+        return rows;
       }),
     );
-    return Object.assign({}, ...answers) as IndexRows;
+    return answers.length === 1 ? (answers[0] as IndexRows) : (Object.assign({}, ...answers) as IndexRows);
   }
 
   /**
-   * The best engine with room, counted as busy from now on; undefined if the request should wait.
+   * Returns the best engine with room, counted as busy from now on; undefined if the request should wait. `explains` also lists all others.
    * @throws Refusal where no engine can take it, however long it waits
    */
-  place(sought: Sought, except: ReadonlySet<Engine>, random: () => number = Math.random): Placed | undefined {
-    if (!this.#pairs(sought, except)) return this.#placeOn(sought, except, random, alone(sought)) ?? this.#orWait(sought, except);
-    const decode = this.#placeOn({ ...sought, tokens: onlyDecodes, bytes: 0 }, except, random, ["decode"]);
+  place(sought: Sought, except: ReadonlySet<Engine>, explains = false): Placed | undefined {
+    if (!this.#pairs(sought, except)) return this.#placeOn(sought, except, explains, alone(sought)) ?? this.#orWait(sought, except);
+    const decode = this.#placeOn({ ...sought, tokens: onlyDecodes, bytes: 0 }, except, explains, ["decode"]);
     if (decode === undefined) return undefined;
-    const prefill = this.#placeOn(sought, except, random, ["prefill"]);
+    const prefill = this.#placeOn(sought, except, explains, ["prefill"]);
     if (prefill === undefined) {
       decode.end();
       return undefined;
@@ -149,18 +156,17 @@ export class Placement {
     return fit.some(({ role }) => role === "prefill") && fit.some(({ role }) => role === "decode");
   }
 
-  #placeOn(sought: Sought, except: ReadonlySet<Engine>, random: () => number, roles: readonly Role[]): Placed | undefined {
-    const { best, options, considered } = this.#weigh(sought, except, random, roles);
+  #placeOn(sought: Sought, except: ReadonlySet<Engine>, explains: boolean, roles: readonly Role[]): Placed | undefined {
+    const { best, considered } = this.#weigh(sought, except, explains, roles);
     if (best === undefined) return undefined;
-    const engine = this.#engines.find(({ name }) => name === best.name) as Engine;
-    const option = options.find(({ name }) => name === best.name) as Option;
+    const { engine, option } = best;
     const { tokens, bytes, prompt } = sought;
     const left = tokens.tokens === undefined ? Math.ceil(bytes / BYTES_PER_TOKEN) : tokens.tokens.length - option.certainTokens;
     if (tokens.tokens !== undefined) this.#meanTokens += MEAN_WEIGHT * (left - this.#meanTokens);
     const recent =
       tokens.tokens === undefined
         ? undefined
-        : engine.recent.add(tokens.tokens, spaceOf(engine, prompt), performance.now(), sought.rows[engine.name]?.matched_tokens);
+        : engine.recent.add(tokens.tokens, this.#spaces(prompt)(engine), performance.now(), sought.rows[engine.name]?.matched_tokens);
     if (prompt.session !== undefined) this.#sessions.set(prompt.session, engine.name);
     return new Placed(engine, tokens.tokens === undefined ? undefined : option.certainTokens, left, recent, considered);
   }
@@ -168,34 +174,31 @@ export class Placement {
   /** Says where `place` would send it, and sends nothing. */
   explain(sought: Sought): { engine: string | null; prefill?: string | null; considered: readonly Considered[] } {
     if (!this.#pairs(sought, none)) {
-      const { best, considered } = this.#weigh(sought, none, Math.random, alone(sought));
-      return { engine: best?.name ?? null, considered };
+      const { best, considered } = this.#weigh(sought, none, true, alone(sought));
+      return { engine: best?.engine.name ?? null, considered };
     }
-    const prefill = this.#weigh(sought, none, Math.random, ["prefill"]);
-    const decode = this.#weigh({ ...sought, tokens: onlyDecodes, bytes: 0 }, none, Math.random, ["decode"]);
-    return { engine: decode.best?.name ?? null, prefill: prefill.best?.name ?? null, considered: [...prefill.considered, ...decode.considered] };
+    const prefill = this.#weigh(sought, none, true, ["prefill"]);
+    const decode = this.#weigh({ ...sought, tokens: onlyDecodes, bytes: 0 }, none, true, ["decode"]);
+    return { engine: decode.best?.engine.name ?? null, prefill: prefill.best?.engine.name ?? null, considered: [...prefill.considered, ...decode.considered] };
   }
 
-  #weigh(
-    sought: Sought,
-    except: ReadonlySet<Engine>,
-    random: () => number,
-    roles: readonly Role[],
-  ): { best: Cost | undefined; options: Option[]; considered: Considered[] } {
+  #weigh(sought: Sought, except: ReadonlySet<Engine>, explains: boolean, roles: readonly Role[]): { best: Weighed | undefined; considered: Considered[] } {
     const considered: Considered[] = [];
-    const options: Option[] = [];
+    const spaceOf = this.#spaces(sought.prompt);
+    const weighed: Weighed[] = [];
     const costs: Cost[] = [];
     for (const engine of sought.pinned === undefined ? this.servers(sought.prompt.model) : [sought.pinned]) {
       if (sought.pinned === undefined && !roles.includes(engine.role)) continue;
       const unfit = except.has(engine) ? "it failed this request" : (engine.unfit ?? (engine.isFull ? "it has the most requests that it may have" : undefined));
       if (unfit !== undefined) {
-        considered.push({ engine: engine.name, because: `not chosen: ${unfit}` });
+        if (explains) considered.push({ engine: engine.name, because: `not chosen: ${unfit}` });
         continue;
       }
-      const option = this.#optionOf(engine, sought);
+      const option = this.#optionOf(engine, spaceOf(engine), sought);
       const cost = costOf(option, this.#rules);
-      options.push(option);
+      weighed.push({ engine, option });
       costs.push(cost);
+      if (!explains) continue;
       considered.push({
         engine: engine.name,
         seconds: round(cost.seconds),
@@ -204,14 +207,15 @@ export class Placement {
       });
     }
     const { session } = sought.prompt;
-    return { best: choose(costs, this.#rules, session === undefined ? undefined : this.#sessions.get(session), random), options, considered };
+    const best = choose(costs, this.#rules, session === undefined ? undefined : this.#sessions.get(session), Math.random);
+    return { best: best && weighed[costs.indexOf(best)], considered };
   }
 
-  #optionOf(engine: Engine, { prompt, tokens, rows }: Sought): Option {
+  #optionOf(engine: Engine, space: string, { tokens, rows }: Sought): Option {
     const { load } = engine;
     const others = load === undefined ? 0 : Math.max(0, load.running + load.waiting - load.ownInFlight);
     const othersWaiting = load === undefined ? 0 : Math.min(others, load.waiting);
-    const cached = tokens.tokens === undefined ? { certain: 0, uncertain: 0 } : cachedOn(engine, prompt, tokens.tokens, rows[engine.name]);
+    const cached = tokens.tokens === undefined ? nothing : cachedOn(engine, space, tokens.tokens, rows[engine.name]);
     return {
       name: engine.name,
       promptTokens: tokens.tokens?.length,
@@ -222,6 +226,13 @@ export class Placement {
       kvUsage: load?.kvUsage ?? 0,
       prefillTokensPerSecond: engine.prefillTokensPerSecond,
     };
+  }
+
+  /** Returns by engine the model, adapter and salt under which its blocks can match the prompt. */
+  #spaces({ model, cacheSalt }: Prompt): (engine: Engine) => string {
+    const spaces = model === undefined ? undefined : this.#serving.of(model).spaces;
+    const salt = cacheSalt === "" ? "" : JSON.stringify(cacheSalt);
+    return (engine) => (spaces?.get(engine) ?? "") + salt;
   }
 
   /** Waiting helps where an engine is only full, or its connection to the indexer may come back. */
@@ -248,23 +259,12 @@ const onlyDecodes: Tokens = { tokens: undefined, reason: "kind", detail: "anothe
 /** Requests that cannot be split into a pair go to engines that compute the prompt and answer themselves; a prefill engine never answers a client. */
 const alone = ({ prompt }: Sought): readonly Role[] => (pairable.has(prompt.kind) ? ["both"] : ["both", "decode"]);
 
-type Identity = { readonly model: string; readonly lora: string };
+type Weighed = { readonly engine: Engine; readonly option: Option };
+const nothing = { certain: 0, uncertain: 0 };
 
-/** A model with a parent is its LoRA adapter: the engine's events name the adapter, and its registration the parent. */
-function identityOf(engine: Engine, model: string): Identity {
-  const parent = engine.serves(model)?.parent;
-  const base = typeof parent === "string" && parent !== "" ? parent : undefined;
-  return { model: engine.record.indexer_model ?? base ?? model, lora: base === undefined ? "" : model };
-}
-
-function spaceOf(engine: Engine, prompt: Prompt): string {
-  const { model, lora } = identityOf(engine, prompt.model ?? "");
-  return JSON.stringify([model, lora, prompt.cacheSalt]);
-}
-
-function cachedOn(engine: Engine, prompt: Prompt, tokens: Uint32Array, row: ScoreRow | undefined): { certain: number; uncertain: number } {
-  const blockSize = row?.block_size ?? USUAL_BLOCK_SIZE;
-  const recent = engine.recent.match(tokens, spaceOf(engine, prompt), blockSize, performance.now(), row?.matched_tokens);
+function cachedOn(engine: Engine, space: string, tokens: Uint32Array, row: ScoreRow | undefined): { certain: number; uncertain: number } {
+  const blockSize = engine.blockSize ?? USUAL_BLOCK_SIZE;
+  const recent = engine.recent.match(tokens, space, blockSize, performance.now(), row?.matched_tokens);
   // An engine computes a prompt's last token itself, whatever it has cached.
   const most = Math.max(0, Math.floor((tokens.length - 1) / blockSize) * blockSize);
   const certain = Math.min(most, Math.max(row?.matched_tokens ?? 0, recent.certain));

@@ -34,7 +34,9 @@ export class Scores {
     const rows: Record<string, ScoreRow> = {};
     for (const candidate of candidatesOf(prompt.asked, engines)) {
       const engine = engines.get(candidate.instance);
-      rows[candidate.instance] = engine === undefined ? unregistered(prompt, candidate) : this.#score(prompt, candidate, engine, rowsOf(engine));
+      const row = engine === undefined ? unregistered(prompt, candidate) : this.#score(prompt, candidate, engine, rowsOf(engine));
+      const isMatched = row.matched_tokens > 0 || row.uncertain_tokens > 0;
+      if (isMatched || row.score === null || !prompt.asked.omit_unmatched) rows[candidate.instance] = row;
     }
     return { [tenant]: rows };
   }
@@ -174,13 +176,22 @@ function readRawScore({ body, search }: Request): Prompt {
   const members: Record<string, unknown> = {};
   for (const [name, text] of new URLSearchParams(search)) {
     if (name in members) throw new Refusal("invalid_value", `${name}: expected once, got more`, { field: name });
-    members[name] = name === "candidates" ? text.split(",").filter((one) => one !== "") : numbers.has(name) ? Number(text) : text;
+    members[name] =
+      name === "candidates"
+        ? text.split(",").filter((one) => one !== "")
+        : numbers.has(name)
+          ? Number(text)
+          : name === "omit_unmatched"
+            ? (booleans[text] ?? text)
+            : text;
   }
   const aligned = body.byteOffset % 4 === 0 ? body : Buffer.from(new Uint8Array(body).buffer);
   return { asked: checked(members), list: new Uint32Array(aligned.buffer as ArrayBuffer, aligned.byteOffset, body.length / 4) };
 }
 
 const numbers: ReadonlySet<string> = new Set(["block_size", "prefill_tokens_per_second", "load_tokens_per_second", "uncertain_share"]);
+
+const booleans: Readonly<Record<string, boolean>> = { true: true, false: false };
 
 function checked(members: Record<string, unknown>): ScoreInput {
   const parsed = scoreRequest.safeParse(members);

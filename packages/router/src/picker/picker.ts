@@ -148,7 +148,7 @@ async function pick(options: PickerOptions, addresses: Addresses, request: Reque
   if (request.among !== undefined) for (const engine of engines) if (!request.among.includes(addresses.known(engine))) outside.add(engine);
   if (outside.size === engines.length)
     throw new Refusal("no_engine", `none of the ${request.among?.length} endpoints that the gateway allows is an engine that is known here`, 1);
-  const placed = await queue.enter(() => placement.place(sought, outside), signal, sought.prompt.priority);
+  const placed = await queue.enter(() => placement.place(sought, outside, true), signal, sought.prompt.priority);
   if (explain) log.info({ path: request.path, engine: placed.engine.name, considered: placed.considered }, "picked");
   const others = placed.considered
     .filter(({ engine, seconds }) => seconds !== undefined && engine !== placed.engine.name)
