@@ -61,6 +61,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
     let bytesBefore = 0;
     let over = false;
     let timer: NodeJS.Timeout | undefined;
+    let isIdleBound = false;
     const settle = (outcome: Outcome | "stale") => {
       if (over) return;
       over = true;
@@ -77,6 +78,10 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
     const bound = (ms: number, why: string) => {
       clearTimeout(timer);
       timer = setTimeout(() => fail(new Refusal("engine_timeout", `the engine ${engine.name} ${why}`), false), ms);
+    };
+    const boundIdle = () => {
+      bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
+      isIdleBound = true;
     };
     const end = (refusal: Refusal) => {
       if (!began) return settle({ end: "failed", refusal });
@@ -127,11 +132,14 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           begin();
           if (over) return;
           scan.take(chunk);
-          bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
+          // A stream of many small chunks would spend much of its time on new timers.
+          if (isIdleBound) timer?.refresh();
+          else boundIdle();
           if (response.write(chunk)) return;
           // The engine waits while the client reads slowly.
           answer.pause();
           clearTimeout(timer);
+          isIdleBound = false;
           // That is the client's fault, so the engine is not blamed.
           timer = setTimeout(() => {
             end(new Refusal("client_gone", `the client read nothing for ${limits.firstByteMs / 1000} s (router.first_byte_seconds)`));
@@ -139,7 +147,7 @@ function once({ sent, placed, response, limits, mayRetry, signal, onFirstByte }:
           }, limits.firstByteMs);
           response.once("drain", () => {
             if (over) return;
-            bound(limits.idleMs, `sent nothing for ${limits.idleMs / 1000} s (router.idle_seconds)`);
+            boundIdle();
             answer.resume();
           });
         });

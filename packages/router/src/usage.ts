@@ -2,6 +2,7 @@
 
 const HEAD_BYTES = 4 * 1024;
 const TAIL_BYTES = 8 * 1024;
+const [LF, CR] = [10, 13];
 
 export type Usage = { readonly cachedTokens: number | undefined; readonly promptTokens: number | undefined };
 
@@ -25,8 +26,8 @@ export class AnswerScan {
       this.#tail = [Buffer.from(chunk.subarray(-TAIL_BYTES))];
       this.#tailBytes = TAIL_BYTES;
     }
-    const end = chunk.toString("latin1", Math.max(0, chunk.length - 4));
-    this.endsEvent = end.endsWith("\n\n") || end.endsWith("\r\n\r\n");
+    const last = chunk.length - 1;
+    this.endsEvent = chunk[last] === LF && (chunk[last - 1] === LF || (chunk[last - 1] === CR && chunk[last - 2] === LF && chunk[last - 3] === CR));
   }
 
   get head(): string {
