@@ -30,6 +30,13 @@ const text = (value: unknown): string | undefined => (typeof value === "string" 
 /** Deeper bodies would end the calls that print them, here and in engines, with an overflow of the stack. */
 const MAX_DEPTH = 512;
 
+/** Returns whether the text has more opening brackets than a body may be deep; most bodies have few, and need no walk then. */
+function mayBeDeep(bytes: Buffer): boolean {
+  let found = 0;
+  for (const bracket of ["[", "{"]) for (let at = bytes.indexOf(bracket); at >= 0; at = bytes.indexOf(bracket, at + 1)) if (++found > MAX_DEPTH) return true;
+  return false;
+}
+
 /** Walks level by level, since a recursive walk would overflow as well. */
 function isDeep(value: unknown): boolean {
   let level: unknown[] = [value];
@@ -58,7 +65,7 @@ export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: strin
   let body: unknown;
   try {
     body = JSON.parse(bytes.toString("utf8"));
-    if (isDeep(body)) throw new Refusal("invalid_request", `the body nests lists and objects deeper than ${MAX_DEPTH} levels`);
+    if (mayBeDeep(bytes) && isDeep(body)) throw new Refusal("invalid_request", `the body nests lists and objects deeper than ${MAX_DEPTH} levels`);
   } catch (error) {
     if (error instanceof Refusal) throw error;
     throw new Refusal("invalid_json", `the body is not valid JSON: ${(error as Error).message}`);
@@ -84,8 +91,19 @@ export function givenTokens({ kind, body }: Prompt): Uint32Array | undefined {
   const { prompt } = body;
   if (!Array.isArray(prompt)) return undefined;
   const list: unknown = Array.isArray(prompt[0]) ? prompt[0] : prompt;
+  return tokensIn(list);
+}
+
+/** Returns the token ids of a list; undefined if it is none, is empty, or has anything else. */
+export function tokensIn(list: unknown): Uint32Array | undefined {
   if (!Array.isArray(list) || list.length === 0) return undefined;
-  return list.every((token) => Number.isInteger(token) && token >= 0 && token <= 0xffffffff) ? Uint32Array.from(list as number[]) : undefined;
+  const tokens = new Uint32Array(list.length);
+  for (let at = 0; at < list.length; at++) {
+    const token: unknown = list[at];
+    if (typeof token !== "number" || token >>> 0 !== token) return undefined;
+    tokens[at] = token;
+  }
+  return tokens;
 }
 
 /** True for a prompt with images, audio or files: its tokens alone do not tell which blocks it shares. */

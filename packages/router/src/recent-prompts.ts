@@ -7,6 +7,7 @@ const MAX_TOKENS = 16 * 1024 * 1024;
 
 export type RecentPrompt = {
   readonly tokens: Uint32Array;
+  readonly hashes: Uint32Array;
   /** Prompts of another model, adapter or salt share nothing. */
   readonly space: string;
   readonly untilMs: number;
@@ -31,14 +32,14 @@ export class RecentPrompts {
   }
 
   add(tokens: Uint32Array, space: string, nowMs: number, indexed = 0): RecentPrompt {
-    const prompt = { tokens, space, untilMs: nowMs + this.#keepMs, indexed, computed: false };
+    const prompt = { tokens, hashes: prefixHashes(tokens), space, untilMs: nowMs + this.#keepMs, indexed, computed: false };
     let expired = 0;
     // All are kept equally long, so those that have expired come first.
     while (expired < this.#prompts.length && (this.#prompts[expired] as RecentPrompt).untilMs <= nowMs) expired++;
     this.#drop(expired);
     if (this.#keepMs > 0 && tokens.length <= MAX_TOKENS) {
       this.#prompts.push(prompt);
-      const start = startOf(tokens);
+      const start = startOf(prompt.hashes);
       const alike = this.#byStart.get(start);
       if (alike === undefined) this.#byStart.set(start, [prompt]);
       else alike.push(prompt);
@@ -68,14 +69,16 @@ export class RecentPrompts {
    * would not see a later eviction. Prompts that share fewer than STEP tokens count as sharing none.
    */
   match(tokens: Uint32Array, space: string, blockSize: number, nowMs: number, indexed = 0): RecentMatch {
-    const alike = this.#prompts.length === 0 ? undefined : this.#byStart.get(startOf(tokens));
+    if (this.#prompts.length === 0) return none;
+    const hashes = prefixHashes(tokens);
+    const alike = this.#byStart.get(startOf(hashes));
     if (alike === undefined) return none;
     let certain = 0;
     let all = 0;
     for (let at = alike.length - 1; at >= 0; at--) {
       const prompt = alike[at] as RecentPrompt;
       if (prompt.untilMs <= nowMs || prompt.space !== space) continue;
-      const shared = sharedTokens(prompt.tokens, tokens);
+      const shared = sharedTokens(prompt, tokens, hashes);
       const matched = shared - (shared % blockSize);
       if (prompt.computed && matched > 0 && matched <= indexed && shared + blockSize > prompt.tokens.length) this.remove(prompt);
       if (matched <= Math.max(indexed, prompt.indexed)) continue;
@@ -91,7 +94,7 @@ export class RecentPrompts {
 
   #forget(prompt: RecentPrompt): void {
     this.#tokens -= prompt.tokens.length;
-    const start = startOf(prompt.tokens);
+    const start = startOf(prompt.hashes);
     const others = this.#byStart.get(start)?.filter((one) => one !== prompt) ?? [];
     if (others.length > 0) this.#byStart.set(start, others);
     else this.#byStart.delete(start);
@@ -101,15 +104,14 @@ export class RecentPrompts {
 /** Tokens that one prefix hash covers more than the one before it. */
 const STEP = 16;
 /** Per prompt, two 32-bit hashes of each prefix of a multiple of STEP tokens. */
-const hashes = new WeakMap<Uint32Array, Uint32Array>();
+const knownHashes = new WeakMap<Uint32Array, Uint32Array>();
 
 /** Conversations share most of their tokens, so a binary search over prefix hashes replaces a comparison of all of them. */
-function sharedTokens(one: Uint32Array, other: Uint32Array): number {
+function sharedTokens({ tokens: one, hashes: these }: RecentPrompt, other: Uint32Array, those: Uint32Array): number {
   if (one === other) return one.length;
   const most = Math.min(one.length, other.length);
   let at = 0;
   if (most > STEP) {
-    const [these, those] = [prefixHashes(one), prefixHashes(other)];
     let low = 0;
     let high = Math.floor(most / STEP);
     while (low < high) {
@@ -125,10 +127,10 @@ function sharedTokens(one: Uint32Array, other: Uint32Array): number {
 }
 
 /** Prompts that are too short to have a hash are all alike. */
-const startOf = (tokens: Uint32Array): number => prefixHashes(tokens)[0] ?? 0;
+const startOf = (hashes: Uint32Array): number => hashes[0] ?? 0;
 
 function prefixHashes(tokens: Uint32Array): Uint32Array {
-  const known = hashes.get(tokens);
+  const known = knownHashes.get(tokens);
   if (known !== undefined) return known;
   const steps = Math.floor(tokens.length / STEP);
   const made = new Uint32Array(2 * steps);
@@ -146,7 +148,7 @@ function prefixHashes(tokens: Uint32Array): Uint32Array {
     made[2 * step] = one;
     made[2 * step + 1] = other;
   }
-  hashes.set(tokens, made);
+  knownHashes.set(tokens, made);
   return made;
 }
 

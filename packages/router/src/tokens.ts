@@ -4,7 +4,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { type Answer, call } from "./call.ts";
 import type { Engine } from "./engine.ts";
 import type { LocalTokenizers } from "./local-tokenizers.ts";
-import { givenTokens, isMultimodal, type Prompt } from "./prompt.ts";
+import { givenTokens, isMultimodal, type Prompt, tokensIn } from "./prompt.ts";
 import { cacheKeys, TokenCache } from "./token-cache.ts";
 
 /** Why a prompt is placed by load alone. */
@@ -182,8 +182,7 @@ export function readTokens(text: string): Uint32Array | undefined {
   const one = (Array.isArray(answer) ? answer[0] : answer) as { tokens?: unknown; token_ids?: unknown } | null | undefined;
   let list = one?.token_ids ?? one?.tokens;
   if (Array.isArray(list) && Array.isArray(list[0])) list = list[0];
-  if (!Array.isArray(list) || list.length === 0) return undefined;
-  return list.every((token) => Number.isInteger(token) && token >= 0 && token <= 0xffffffff) ? Uint32Array.from(list as number[]) : undefined;
+  return tokensIn(list);
 }
 
 function missing(reason: MissingReason, detail: string): Tokens {
