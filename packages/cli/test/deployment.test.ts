@@ -1,4 +1,4 @@
-// What `svc doctor --deployment` concludes from a node's row, a node's metrics and the masters' views.
+// Tests the conclusions of `svc doctor --deployment` from a node's row, a node's metrics and the masters' views.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ShownNode } from "@svc/contract/nodes.ts";

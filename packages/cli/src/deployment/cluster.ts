@@ -1,4 +1,4 @@
-// What is wrong with gateways and nodes: as each gateway sees the nodes, and as the nodes' own metrics say.
+// Examines gateways and nodes: each gateway's view of the nodes, and the nodes' own metrics.
 import { CLOCK_LIMIT_MS } from "@svc/contract/clock.ts";
 import { type ShownNode, shownNode } from "@svc/contract/nodes.ts";
 import { z } from "zod";
@@ -94,7 +94,7 @@ async function examineNode(asker: Asker, node: ShownNode): Promise<Examined> {
   }
 }
 
-/** What one node's row says. */
+/** Returns the findings of one node's row. */
 export function ofShown(node: ShownNode): Finding[] {
   const { id: where, status, reason = "its gateways do not reach it", clockSkewMs = 0, metrics, sandboxCount, sandboxStartingCount, sandboxMax } = node;
   const isClockOff = Math.abs(clockSkewMs) > CLOCK_LIMIT_MS;
@@ -135,7 +135,7 @@ export function ofShown(node: ShownNode): Finding[] {
   return found;
 }
 
-/** What a node's own metrics say. */
+/** Returns the findings of a node's own metrics. */
 export function ofScrape(where: string, scrape: string, nowMs = Date.now()): Finding[] {
   const found: Finding[] = [];
   const expiry = metricIn(scrape, "svc_tls_certificate_expiry_seconds");
@@ -164,7 +164,7 @@ export function ofScrape(where: string, scrape: string, nowMs = Date.now()): Fin
   return found;
 }
 
-/** What the nodes should agree on. */
+/** Returns a finding for everything that the nodes should agree on and do not. */
 function ofAll(nodes: readonly ShownNode[]): Finding[] {
   return differences(nodes).map((line) => {
     const says = line.replace(/^warning: /, "");

@@ -1,4 +1,4 @@
-// What is wrong with the servers in front of engines: the indexer's own diagnosis of each publisher, and the router's engines.
+// Examines the servers in front of engines: the indexer has a diagnosis of each publisher, and the router has a state of each engine.
 import { z } from "zod";
 import { type Asker, jsonOf, reasonOf, unreachable } from "./ask.ts";
 import type { Examined, Finding } from "./finding.ts";

@@ -1,4 +1,4 @@
-// What is wrong with etcd, through its JSON gateway: members that do not answer, have no leader, or raised an alarm.
+// Examines etcd through its JSON gateway: members that do not answer, have no leader, or raised an alarm.
 import { z } from "zod";
 import { type Asker, unreachable } from "./ask.ts";
 import type { Examined, Finding } from "./finding.ts";

@@ -1,4 +1,4 @@
-// What is wrong with the cache store: its masters, found from the one that was named, its services and its admin server.
+// Examines the cache store: all masters, found from the one that was named, the services and the admin server.
 import { z } from "zod";
 import { type Asker, metricIn, reasonOf, unreachable } from "./ask.ts";
 import type { Asked, Examined, Finding, Kind } from "./finding.ts";
@@ -80,7 +80,7 @@ async function examineMaster(asker: Asker, url: string, token: string | undefine
   }
 }
 
-/** What the masters say together; nothing where there is one master without standbys. */
+/** Returns the findings of all masters together; none where a single master runs without standbys. */
 export function ofCluster(views: readonly View[]): Finding[] {
   const [first] = views;
   if (first === undefined) return [];
