@@ -5,7 +5,7 @@ import { findProgram, programFile } from "./servers/programs.ts";
 
 /** Runs the command line and returns its exit code. */
 export async function run(given: readonly string[]): Promise<number> {
-  const argv = withProgramHelp(given);
+  const argv = withDeploymentFirst(withProgramHelp(given));
   const found = findProgram(argv);
   endQuietlyOnBrokenPipe(found?.program.inUp !== undefined);
   try {
@@ -27,6 +27,12 @@ export async function run(given: readonly string[]): Promise<number> {
 function withProgramHelp(argv: readonly string[]): readonly string[] {
   const [first, ...rest] = argv;
   return first === "help" && findProgram(rest) !== undefined ? [...rest, "--help"] : argv;
+}
+
+/** `svc doctor --json --deployment` is `svc doctor --deployment --json`: the flag selects the program. */
+function withDeploymentFirst(argv: readonly string[]): readonly string[] {
+  const flag = "--deployment";
+  return argv[0] === "doctor" && argv.includes(flag) ? ["doctor", flag, ...argv.slice(1).filter((word) => word !== flag)] : argv;
 }
 
 async function runProgram(file: string, argv: string[]): Promise<number> {

@@ -1,4 +1,4 @@
-// Servers and programs that `svc` starts by name; they are in other packages, are loaded by file path and never imported.
+// Servers and programs that `svc` starts by name; most are in other packages. All are loaded by file path and never imported.
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
@@ -38,6 +38,11 @@ export const programs: readonly Program[] = [
     file: "packages/gateway/src/main.ts",
     summary: "run a gateway in front of several nodes in the foreground",
     settings: "packages/gateway/src/settings.ts",
+  },
+  {
+    name: "doctor --deployment",
+    file: "packages/cli/src/deployment/main.ts",
+    summary: "ask all machines of a deployment, and list what is wrong, each with the command that fixes it",
   },
   { name: "doctor", file: "packages/sandbox/src/doctor/main.ts", summary: "report what this host can and cannot do, and how to fix it" },
   {

@@ -22,13 +22,13 @@ import { tlsChecks } from "./tls.ts";
 export type DoctorOptions = MachineOptions;
 
 const help: HelpPage = {
-  usage: ["svc doctor [options]"],
+  usage: ["svc doctor [options]", "svc doctor --deployment [options]"],
   about: "report what this host can and cannot do, and how to fix it",
   options: [
     ["--home DIR", "the home to look at (default: SVC_HOME, else by user)"],
     ["-o, --output FORMAT", "table or json (table)"],
   ],
-  more: "Starts a sandbox with each driver, and leaves nothing behind. Exit code 1 when no sandbox can run here.",
+  more: "With --deployment it asks all machines of a deployment instead (svc doctor --deployment --help). Else it starts a sandbox with each driver, and leaves nothing behind. Exit code 1 when no sandbox can run here.",
   examples: ["svc doctor", "svc doctor --output json"],
 };
 
