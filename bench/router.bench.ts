@@ -1,6 +1,6 @@
 // The router's policy beside others on recorded agent sessions: tokens computed again, and time to first token, with simulated engines.
-import { choose, costOf } from "../packages/router/src/place.ts";
 import { median, percentile, progress, type Row, report } from "./report.ts";
+import { roundRobin, svc } from "./router-policies.ts";
 import { BLOCK_TOKENS, type EngineState, type Policy, readSessions, simulate, type Turn } from "./router-simulation.ts";
 
 const PATH = process.env["SVC_BENCH_SESSIONS"] ?? "";
@@ -9,39 +9,6 @@ const ENGINES = 8;
 const WORKING_SET_SHARE = 0.7;
 const TOKENS_PER_S = 8_000;
 const START_EVERY_S = 4;
-
-/** The defaults of config/default.toml. */
-const rules = { uncertainShare: 0.5, runningRequestSeconds: 0.005, kvFullSeconds: 1, tieSeconds: 0.002 };
-
-function roundRobin(): Policy {
-  let at = 0;
-  return { name: "round robin", choose: () => at++ % ENGINES };
-}
-
-/** svc's own code chooses; what it knows of the caches is what the indexer says, without a lag. */
-function svc(random: () => number): Policy {
-  return {
-    name: "svc router",
-    choose(turn, engines, nowS) {
-      const costs = engines.map((engine, number) =>
-        costOf(
-          {
-            name: String(number),
-            promptTokens: turn.tokens,
-            certainTokens: Math.min(turn.tokens, engine.cache.matched(turn) * BLOCK_TOKENS),
-            uncertainTokens: 0,
-            waitingTokens: Math.max(0, engine.freeAtS - nowS) * TOKENS_PER_S,
-            running: engine.inFlight,
-            kvUsage: 0,
-            prefillTokensPerSecond: TOKENS_PER_S,
-          },
-          rules,
-        ),
-      );
-      return Number(choose(costs, rules, undefined, random)?.name);
-    },
-  };
-}
 
 /** Written again after its description: prefill that would be left on a worker, and blocks in flight there, in blocks; the least of both. */
 function dynamo(): Policy {
@@ -97,7 +64,7 @@ if (PATH === "") {
     state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
     return state / 2 ** 32;
   };
-  const outcomes = [roundRobin(), cacheAware(), dynamo(), svc(random)].map((policy) => {
+  const outcomes = [roundRobin(ENGINES), cacheAware(), dynamo(), svc(random, TOKENS_PER_S)].map((policy) => {
     const outcome = simulate(sessions, policy, { engines: ENGINES, capacityBlocks, tokensPerS: TOKENS_PER_S, startEveryS: START_EVERY_S });
     progress(policy.name);
     return { name: policy.name, again: outcome.computedTokens - outcome.newTokens, ...outcome };

@@ -52,6 +52,7 @@ let release: () => void = () => {};
 let held = Promise.resolve();
 let running = 0;
 let waiting = 0;
+let blocksInUse = 0;
 const seen = { requests: 0, cancelled: 0, tokenized: 0, rendered: 0, headers: {} as unknown, paths: [] as string[] };
 const responses = new Set<string>();
 let count = 0;
@@ -105,7 +106,9 @@ async function generate(path: string, body: Body, response: ServerResponse): Pro
   const prompt = promptOf(path, body);
   const id = `${path === "/v1/responses" ? "resp" : "cmpl"}_${values.name}_${++count}`;
   responses.add(id);
+  const blocks = Math.ceil(prompt.length / blockSize);
   waiting++;
+  blocksInUse += blocks;
   const gone = new AbortController();
   response.once("close", () => {
     if (response.writableFinished) return;
@@ -143,6 +146,7 @@ async function generate(path: string, body: Body, response: ServerResponse): Pro
   } catch (error) {
     if (!gone.signal.aborted) throw error;
   } finally {
+    blocksInUse -= blocks;
     if (isWaiting) waiting--;
     else running--;
   }
@@ -153,7 +157,8 @@ const metrics = () =>
   [
     ["vllm:num_requests_running", running],
     ["vllm:num_requests_waiting", waiting],
-    ["vllm:kv_cache_usage_perc", Math.min(1, cache.blocks.size / Number(values.blocks))],
+    // As in vLLM, blocks that are only cached count as free.
+    ["vllm:kv_cache_usage_perc", Math.min(1, blocksInUse / Number(values.blocks))],
   ]
     .map(([name, value]) => `# TYPE ${name} gauge\n${name}{engine="0",model_name="${values.model}"} ${value}\n`)
     .concat(`vllm:cache_config_info{block_size="${blockSize}",engine="0"} 1\n`)
