@@ -18,6 +18,7 @@ const WORKING_SET_SHARE = 0.7;
 const TOKENS_PER_S = 8_000;
 const OUTPUT_TOKENS_PER_S = 50;
 const START_EVERY_S = 4;
+const SPECULATIVE_S = 10;
 const ENGINE = fileURLToPath(new URL("../docs/example-engine.ts", import.meta.url));
 
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
@@ -107,6 +108,7 @@ if (PATH === "") {
     `--router.running_request_seconds=${rules.runningRequestSeconds / SPEED}`,
     `--router.kv_full_seconds=${rules.kvFullSeconds / SPEED}`,
     `--router.tie_seconds=${rules.tieSeconds / SPEED}`,
+    `--router.speculative_seconds=${SPECULATIVE_S / SPEED}`,
     `--router.poll_ms=${Math.max(50, 1_000 / SPEED)}`,
   ];
   const rows: Row[] = [];
