@@ -89,6 +89,12 @@ export class Ha {
     return this.#lead?.trouble ?? "";
   }
 
+  /** The name of the standby in sync that has acknowledged most; undefined without one, or if this master does not lead. */
+  get successor(): string | undefined {
+    const standbys = this.isLeader ? (this.#lead?.standbys() ?? []) : [];
+    return standbys.filter(({ inSync }) => inSync).toSorted((one, other) => one.lag - other.lag)[0]?.name;
+  }
+
   /** @throws SERVER_UNREACHABLE on a standby. */
   handOver(name: string): Promise<Member> {
     const leader = this.#parts.record.known?.leadership.leader;

@@ -1,4 +1,5 @@
-// Logs when the disk of the master's log is full, what that means for a leader, and when it has space again.
+// Watches the disk of the master's log: a leader whose log is full hands over to a standby that has space, and people are told what a full disk means.
+import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Ha } from "../ha/ha.ts";
 import { coreMetrics, type NativeMaster } from "./native.ts";
@@ -11,27 +12,42 @@ export type LogSpaceParts = {
   readonly log: Log;
 };
 
-const LOOK_MS = 1_000;
+const LOOK_MS = 200;
+/** A standby that did not take the lead is asked again after this long. */
+const RETRY_MS = 5_000;
 
 export function watchLogSpace({ native, home, ha, log }: LogSpaceParts): { close(): void } {
   let wasFull = false;
+  let askAgainAtMs = 0;
   const timer = setInterval(() => {
     const isFull = coreMetrics(native).logFull === 1;
+    if (isFull) handOver();
     if (isFull === wasFull) return;
     wasFull = isFull;
     if (isFull) log.error({ home }, adviceFor(ha()));
     else log.warn({ home }, "the disk of the log has room again: changes are taken");
   }, LOOK_MS);
   timer.unref();
+
+  /** A standby in sync has written all that was acknowledged, so its own disk had space until now. */
+  function handOver(): void {
+    const several = ha();
+    const to = several?.successor;
+    if (several === undefined || to === undefined || performance.now() < askAgainAtMs) return;
+    askAgainAtMs = performance.now() + RETRY_MS;
+    several.handOver(to).catch((error: unknown) => {
+      log.error({ to, reason: asFailure(error).message }, `the disk of the log is full, and ${to} did not take the lead; it is asked again`);
+    });
+  }
+
   return { close: () => clearInterval(timer) };
 }
 
-/** A leader does not hand over because of a full disk: the operator has to free space, or stop it. */
 function adviceFor(ha: Ha | undefined): string {
   const full = "the disk of the log is full: changes are refused (507), reads continue";
   const role = ha?.gauges();
   if (role === undefined) return `${full}; make room below the home`;
   if (role.isLeader !== 1) return "the disk of this standby's log is full: it cannot keep what the leader sends; make room below the home";
-  if (role.inSync === 0) return `${full}. This master continues to lead, and no standby is in sync: make room below the home`;
-  return `${full}. This master continues to lead, though ${role.inSync} standby is in sync: make room below the home, or stop this master, and the standby leads if it has room`;
+  if (role.inSync === 0) return `${full}. This master continues to lead, because no standby is in sync: make room below the home`;
+  return "the disk of the log is full: the lead goes to a standby in sync; make room below the home, so that this master can follow";
 }
