@@ -2,13 +2,14 @@
 import { type ClientRequest, type IncomingMessage, request } from "node:http";
 import { CLUSTER_VERSION, type ClusterFrame, clusterFrame, MAX_FRAME_BYTES, STREAM_PATH } from "@svc/contract/cluster.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
+import { SilenceBound } from "./silence-bound.ts";
 
 export type LinkOptions = {
   readonly url: string;
   readonly apiKey: string;
   /** The domain at which this gateway's clients reach sandboxes. */
   readonly domain: () => string;
-  /** A node that is silent for this long counts as lost. */
+  /** A node that is silent for this long counts as lost; longer where its messages came late before. */
   readonly silenceMs: number;
   readonly onFrame: (frame: ClusterFrame) => void;
   /** Called when the node sends no state any more; the link reconnects by itself. */
@@ -30,10 +31,14 @@ export class Link {
   #retryMs = FIRST_RETRY_MS;
   #retry: NodeJS.Timeout | undefined;
   #silence: NodeJS.Timeout | undefined;
+  readonly #bound: SilenceBound;
+  /** How much later than requested the last timer fired, because this process was blocked. */
+  #lateMs = 0;
   #closed = false;
 
   constructor(options: LinkOptions) {
     this.#options = options;
+    this.#bound = new SilenceBound(options.silenceMs);
   }
 
   open(): void {
@@ -51,7 +56,8 @@ export class Link {
     let rest = "";
     response.setEncoding("utf8");
     response.on("data", (text: string) => {
-      this.#listenFor(this.#options.silenceMs, opened);
+      this.#bound.heard(performance.now(), this.#lateMs);
+      this.#listenFor(this.#bound.ms, opened);
       const lines = (rest + text).split("\n");
       rest = lines.pop() ?? "";
       if (rest.length > MAX_FRAME_BYTES) return this.#down(opened, `it sent a line of more than ${MAX_FRAME_BYTES} bytes`);
@@ -89,7 +95,10 @@ export class Link {
   /** Checks again after the pending reads of this event-loop tick: a gateway that was itself blocked must not suspect all its nodes. */
   #listenFor(ms: number, opened: ClientRequest): void {
     clearTimeout(this.#silence);
+    this.#lateMs = 0;
+    const dueMs = performance.now() + ms;
     const timer = setTimeout(() => {
+      this.#lateMs = Math.max(0, performance.now() - dueMs);
       setImmediate(() => {
         if (this.#silence === timer) this.#down(opened, `it was silent for ${ms} ms`, "silent");
       });
@@ -102,6 +111,7 @@ export class Link {
     this.#request = undefined;
     clearTimeout(this.#silence);
     this.#silence = undefined;
+    if (how !== "silent") this.#bound.interrupted();
     opened.on("error", () => {});
     opened.destroy();
     if (this.#closed) return;

@@ -1,4 +1,4 @@
-// Watches the disk of the master's log: a leader whose log is full hands over to a standby that has space, and people are told what a full disk means.
+// Watches the disk of the master's log: a leader whose log is full hands over to a standby that has space, and the log says what a full disk means.
 import { asFailure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Ha } from "../ha/ha.ts";
