@@ -7,6 +7,8 @@ from collections import deque
 
 # Output that a slow client has not read yet is kept up to this size; more is left out, with a remark.
 MAX_UNREAD_BYTES = 32 << 20
+# Results have as much again: a program that printed too much must not lose its result.
+MAX_UNREAD_RESULT_BYTES = 2 * MAX_UNREAD_BYTES
 FORMS = {
     "text/plain": "text",
     "text/html": "html",
@@ -57,8 +59,8 @@ class Execution:
             return
         self._change.clear()
 
-    def add(self, message: dict, size: int = 0):
-        if size > 0 and self._unread_bytes + size > MAX_UNREAD_BYTES and self._unread:
+    def add(self, message: dict, size: int = 0, most: int = MAX_UNREAD_BYTES):
+        if size > 0 and self._unread_bytes + size > most and self._unread:
             self._left_out_bytes += size
             return
         if message["type"] == "error":
@@ -88,7 +90,8 @@ class Execution:
             case "execute_result" | "display_data":
                 line = result(content["data"])
                 line["is_main_result"] = message["msg_type"] == "execute_result" or "text/x-svc-result" in content["data"]
-                self.add(line, sum(len(value) for value in content["data"].values() if isinstance(value, str)))
+                size = sum(len(value) for value in content["data"].values() if isinstance(value, str))
+                self.add(line, size, MAX_UNREAD_RESULT_BYTES)
             case "error":
                 traceback = "\n".join(content["traceback"])
                 self.add({"type": "error", "name": content["ename"], "value": content["evalue"], "traceback": traceback})
