@@ -117,10 +117,10 @@ export type Manifest = {
 /** One Python process parses all files, since every test host has its YAML parser. */
 const PARSE = `import json, sys, yaml
 for file in sys.argv[1:]:
-    for document in yaml.safe_load_all(open(file)):
+    for document in filter(None, yaml.safe_load_all(open(file))):
         print(json.dumps({"file": file, **document}))`;
 
-const parsed = <T>(files: readonly string[]): T[] =>
+export const parsed = <T>(files: readonly string[]): T[] =>
   execFileSync("/usr/bin/python3", ["-c", PARSE, ...files], { encoding: "utf8" })
     .trim()
     .split("\n")

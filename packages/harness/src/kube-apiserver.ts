@@ -1,18 +1,15 @@
 // A real Kubernetes API server with its own etcd, built once from its released modules; there is no kubelet and no controller.
-import { execFile, spawn } from "node:child_process";
-import { createHash, generateKeyPairSync, randomBytes } from "node:crypto";
+import { spawn } from "node:child_process";
+import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { startEtcd } from "./etcd.ts";
+import { builtProgram } from "./go-program.ts";
 import { freePorts } from "./ports.ts";
 
-const SOURCE = join(import.meta.dirname, "../kube-apiserver");
-/** Ten times what the build takes on two idle cores. */
-const BUILD_MS = 60 * 60_000;
 const READY_MS = 300_000;
 const LOOK_MS = 500;
 
@@ -22,20 +19,7 @@ export type KubeApiserver = AsyncDisposable & {
   ask(method: "GET" | "PATCH", path: string, body?: object): Promise<Answer>;
 };
 
-/** Returns the program, which is cached by its recipe next to what set-up made. Needs SVC_GO. */
-export async function builtApiserver(): Promise<string> {
-  const recipe = createHash("sha256");
-  for (const name of ["go.mod", "go.sum", "main.go"]) recipe.update(readFileSync(join(SOURCE, name)));
-  const folder = join(process.env["SVC_CACHE"] ?? tmpdir(), "kube-apiserver", recipe.digest("hex").slice(0, 20));
-  const program = join(folder, "kube-apiserver");
-  if (existsSync(program)) return program;
-  mkdirSync(folder, { recursive: true });
-  const made = `${program}.${process.pid}`;
-  const args = ["-n", "10", process.env["SVC_GO"] ?? "go", "build", "-trimpath", "-ldflags=-s -w", "-o", made, "."];
-  await promisify(execFile)("nice", args, { cwd: SOURCE, timeout: BUILD_MS, maxBuffer: 2 ** 24 });
-  renameSync(made, program);
-  return program;
-}
+export const builtApiserver = (): Promise<string> => builtProgram("kube-apiserver");
 
 export async function startApiserver(program: string): Promise<KubeApiserver> {
   const stack = new AsyncDisposableStack();
