@@ -25,6 +25,9 @@ const MAX_RETRY_MS = 1_000;
 const FIRST_FRAME_MS = 5_000;
 const MAX_REFUSAL_BYTES = 64 * 1024;
 
+/** The stream from one node, whatever carries it. */
+export type Stream = Pick<Link, "open" | "reject" | "close">;
+
 export class Link {
   readonly #options: LinkOptions;
   #request: ClientRequest | undefined;

@@ -1,5 +1,4 @@
 // All nodes of the deployment: which are up, which node has each sandbox, and whether their secrets agree.
-
 import type { ClusterFrame, NameRecord, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
 import { slotOf } from "@svc/contract/cluster-records.ts";
 import type { SharedSandbox, StoredSnapshot, StoredTemplate } from "@svc/contract/shared-records.ts";
@@ -7,7 +6,7 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import { Departures } from "./departures.ts";
-import { type Down, Link } from "./link.ts";
+import { type Down, Link, type LinkOptions, type Stream } from "./link.ts";
 import { Member } from "./member.ts";
 import { Names } from "./names.ts";
 
@@ -21,6 +20,8 @@ export type MembersOptions = {
   /** A node that sends nothing for this long counts as lost until it does. */
   readonly silenceMs: number;
   readonly openTarget: (member: () => Member) => Target;
+  /** Creates the stream from a node; by default it is a connection. Simulations pass their own. */
+  readonly newLink?: (options: LinkOptions) => Stream;
   /** Called when capacity may have been freed for creates that wait. */
   readonly onCapacity: () => void;
   readonly onLost: (member: Member, reason: string) => void;
@@ -34,7 +35,7 @@ const MAX_GONE = 100_000;
 export class Members {
   #all: readonly Member[] = [];
   readonly #options: MembersOptions;
-  readonly #links = new Map<Member, Link>();
+  readonly #links = new Map<Member, Stream>();
   readonly #owners = new Map<string, Member>();
   readonly #gone = new Map<string, Member>();
   /** Sandboxes that are moving from one node to another. */
@@ -63,7 +64,7 @@ export class Members {
 
   /** Starts to follow a node. */
   add({ url, slot, nodeID }: Known): Member {
-    const { apiKey, domain, silenceMs, openTarget } = this.#options;
+    const { apiKey, domain, silenceMs, openTarget, newLink = (options) => new Link(options) } = this.#options;
     const member: Member = new Member(
       url,
       openTarget(() => member),
@@ -73,7 +74,7 @@ export class Members {
     this.#all = [...this.#all, member];
     if (slot !== undefined) this.#slots.set(slot, member);
     if (nodeID !== undefined) this.#byNodeID.set(nodeID, member);
-    const link = new Link({
+    const link = newLink({
       url,
       apiKey,
       domain,
