@@ -95,6 +95,11 @@ void describe("the Helm chart", given, () => {
     const master = named(all, "StatefulSet", "svc-store-master") as unknown as { spec: Anything };
     assert.equal(master.spec["replicas"], 3);
     named(all, "PodDisruptionBudget", "svc-store-master");
+    // Each master has a name only below a headless service, which is the one that its StatefulSet names.
+    const service = named(all, "Service", "svc-store-master") as unknown as { spec: Anything };
+    assert.deepEqual([service.spec["clusterIP"], master.spec["serviceName"]], ["None", "svc-store-master"]);
+    const masters = [0, 1, 2].map((number) => `svc-store-master-${number}.svc-store-master:50051`).join(",");
+    assert.ok(containerOf(named(all, "StatefulSet", "svc-store-admin")).args?.includes(masters));
     assert.ok(containerOf(named(all, "DaemonSet", "svc-store-service")).args?.includes("etcd://e1:2379;e2:2379"));
     assert.match(JSON.stringify(named(all, "StatefulSet", "svc-indexer")), /"storage":"50Gi".*|"storageClassName":"fast"/);
     assert.equal(named(all, "ConfigMap", "svc-settings").data?.["SVC_GATEWAY_QUEUE"], "500");
