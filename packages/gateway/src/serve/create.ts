@@ -103,16 +103,17 @@ export function openCreate(parts: CreateParts) {
         request,
         rules,
       );
-      // A template that only lost nodes hold may also be in object storage, from which any node can start it; a node that cannot begins nothing.
-      const fetchers = fetchersOf(members, request, rules);
-      const elsewhere = placed.candidates.length === 0 && fetchers.length === 0 ? withoutHolder(members, request) : fetchers;
-      if (placed.candidates.length === 0 && elsewhere.length === 0) {
+      // It looks at every node again, so it is computed only once the nodes that have the template do not suffice.
+      let fetching: readonly Candidate[] | undefined;
+      const elsewhere = () => (fetching ??= elsewhereOf(members, request, rules, placed));
+      if (placed.candidates.length === 0 && elsewhere().length === 0) {
         const answer = await holderOrRefuse(parts, request, placed, (member) => sendTo(member, snapshot?.(member) ?? {}, resolve));
         if (answer !== undefined) return answer;
       }
       let tries = 0;
       let declined: Failure | undefined;
-      for (const { nodeID } of [...placed.candidates, ...elsewhere].slice(0, MAX_TRIES)) {
+      const best = placed.candidates.slice(0, MAX_TRIES);
+      for (const { nodeID } of best.length === MAX_TRIES ? best : [...best, ...elsewhere()].slice(0, MAX_TRIES)) {
         const member = members.named(nodeID);
         if (member?.isUp !== true) continue;
         const build = await resolve(member);
@@ -134,7 +135,7 @@ export function openCreate(parts: CreateParts) {
       }
       if (declined !== undefined && declined.name !== "TEMPLATE_NOT_FOUND" && !members.up.some((member) => heldBy(members, member, request.templateID)))
         throw declined;
-      if (elsewhere.length > 0) await holderOrRefuse(parts, request, placed, () => fail("TEMPLATE_NOT_FOUND", "it was requested there"));
+      if (elsewhere().length > 0) await holderOrRefuse(parts, request, placed, () => fail("TEMPLATE_NOT_FOUND", "it was requested there"));
       if (!wasQueued && queue.isFull) throw full(queue, placed, onPlaced, `${queue.length} creates wait already (gateway.queue)`);
       if (!(await queue.wait(sinceMs))) throw full(queue, placed, onPlaced, "none had room in time (gateway.queue_timeout_seconds)");
       if (context.signal.aborted) fail("TIMED_OUT", "the client left");
@@ -170,6 +171,12 @@ function mustDecide(members: Members, asked: string, named: NameRecord): void {
       : `${copies.join(", ")} ${has} of it, which its id starts: svc start ${snapshotID}`;
   const said = `snapshot '${asked}' (${snapshotID}) was taken on node ${away.name}, which decides about its name and does not answer: ${away.reason}; ${what}`;
   fail("NODE_LOST", said, { details: { node: away.name, snapshotID } });
+}
+
+/** A template that only lost nodes hold may also be in object storage, from which any node can start it; a node that cannot begins nothing. */
+function elsewhereOf(members: Members, request: Request, rules: Rules, placed: Placed): readonly Candidate[] {
+  const fetchers = fetchersOf(members, request, rules);
+  return placed.candidates.length === 0 && fetchers.length === 0 ? withoutHolder(members, request) : fetchers;
 }
 
 /** Returns the nodes that are up if every holder of the template is down. */
