@@ -1,5 +1,7 @@
 // The console of a master and of an indexer that run alone: a browser finds it at their own address, with the rules of a node's.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
@@ -7,6 +9,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
+import { freePorts } from "@svc/harness/ports.ts";
 import { type OpenServer, openServer } from "@svc/harness/server-process.ts";
 import { CHROMIUM, checkAccess, openBrowser, signIn, type TestBrowser } from "./browser.ts";
 
@@ -15,13 +18,15 @@ const main = (file: string) => fileURLToPath(new URL(`../../${file}`, import.met
 const home = makeHome();
 const KEY = "an-indexer-key-of-its-own-0123456789";
 let browser: TestBrowser;
+let rpc: number;
 let master: OpenServer;
 let indexer: OpenServer;
 
 before(async () => {
   if (need.skip !== false) return;
+  [rpc = 0] = await freePorts(1);
   [master, indexer, browser] = await Promise.all([
-    openServer([main("store/src/master/main.ts")], [`--home=${home}`, "--store.rpc_address=127.0.0.1", "--store.rpc_port=0"]),
+    openServer([main("store/src/master/main.ts")], [`--home=${home}`, "--store.rpc_address=127.0.0.1", `--store.rpc_port=${rpc}`]),
     openServer([main("indexer/src/main.ts")], [`--home=${home}/indexer`], { SVC_INDEXER_API_KEY: KEY }),
     openBrowser(),
   ]);
@@ -77,6 +82,17 @@ void test("a master that runs alone shows the cache at its own address, and says
   await page.getByText("0 keys, 0 unfinished puts").waitFor();
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("API key").waitFor();
+  assert.deepEqual(browser.errors, []);
+});
+
+void test("keys that clients looked up and did not find are counted by reason in the view of the store", need, async () => {
+  const get = [main("store/src/cli/main.ts"), "get", "never put", `--master=127.0.0.1:${rpc}`];
+  const [code] = (await once(spawn(process.execPath, get, { stdio: "ignore" }), "exit")) as [number];
+  assert.notEqual(code, 0, "there is no such key");
+  const page = await browser.signedIn({ url: master.url, apiKey: readFileSync(join(home, "secrets/api-key"), "utf8").trim() });
+  const misses = page.getByRole("list", { name: "Misses by reason" });
+  await misses.getByText("never stored").waitFor();
+  await checkAccess(page, "a store with misses");
   assert.deepEqual(browser.errors, []);
 });
 
