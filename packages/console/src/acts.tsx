@@ -6,7 +6,7 @@ import { closeDialog, confirm, openDialog } from "./dialog.tsx";
 import { Field, Problem, textFrom } from "./parts.tsx";
 import { go, to } from "./router.ts";
 import { rows } from "./rows.ts";
-import { call, isReadOnly, messageOf } from "./session.ts";
+import { call, isReadOnly, messageOf, servesSandboxes, signed } from "./session.ts";
 import { say } from "./toasts.tsx";
 
 /** The number of requests that one action sends at the same time. */
@@ -121,7 +121,10 @@ async function run(act: Act, ids: readonly string[], one: (id: string) => Promis
 }
 
 export function openCreate(from = "base"): void {
+  const { value } = signed;
   if (isReadOnly()) say("This console is read-only.", "bad");
+  else if (value.state === "in" && !servesSandboxes(value.session))
+    say(`${value.session.title} runs no sandboxes; open the console of a node or a gateway.`, "bad");
   else openDialog({ title: "Create a sandbox", body: () => <Create from={from} /> });
 }
 

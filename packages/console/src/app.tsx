@@ -9,7 +9,7 @@ import { followLinks, go, path, to } from "./router.ts";
 import { clearTable, takeTable } from "./rows.ts";
 import { Sandbox } from "./sandbox/sandbox.tsx";
 import { focused, Sandboxes } from "./sandboxes.tsx";
-import { signed, signOut } from "./session.ts";
+import { servesSandboxes, signed, signOut } from "./session.ts";
 import { SignIn } from "./sign-in.tsx";
 import { Toasts } from "./toasts.tsx";
 import { views } from "./views.tsx";
@@ -106,6 +106,7 @@ export function App(): JSX.Element {
   const { session } = value;
   const shown = views.filter((view) => view.fits(session));
   const [name = shown[0]?.name ?? "", id] = path.value;
+  const isOfSandboxes = views.some((view) => view.name === name && !view.fits(session)) && !servesSandboxes(session);
   const view = shown.find((each) => each.name === name);
   document.title = `${id ?? view?.title ?? "svc"} · ${session.title}`;
   return (
@@ -145,7 +146,13 @@ export function App(): JSX.Element {
         <Banner />
         {view === undefined ? (
           <section class="page">
-            <h1>There is no such view</h1>
+            <h1>{isOfSandboxes ? "Not here" : "There is no such view"}</h1>
+            {isOfSandboxes ? (
+              <p>
+                {session.title} runs no sandboxes: this console shows the cache. The console of a node or a gateway shows them, at its own <code>/console</code>
+                .
+              </p>
+            ) : null}
             <p>
               <a href={to([])}>Go to the first view</a>
             </p>

@@ -78,26 +78,37 @@ export function Health(): JSX.Element {
         {samples.length > 0 && troubles.length === 0 ? <p class="good">Nothing needs attention.</p> : null}
         <Charts samples={samples} />
         <div class="columns">
-          <div>
-            <h2>Latest events</h2>
-            <ol class="timeline">
-              {events
-                .slice(-RECENT)
-                .reverse()
-                .map(({ id, at, type, sandboxID, templateID, details }) => (
-                  <li key={`${id} ${at}`}>
-                    <Ago at={at} /> <strong>{eventWords[type] ?? type}</strong>{" "}
-                    {sandboxID === undefined ? templateID : <a href={to(["sandboxes", sandboxID])}>{sandboxID}</a>}{" "}
-                    <span class="muted">{details["reason"] === undefined ? "" : String(details["reason"])}</span>
-                  </li>
-                ))}
-            </ol>
-            {events.length === 0 ? <p class="muted">None yet.</p> : null}
-          </div>
-          {kind === "node" ? <Doctor /> : <p class="muted">Each node checks its own machine: ./svc doctor there.</p>}
+          {kind === "node" || kind === "gateway" ? <Latest /> : null}
+          {kind === "node" ? (
+            <Doctor />
+          ) : (
+            <p class="muted">{kind === "gateway" ? "Each node checks its own machine: ./svc doctor there." : "The view Cache shows this server."}</p>
+          )}
         </div>
       </Scroll>
     </section>
+  );
+}
+
+function Latest(): JSX.Element {
+  void version.value;
+  return (
+    <div>
+      <h2>Latest events</h2>
+      <ol class="timeline">
+        {events
+          .slice(-RECENT)
+          .reverse()
+          .map(({ id, at, type, sandboxID, templateID, details }) => (
+            <li key={`${id} ${at}`}>
+              <Ago at={at} /> <strong>{eventWords[type] ?? type}</strong>{" "}
+              {sandboxID === undefined ? templateID : <a href={to(["sandboxes", sandboxID])}>{sandboxID}</a>}{" "}
+              <span class="muted">{details["reason"] === undefined ? "" : String(details["reason"])}</span>
+            </li>
+          ))}
+      </ol>
+      {events.length === 0 ? <p class="muted">None yet.</p> : null}
+    </div>
   );
 }
 
@@ -134,7 +145,19 @@ function Charts({ samples }: { readonly samples: readonly ConsoleSample[] }): JS
           format={(each) => count(Math.round(each))}
         />
       ) : null}
-      <Chart title="Requests a second" times={times} lines={[line("all", "requests"), line("failed", "errors")]} format={rate} />
+      {has("storeCapacity") ? (
+        <Chart
+          title={`Memory of the store, of ${bytes(newest?.["storeCapacity"])}`}
+          times={times}
+          lines={[line("used", "storeUsed")]}
+          format={bytes}
+          most={newest?.["storeCapacity"]}
+        />
+      ) : null}
+      {has("keys") ? <Chart title="Keys" times={times} lines={[line("stored", "keys")]} format={(each) => count(Math.round(each))} /> : null}
+      {has("evicted") ? <Chart title="Keys evicted a second" times={times} lines={[line("evicted", "evicted")]} format={rate} /> : null}
+      {has("blocks") ? <Chart title="Blocks" times={times} lines={[line("in the index", "blocks")]} format={(each) => count(Math.round(each))} /> : null}
+      {has("requests") ? <Chart title="Requests a second" times={times} lines={[line("all", "requests"), line("failed", "errors")]} format={rate} /> : null}
       <Chart
         title={`Memory of the machine, of ${bytes(newest?.["memoryTotal"])}`}
         times={times}

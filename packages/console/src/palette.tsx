@@ -7,7 +7,7 @@ import { closeDialog } from "./dialog.tsx";
 import { textFrom } from "./parts.tsx";
 import { go, path, to } from "./router.ts";
 import { rows } from "./rows.ts";
-import { signed, signOut } from "./session.ts";
+import { servesSandboxes, signed, signOut } from "./session.ts";
 import { views } from "./views.tsx";
 
 type Choice = { readonly label: string; readonly run: () => void };
@@ -17,7 +17,7 @@ function choicesFor(text: string): Choice[] {
   const { value } = signed;
   if (value.state !== "in") return [];
   const found: Choice[] = views.filter((view) => view.fits(value.session)).map(({ name, title }) => ({ label: `Go to ${title}`, run: () => go(to([name])) }));
-  if (!value.session.isReadOnly) found.push({ label: "Create a sandbox", run: () => openCreate() });
+  if (!value.session.isReadOnly && servesSandboxes(value.session)) found.push({ label: "Create a sandbox", run: () => openCreate() });
   const [view, id] = path.value;
   const row = view === "sandboxes" && id !== undefined ? rows.get(id) : undefined;
   if (row !== undefined && !value.session.isReadOnly)

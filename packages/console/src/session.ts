@@ -147,4 +147,6 @@ export async function send(route: string, body?: object | Blob): Promise<Respons
 
 export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 export const serverNow = (): number => Date.now() + skewMs;
+/** False on a master and an indexer, whose console shows the cache alone. */
+export const servesSandboxes = ({ kind }: ConsoleSession): boolean => kind === "node" || kind === "gateway";
 export const isReadOnly = (): boolean => signed.value.state === "in" && signed.value.session.isReadOnly;

@@ -5,6 +5,8 @@ import { useState } from "preact/hooks";
 import { Command, Field, Problem, textFrom } from "./parts.tsx";
 import { messageOf, signed, signIn } from "./session.ts";
 
+/** Where the key of a master or an indexer comes from; empty on a node and a gateway. */
+const keySource = document.querySelector<HTMLMetaElement>('meta[name="svc-key"]')?.content ?? "";
 const isLoopback = (name: string) => name === "localhost" || name.endsWith(".localhost") || name === "[::1]" || /^127\./.test(name);
 
 export function SignIn(): JSX.Element {
@@ -36,8 +38,16 @@ export function SignIn(): JSX.Element {
         <button type="submit" class="primary" disabled={isBusy}>
           Sign in
         </button>
-        <p class="muted">On the server's machine this opens the console signed in:</p>
-        <Command text="./svc console" />
+        {keySource === "" ? (
+          <>
+            <p class="muted">On the server's machine this opens the console signed in:</p>
+            <Command text="./svc console" />
+          </>
+        ) : (
+          <p class="muted">
+            The key of this server is in <code>{keySource}</code>.
+          </p>
+        )}
       </form>
     </main>
   );

@@ -3,7 +3,7 @@ import type { ConsoleSession } from "@svc/contract/console.ts";
 import type { FunctionComponent, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Empty } from "./parts.tsx";
-import { messageOf } from "./session.ts";
+import { messageOf, servesSandboxes } from "./session.ts";
 
 export type ViewProps = { readonly id?: string | undefined };
 export type View = {
@@ -33,13 +33,12 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
   };
 }
 
-const hasSandboxes = ({ kind }: ConsoleSession) => kind === "node" || kind === "gateway";
 const Nothing = () => null;
 
 export const views: readonly View[] = [
-  { name: "sandboxes", title: "Sandboxes", fits: hasSandboxes, View: Nothing },
-  { name: "forks", title: "Forks", fits: hasSandboxes, View: later(async () => (await import("./forks.tsx")).Forks) },
-  { name: "templates", title: "Templates", fits: hasSandboxes, View: later(async () => (await import("./templates.tsx")).Templates) },
+  { name: "sandboxes", title: "Sandboxes", fits: servesSandboxes, View: Nothing },
+  { name: "forks", title: "Forks", fits: servesSandboxes, View: later(async () => (await import("./forks.tsx")).Forks) },
+  { name: "templates", title: "Templates", fits: servesSandboxes, View: later(async () => (await import("./templates.tsx")).Templates) },
   { name: "nodes", title: "Nodes", fits: ({ hasNodes }) => hasNodes, View: later(async () => (await import("./nodes.tsx")).Nodes) },
   { name: "cache", title: "Cache", fits: () => true, View: later(async () => (await import("./cache/cache.tsx")).Cache) },
   { name: "audit", title: "Audit", fits: ({ hasAudit }) => hasAudit, View: later(async () => (await import("./audit.tsx")).Audit) },

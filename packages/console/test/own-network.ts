@@ -40,8 +40,8 @@ createServer((client) => {
 }).listen(${PORT}, "127.0.0.1");
 `,
   );
-  // Descriptors 3 and 4 are the debugger's pipes; the relay must not keep them open after the browser has ended.
-  const inside = `ip link set lo up && { '${process.execPath}' '${relay}' 3<&- 4>&- & exec '${browser}' "$@"; }`;
+  // The relay must keep none of the browser's pipes open, 3 and 4 being the debugger's: playwright waits half a minute for their end.
+  const inside = `ip link set lo up && { '${process.execPath}' '${relay}' </dev/null >/dev/null 2>&1 3<&- 4>&- & exec '${browser}' "$@"; }`;
   writeFileSync(program, `#!/bin/sh\nexec unshare --net sh -c ${JSON.stringify(inside).replaceAll("$", "\\$")} browser "$@"\n`);
   chmodSync(program, 0o700);
   return {

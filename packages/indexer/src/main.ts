@@ -5,6 +5,8 @@ import { setFlagsFromString } from "node:v8";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
 import { complained } from "@svc/kit/config.ts";
+import { openLoneConsole } from "@svc/kit/console/lone.ts";
+import { indexerSeries } from "@svc/kit/console/ring.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
@@ -18,6 +20,7 @@ import { openIndex } from "./index/native.ts";
 import { PendingBudget } from "./index/order.ts";
 import { WriteBarrier } from "./index/write-barrier.ts";
 import { openIndexerMetrics } from "./observe/indexer-metrics.ts";
+import { VERSION } from "./observe/page.ts";
 import { Views } from "./observe/views.ts";
 import { Scores } from "./query/score.ts";
 import { Quarantine } from "./registrations/quarantine.ts";
@@ -97,6 +100,19 @@ async function run(argv: readonly string[]): Promise<number> {
     snapshot: () => snapshots.download(registry),
     startedAtMs: Date.now(),
   });
+  const webConsole = openLoneConsole({
+    kind: "indexer",
+    title: "svc indexer",
+    version: VERSION,
+    settings: loaded.settings.console,
+    own: "indexer_url",
+    key: settings.api_key === "" ? undefined : { secret: settings.api_key, source: "indexer.api_key" },
+    series: indexerSeries,
+    collect: indexerMetrics.collect,
+    home: loaded.home,
+    log,
+    metrics,
+  });
   const { host, port } = settings.listen;
   const server = await openHttp({
     listen: settings.listen,
@@ -106,6 +122,7 @@ async function run(argv: readonly string[]): Promise<number> {
     maxBodyBytes: settings.max_body_bytes,
     maxConnections: limits.connections,
     log,
+    handsOver: webConsole.handsOver,
     onAnswer: indexerMetrics.onAnswer,
   }).catch((error: Error) => fail("SETTING_INVALID", `indexer.listen: ${host}:${port} cannot listen there: ${error.message}`));
   discovered.begin();
@@ -114,10 +131,12 @@ async function run(argv: readonly string[]): Promise<number> {
   const url = urlOf(host, server.port);
   log.info({ url, home: loaded.home, registrations: registry.subscriptions.size, config: loaded.configPath }, "ready");
   announceServer(loaded.home, "indexer", { url: dialledAt(host, server.port), pid: process.pid });
+  webConsole.start(dialledAt(host, server.port));
   ready("indexer", url);
 
   return untilStopped(log, [
     { name: "address", close: async () => withdrawServer(loaded.home, "indexer") },
+    { name: "console", close: () => webConsole.close() },
     { name: "http", close: () => server.close() },
     { name: "discovery", close: () => Promise.all([discovered.close(), shared?.close()]).then(() => undefined) },
     { name: "subscriptions", close: () => registry.close() },

@@ -1,5 +1,6 @@
 // The settings that the indexer reads, and their valid values; config/default.toml explains them.
 import { loadConfig } from "@svc/kit/config.ts";
+import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
@@ -32,6 +33,7 @@ export const indexerSettings = z.object({
     snapshot_interval_seconds: count(0, 86_400),
     max_body_bytes: count(1024, 1 << 30),
   }),
+  console: consoleSettings,
 });
 
 const flagNames = {
@@ -40,6 +42,7 @@ const flagNames = {
   discover: "indexer.discover",
   etcd: "indexer.etcd",
   "log-level": "indexer.log_level",
+  console: "console.mode",
   "memory-budget-mb": "indexer.memory_budget_mb",
 };
 const about = "reads the KV events of inference engines and stores, and answers which instance holds a prompt's prefix.";

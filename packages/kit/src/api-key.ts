@@ -1,7 +1,8 @@
-// The deployment's API key for a process that receives it: read from the environment, otherwise from the path where an orchestrator mounts
-// it.
+// The deployment's API key: from the environment, from the path where an orchestrator mounts it, or from the server's home.
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { readSecretFile } from "./secret.ts";
+import { readOrGenerateSecretFile, readSecretFile } from "./secret.ts";
 
 /** RFC 3986 calls these characters unreserved: a key needs no escaping in a URL or a header. */
 const apiKeyForm = /^[A-Za-z0-9._~-]{32,256}$/;
@@ -22,6 +23,17 @@ export function suppliedApiKey({ env, mountedKeyPath = MOUNTED_KEY_PATH }: Suppl
   if (fromEnv !== undefined && fromEnv !== "") return checkedApiKey(fromEnv, "SVC_API_KEY");
   const mounted = readSecretFile(mountedKeyPath);
   return mounted === undefined ? undefined : checkedApiKey(mounted, mountedKeyPath);
+}
+
+export type HomeSources = SuppliedSources & { readonly home: string };
+
+/** Reads SVC_API_KEY, then /run/secrets/api-key, then $SVC_HOME/secrets/api-key, which is generated when no key is found. */
+export function loadApiKey({ home, ...sources }: HomeSources): Sourced {
+  const supplied = suppliedApiKey(sources);
+  if (supplied !== undefined) return supplied;
+  const path = join(home, "secrets/api-key");
+  const { secret, generated } = readOrGenerateSecretFile(path, () => `sdk_${randomBytes(32).toString("hex")}`);
+  return { ...checkedApiKey(secret, path), generated };
 }
 
 /** @throws SETTING_INVALID. */

@@ -1,5 +1,6 @@
 // The HTTP server: memory of large bodies and answers, full servers, clients that leave, and its end.
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { connect, type Socket } from "node:net";
 import { Readable } from "node:stream";
 import { test } from "node:test";
@@ -137,4 +138,41 @@ void test("a server that closes ends idle connections, and finishes the answer t
   await closed;
   await until("it is answered", () => (busy.received().endsWith("late") ? true : undefined));
   assert.match(busy.received(), /\r\nConnection: close\r\n/);
+});
+
+void test("a connection goes to another server with its first request below the handed path, whole, and with all that follows", async () => {
+  const other = createServer((request, response) => {
+    let body = "";
+    request.on("data", (piece: Buffer) => (body += piece.toString()));
+    request.on("end", () => response.end(`${request.method} ${request.url} from ${request.socket.remoteAddress}: ${body.length};`));
+  });
+  await using own = await startServer({ handsOver: { path: "/console", take: (connection) => void other.emit("connection", connection) } });
+  const body = "b".repeat(200_000);
+  const client = own.open(`${get("/5")}${get("/console")}POST /console/x?y HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n`);
+  client.socket.write(body);
+  await until("all are answered", () => (client.received().includes(": 200000;") ? true : undefined));
+  assert.match(client.received(), /vvvvv.*GET \/console from 127\.0\.0\.1: 0;.*POST \/console\/x\?y from 127\.0\.0\.1: 200000;/s);
+  assert.equal(own.server.connections, 1);
+  const beside = own.open(get("/7"));
+  await until("others are answered here", () => (beside.received().includes("vvvvvvv") ? true : undefined));
+  client.socket.destroy();
+  await until("the connection is gone", () => (own.server.connections === 1 ? true : undefined));
+});
+
+void test("a client that pauses while the other server sends gets every byte, and the connection ends with the answer", async () => {
+  const other = createServer((_request, response) => void response.setHeader("connection", "close").end(Buffer.alloc(8 * MIB, "z")));
+  await using own = await startServer({ handsOver: { path: "/console", take: (connection) => void other.emit("connection", connection) } });
+  const socket = connect({ host: "127.0.0.1", port: own.server.port });
+  socket.write(get("/console/big"));
+  let bytes = 0;
+  let pauses = 0;
+  socket.on("data", (piece: Buffer) => {
+    bytes += piece.length;
+    if (++pauses % 8 !== 0) return;
+    socket.pause();
+    setImmediate(() => socket.resume());
+  });
+  await new Promise((resolve) => socket.once("end", resolve));
+  assert.ok(bytes > 8 * MIB, String(bytes));
+  await until("the connection is gone", () => (own.server.connections === 0 ? true : undefined));
 });

@@ -4,9 +4,10 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { loadApiKey } from "@svc/kit/api-key.ts";
 import { openInitKeys } from "../src/agent/init-keys.ts";
 import { keysFrom, keysOfHome } from "../src/cluster/deployment-secret.ts";
-import { loadApiKey, loadSeed, sweepHalfWritten } from "../src/node/serve/secrets.ts";
+import { loadSeed, sweepHalfWritten } from "../src/node/serve/secrets.ts";
 import { seal, unseal } from "../src/secrets/seal.ts";
 
 function temporary() {

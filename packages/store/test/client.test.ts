@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { Failure } from "@svc/contract/failures.ts";
 import { until } from "@svc/harness/until.ts";
 import { openClient, startClient } from "./client.ts";
+import { metric } from "./folder.ts";
 import { startMaster } from "./master.ts";
 
 const MIB = 1 << 20;
@@ -154,6 +155,11 @@ void test("sizes, replicas, pins, groups, patterns and removal are as the caller
   assert.equal(await client.removeMatching("^g[12]$", true), 2);
   assert.equal((await client.whyMissing("g1")).reason, "removed");
   assert.deepEqual([...(await client.replicasMatching("^g")).keys()], ["g3"]);
+  const missed = (reason: string) => metric(master, `svc_store_misses_total{reason="${reason}"}`);
+  const [removed, evicted] = await Promise.all(["removed", "evicted"].map(missed));
+  assert.deepEqual(await client.existsBatch(["g1", "g2", "g3", "fill-0"]), [false, false, true, false]);
+  assert.equal(await client.get("g1"), undefined);
+  assert.deepEqual(await Promise.all(["removed", "evicted"].map(missed)), [(removed ?? 0) + 3, (evicted ?? 0) + 1], "each miss counts with its reason");
   assert.ok((await client.removeAll(true)) > 3);
   assert.equal(await client.exists("hard"), false);
 });

@@ -39,6 +39,21 @@ const losses: readonly (readonly [metric: string, words: string])[] = [
   ["svc_store_log_quarantined_files", "quarantined files of the log"],
   ["svc_store_rpc_refused_total", "connections refused"],
 ];
+/** Why lookups found nothing, as the master's metric labels them. */
+const misses: readonly (readonly [reason: string, words: string])[] = [
+  ["never_stored", "never stored"],
+  ["evicted", "evicted"],
+  ["removed", "removed by a request"],
+  ["holder_lost", "lost with their segment"],
+  ["holder_away", "on a holder that does not answer"],
+  ["expired", "given up, as their put did not end"],
+  ["unfinished", "still being put"],
+  ["quota", "refused for their tenant's quota"],
+  ["tenant", "of an unknown tenant"],
+  ["fingerprint", "stored in another layout"],
+  ["checksum", "damaged"],
+  ["unknown", "gone for longer than the master remembers"],
+];
 const tiers: readonly (readonly [name: string, used: string, capacity: string])[] = [
   ["Memory", "svc_store_used_bytes", "svc_store_capacity_bytes"],
   ["Disks", "svc_store_disk_used_bytes", "svc_store_disk_capacity_bytes"],
@@ -82,6 +97,7 @@ export function Store({ parts, onActed }: { readonly parts: Partial<StoreParts>;
             </li>
           ))}
       </ul>
+      <Misses metric={metric} />
       {segments.length === 0 ? (
         <Empty title="No client has mounted a segment." />
       ) : (
@@ -116,6 +132,26 @@ export function Store({ parts, onActed }: { readonly parts: Partial<StoreParts>;
       )}
       {ha?.success === true ? <Masters ha={ha} onActed={onActed} /> : <p class="muted">There is one master, without standbys.</p>}
     </section>
+  );
+}
+
+function Misses({ metric }: { readonly metric: (name: string) => number }): JSX.Element | null {
+  const found = misses
+    .map(([reason, words]) => ({ words, number: metric(`svc_store_misses_total{reason="${reason}"}`) }))
+    .filter(({ number }) => number > 0)
+    .sort((a, b) => b.number - a.number);
+  if (found.length === 0) return null;
+  return (
+    <>
+      <h3>Keys that were looked up and not found</h3>
+      <ul class="losses" aria-label="Misses by reason">
+        {found.map(({ words, number }) => (
+          <li key={words}>
+            <strong>{count(number)}</strong> {words}
+          </li>
+        ))}
+      </ul>
+    </>
   );
 }
 

@@ -1,5 +1,6 @@
 // The indexer's HTTP: routes by method and path, failures as {error, reason, field?, index?}, and a share of each tick per client.
 import { asFailure, type FailureName } from "@svc/contract/failures.ts";
+import type { HttpOptions } from "@svc/kit/http/exchange.ts";
 import { HttpServer } from "@svc/kit/http/server.ts";
 import type { ListenAddress } from "@svc/kit/listen.ts";
 import type { Log } from "@svc/kit/log.ts";
@@ -19,11 +20,22 @@ export type IndexerHttpOptions = {
   readonly maxBodyBytes: number;
   readonly maxConnections: number;
   readonly log: Log;
+  readonly handsOver?: HttpOptions["handsOver"];
   readonly onAnswer: (path: string, status: number, seconds: number) => void;
 };
 
 /** Opens the server; it listens when the promise resolves. */
-export async function openHttp({ listen, routes, urgent, share, maxBodyBytes, maxConnections, log, onAnswer }: IndexerHttpOptions): Promise<HttpServer> {
+export async function openHttp({
+  listen,
+  routes,
+  urgent,
+  share,
+  maxBodyBytes,
+  maxConnections,
+  log,
+  handsOver,
+  onAnswer,
+}: IndexerHttpOptions): Promise<HttpServer> {
   function answer(request: Request): Answer | Promise<Answer> {
     if (urgent.includes(request.path) || share.open) return share.timed(() => handlerOf(routes, request)(request));
     // The request waits, and the connection reads into the body's buffer again before it runs.
@@ -37,6 +49,7 @@ export async function openHttp({ listen, routes, urgent, share, maxBodyBytes, ma
     maxConnections,
     headers: requestHeaders,
     readsInPlace: true,
+    handsOver,
     answer: (request) => answer(requestOf(request)),
     refuse: (error, request) => refused(error, log, request === undefined ? "a request" : `${request.method} ${pathOf(request.target)}`),
     observe(request, status, seconds) {

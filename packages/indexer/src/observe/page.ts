@@ -18,12 +18,14 @@ const does: Readonly<Record<string, string>> = {
   "GET /metrics": "Metrics for Prometheus",
 };
 
+const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string };
+export const VERSION = version;
+
 export function indexerPage(routes: Routes): string {
   const names = Object.entries(routes).flatMap(([path, methods]) => Object.keys(methods).map((method) => `${method} ${path}`));
-  const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8")) as { version: string };
   return homePage({
     title: "svc indexer",
-    version,
+    version: VERSION,
     about:
       "Reads the KV events of inference engines and answers routers which of them already holds a prompt's prefix: POST /register an engine, POST /query tokens or hashes.",
     access: "Calls need no key, but for registrations and the snapshot where indexer.api_key is set.",
@@ -33,7 +35,7 @@ export function indexerPage(routes: Routes): string {
       ["./svc index services", "lists what is registered, and how fresh it is"],
     ],
     api: names.map((name) => [name, does[name] ?? ""] as const),
-    links: [["/services", "Services"], ["/global_view", "The whole view"], ...ownLinks],
+    links: [["/console", "Console"], ["/services", "Services"], ["/global_view", "The whole view"], ...ownLinks],
     guides: ["docs/indexer.md"],
   });
 }

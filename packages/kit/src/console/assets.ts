@@ -1,6 +1,7 @@
 // The console's page: the files that set-up built from packages/console, read once and compressed there.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { extname, join } from "node:path";
+import { escaped } from "../home-page.ts";
 
 export type Asset = { readonly type: string; readonly bytes: Buffer; readonly gzip: Buffer | undefined };
 
@@ -33,8 +34,8 @@ export class Assets {
     return this.#files.get(name);
   }
 
-  /** The page, with the nonce for the styles that the terminal creates. */
-  page(nonce: string): string {
-    return (this.#files.get("index.html")?.bytes.toString() ?? "").replaceAll("NONCE", nonce);
+  /** The page, with the nonce for the styles that the terminal creates, and where a lone server's key comes from. */
+  page(nonce: string, keySource = ""): string {
+    return (this.#files.get("index.html")?.bytes.toString() ?? "").replace("NONCE", () => nonce).replace("KEY-SOURCE", () => escaped(keySource));
   }
 }

@@ -72,7 +72,7 @@ export class Guard {
       `style-src ${assets} 'nonce-${nonce}'`,
       "img-src data: blob:",
       `connect-src ${calls}`,
-      `frame-src http://*.${domain} https://*.${domain}`,
+      `frame-src ${domain === "" ? "'none'" : `http://*.${domain} https://*.${domain}`}`,
       "base-uri 'none'",
       "form-action 'none'",
       "frame-ancestors 'none'",

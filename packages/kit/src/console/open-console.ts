@@ -33,9 +33,9 @@ export interface Console {
 export function openConsole(options: ConsoleOptions): Console {
   const { settings, apiKey, domains, log, metrics, row } = options;
   const guard = new Guard({ hosts: settings.hosts, domains });
-  const sessions = new Sessions({ apiKey, hours: settings.session_hours });
+  const sessions = new Sessions({ apiKey, hours: settings.session_hours, ...(options.keySource === undefined ? {} : { keySource: options.keySource }) });
   const assets = new Assets(options.folder ?? process.env["SVC_CONSOLE"]);
-  const ring = new Ring(metrics, options.series, options.home);
+  const ring = options.ring ?? new Ring(metrics, options.series, options.home);
   let started: Started | undefined;
   let board: Board | undefined;
   metrics.gauge("svc_console_pages", "Console pages with an open socket", [], (gauge) => gauge.set(started?.live.pages ?? 0));
@@ -53,8 +53,8 @@ export function openConsole(options: ConsoleOptions): Console {
         if (settings.mode !== "off" && request.url === CONSOLE_SOCKET) live.upgrade(request, socket, head);
         else socket.destroy();
       });
-      started = { app, domain: domains[0] ?? `localhost:${port}`, live, inside, client };
-      ring.start();
+      started = { app, domain: domains[0] ?? (row === undefined ? "" : `localhost:${port}`), live, inside, client };
+      if (options.ring === undefined) ring.start();
     },
     close() {
       board?.close();

@@ -8,7 +8,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Inside } from "./inside.ts";
 import type { Live } from "./live.ts";
-import type { Series } from "./ring.ts";
+import type { Ring, Series } from "./ring.ts";
 import type { ConsoleSettings } from "./settings.ts";
 
 export type ConsoleOptions = {
@@ -17,7 +17,9 @@ export type ConsoleOptions = {
   readonly version: string;
   readonly settings: ConsoleSettings;
   readonly apiKey: string;
-  /** The domains of sandboxes; the first one is used in links. */
+  /** Where the key comes from, for the page and the message of a refused sign-in; default: the deployment's API key. */
+  readonly keySource?: string;
+  /** The domains of sandboxes; the first one is used in links, and without one nothing may be framed. */
   readonly domains: readonly string[];
   /** The operations that a page may call. */
   readonly operations: Readonly<Record<string, Operation>>;
@@ -28,6 +30,8 @@ export type ConsoleOptions = {
   /** The path of the audit log; absent for a server that keeps none. */
   readonly auditLog?: string | undefined;
   readonly series: readonly Series[];
+  /** A ring that the server has begun already. */
+  readonly ring?: Ring;
   /** The server's home, whose disk is watched. */
   readonly home: string;
   readonly log: Log;

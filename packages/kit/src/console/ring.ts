@@ -21,7 +21,7 @@ const QUANTILE_SAMPLES = 6;
 type Snapshot = { readonly atMs: number; readonly counts: ReadonlyMap<Series, ReadonlyMap<number, number>> };
 
 export class Ring {
-  readonly #metrics: Metrics;
+  readonly #metrics: Pick<Metrics, "values">;
   readonly #series: readonly Series[];
   readonly #folder: string;
   readonly #samples: ConsoleSample[] = [];
@@ -29,7 +29,7 @@ export class Ring {
   #timer: NodeJS.Timeout | undefined;
 
   /** `folder` is on the file system whose space matters. */
-  constructor(metrics: Metrics, series: readonly Series[], folder: string) {
+  constructor(metrics: Pick<Metrics, "values">, series: readonly Series[], folder: string) {
     this.#metrics = metrics;
     this.#series = series;
     this.#folder = folder;
@@ -146,4 +146,20 @@ export const gatewaySeries: readonly Series[] = [
   { member: "running", metric: "svc_gateway_sandboxes", as: "sum", where: inState("running") },
   { member: "paused", metric: "svc_gateway_sandboxes", as: "sum", where: inState("paused") },
   { member: "nodes", metric: "svc_gateway_nodes", as: "sum" },
+];
+
+const ofProcess = commonSeries.filter(({ metric }) => metric.startsWith("process_"));
+export const masterSeries: readonly Series[] = [
+  ...ofProcess,
+  { member: "keys", metric: "svc_store_keys", as: "sum" },
+  { member: "storeUsed", metric: "svc_store_used_bytes", as: "sum" },
+  { member: "storeCapacity", metric: "svc_store_capacity_bytes", as: "sum" },
+  { member: "evicted", metric: "svc_store_evicted_keys_total", as: "rate" },
+];
+
+export const indexerSeries: readonly Series[] = [
+  ...ofProcess,
+  { member: "requests", metric: "svc_indexer_request_seconds", as: "rate" },
+  { member: "errors", metric: "svc_indexer_request_seconds", as: "rate", where: failed },
+  { member: "blocks", metric: "svc_indexer_blocks", as: "sum" },
 ];

@@ -65,7 +65,7 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
     return reply
       .type("text/html; charset=utf-8")
       .header("content-security-policy", guard.policy(own, nonce, domain))
-      .send(assets.page(nonce));
+      .send(assets.page(nonce, options.keySource));
   };
   scope.get("/console", open("console"), page);
   scope.get("/console/*", open("console"), page);

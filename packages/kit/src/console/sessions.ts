@@ -17,26 +17,31 @@ export type Opened = { readonly session: Session; readonly cookie: string; reado
 
 type Link = { readonly token: string; readonly expiresMs: number; readonly isReadOnly: boolean };
 
+export type SessionsOptions = { readonly apiKey: string; readonly keySource?: string; readonly hours: number; readonly nowMs?: () => number };
+
 const LINK_MS = 10 * 60_000;
 /** The oldest link is dropped beyond this number. */
 const MAX_LINKS = 100;
 const MAX_SIGNED_OUT = 10_000;
 /** Refused sign-ins per second, after a burst; the API key is too long to be guessed, so the bound only keeps the log short. */
+const DEPLOYMENT_KEY = "this is not the API key of this server; it is in $SVC_HOME/secrets/api-key, and ./svc auth --show says which one commands use";
 const REFUSALS = { perSecond: 1, burst: 20 };
 
 export class Sessions {
   readonly #key: string;
   readonly #apiKey: string;
+  readonly #notTheKey: string;
   readonly #lifeMs: number;
   readonly #nowMs: () => number;
   readonly #signedOut = new Map<string, number>();
   #links: readonly Link[] = [];
   readonly #refusals: TokenBucket;
 
-  constructor({ apiKey, hours, nowMs = Date.now }: { readonly apiKey: string; readonly hours: number; readonly nowMs?: () => number }) {
+  constructor({ apiKey, keySource, hours, nowMs = Date.now }: SessionsOptions) {
     // A new API key ends all sessions, and a restart ends none.
     this.#key = createHmac("sha256", apiKey).update("svc:console:v1").digest("hex");
     this.#apiKey = apiKey;
+    this.#notTheKey = keySource === undefined ? DEPLOYMENT_KEY : `this is not the key of this server, which comes from ${keySource}`;
     this.#lifeMs = hours * 3_600_000;
     this.#nowMs = nowMs;
     this.#refusals = new TokenBucket(REFUSALS, nowMs());
@@ -48,7 +53,7 @@ export class Sessions {
     if (link === undefined && !sameSecret(key, this.#apiKey)) {
       if (!this.#refusals.take(this.#nowMs())) fail("TOO_MANY_REQUESTS", "too many sign-ins were refused; wait a moment", { retryAfterSeconds: 1 });
       if (once !== undefined) fail("UNAUTHENTICATED", "this link was used already or is too old: run ./svc console for a new one, or sign in with the API key");
-      fail("UNAUTHENTICATED", "this is not the API key of this server; it is in $SVC_HOME/secrets/api-key, and ./svc auth --show says which one commands use");
+      fail("UNAUTHENTICATED", this.#notTheKey);
     }
     return this.#sealed({ id: randomBytes(16).toString("hex"), isReadOnly: isReadOnly || link?.isReadOnly === true, expiresMs: this.#nowMs() + this.#lifeMs });
   }

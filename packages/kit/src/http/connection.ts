@@ -4,12 +4,13 @@ import type { Socket } from "node:net";
 import { Failure } from "@svc/contract/failures.ts";
 import { ByteBuffer, ownCopy } from "../byte-buffer.ts";
 import { INCOMPLETE, REFUSED } from "../proxy/head-lines.ts";
-import type { Pipelined } from "../proxy/pipelined.ts";
-import { EXPECT, hopNames, type RequestHead } from "../proxy/request-head.ts";
-import { type SlowHeads, UnfinishedHead } from "../proxy/slow-heads.ts";
+import { EXPECT, hopNames } from "../proxy/request-head.ts";
+import { UnfinishedHead } from "../proxy/slow-heads.ts";
 import { HELD, TURN, Wire, type WireOwner } from "../proxy/wire.ts";
 import { RequestBody } from "./body.ts";
-import { type Answer, type HttpOptions, headOf, type Request } from "./exchange.ts";
+import type { ConnectionOwner } from "./connection-owner.ts";
+import { type Answer, headOf, isBelow, type Request } from "./exchange.ts";
+import { HandedStream } from "./handed-stream.ts";
 import {
   BODY_BYTES_PER_MS,
   BODY_MS,
@@ -22,21 +23,9 @@ import {
   MAX_PIPELINED_PER_TICK,
   TEXT_BYTES,
 } from "./limits.ts";
-import { FREE_BYTES, type MemoryBudget, type MemoryHolder } from "./memory.ts";
+import { FREE_BYTES, type MemoryHolder } from "./memory.ts";
 
 const NOTHING = Buffer.alloc(0);
-
-/** The parts that all connections of a server share. */
-export type ConnectionOwner = {
-  readonly options: HttpOptions;
-  /** One parser serves all connections, since heads are parsed one at a time. */
-  readonly head: RequestHead;
-  readonly memory: MemoryBudget;
-  readonly slowHeads: SlowHeads;
-  readonly pipelined: Pipelined;
-  readonly draining: boolean;
-  closed(connection: HttpConnection): void;
-};
 
 type OwnRequest = { -readonly [K in keyof Request]: Request[K] };
 
@@ -51,10 +40,11 @@ export class HttpConnection implements WireOwner, MemoryHolder {
    * ```
    *      ┌─────────────── the client has read it ───────────────┐
    * ▶ head ─▶ body ─▶ answering ─▶ sending, streaming ──────────┴─▶ ending, where input is discarded
-   *             └─▶ waiting ◀─┘    for memory of a large body or answer
+   *      │      └─▶ waiting ◀─┘    for memory of a large body or answer
+   *      └─▶ handed to another server, for good
    * ```
    */
-  #state: "head" | "body" | "waiting" | "answering" | "sending" | "streaming" | "ending" = "head";
+  #state: "head" | "body" | "waiting" | "answering" | "sending" | "streaming" | "ending" | "handed" = "head";
   /** When this state began, or, in `head`, when the first byte of a head came that is incomplete. */
   #sinceMs = performance.now();
   #request: OwnRequest | undefined;
@@ -64,6 +54,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
   /** The client sends no more. */
   #ended = false;
   #holdsMemory = false;
+  #handed: HandedStream | undefined;
   /** The body of an answer that waits for memory. */
   #unsent: Buffer | undefined;
   #isReading = false;
@@ -83,9 +74,9 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     );
   }
 
-  /** True between two requests, and while a head is incomplete. */
+  /** True between two requests, while a head is incomplete, and where another server continues. */
   get isBetween(): boolean {
-    return this.#state === "head";
+    return this.#state === "head" || this.#state === "handed";
   }
 
   /** True while the server works on the request. */
@@ -110,6 +101,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     else if (this.#state === "head" && this.#unfinished.isBegun && waitedMs > HEAD_MS) this.#late(`the head was not complete within ${HEAD_MS / 1000} s`);
     else if (this.#state === "body" && waitedMs > bodyMs) this.#late(`the body was not complete within ${Math.round(bodyMs / 1000)} s`);
     else if (this.#state === "waiting" && waitedMs > IDLE_MS) this.evict(`there was no memory within ${IDLE_MS / 1000} s`);
+    else if (this.#state === "handed") this.#handed?.sweep(nowMs);
     else if (this.#state === "ending" && waitedMs > LINGER_MS && this.#wire.socket.writableLength === 0) this.#wire.destroy();
   }
 
@@ -144,6 +136,8 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     if (this.#state === "ending") {
       this.#drainedBytes += length;
       if (this.#drainedBytes > MAX_DRAINED_BYTES) this.#wire.pause(HELD);
+    } else if (this.#state === "handed") {
+      this.#handed?.receive(bytes.subarray(0, length));
     } else if (!this.#mayRead || this.#wire.isPaused(TURN)) {
       // The wire delivered these bytes before the pause took effect.
       this.#left.append(bytes, 0, length);
@@ -159,12 +153,14 @@ export class HttpConnection implements WireOwner, MemoryHolder {
 
   onEnd(): void {
     this.#ended = true;
+    this.#handed?.push(null);
     if (this.#mayRead && !this.#wire.isPaused(TURN)) this.#wire.end();
   }
 
   onClose(): void {
     this.#releaseMemory();
     this.#unfinished.end();
+    this.#handed?.destroy();
     this.#owner.closed(this);
   }
 
@@ -197,7 +193,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
 
   #afterRead(): void {
     if (this.#left.length === 0) this.#pipelinedAtOnce = 0;
-    if (!this.#mayRead && this.#state !== "ending") this.#wire.pause(HELD);
+    if (!this.#mayRead && this.#state !== "ending" && this.#state !== "handed") this.#wire.pause(HELD);
     if (this.#state !== "head" || this.#wire.isPaused(TURN)) return;
     if (this.#left.length > 0) {
       this.#left.headIncomplete();
@@ -228,6 +224,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
         // One read may bring a whole head that is larger than the limit.
         else if (bodyAt === INCOMPLETE || bodyAt - at > MAX_HEAD_BYTES)
           this.#refuse(new Failure("HEADERS_TOO_LARGE", `the request's head is larger than ${MAX_HEAD_BYTES} bytes`));
+        else if (isBelow(head.target, this.#owner.options.handsOver?.path)) return this.#handOver(bytes, at, end);
         else this.#begin();
         at = bodyAt;
       }
@@ -235,6 +232,16 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     }
     this.#isReading = false;
     return this.#state === "ending" ? end : at;
+  }
+
+  /** Returns `end`: the other server reads the request's head again. */
+  #handOver(bytes: Buffer, at: number, end: number): number {
+    this.#isReading = false;
+    this.#state = "handed";
+    this.#handed = new HandedStream(this.#wire);
+    this.#handed.receive(bytes.subarray(at, end));
+    this.#owner.options.handsOver?.take(this.#handed);
+    return end;
   }
 
   #awaitTick(): void {

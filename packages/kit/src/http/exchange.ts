@@ -1,6 +1,6 @@
 // One HTTP exchange as a server's handlers see it: the request, the answer, and the options of the server.
 import { STATUS_CODES } from "node:http";
-import type { Readable } from "node:stream";
+import type { Duplex, Readable } from "node:stream";
 
 export type Request = {
   readonly method: string;
@@ -42,6 +42,8 @@ export type HttpOptions = {
   readonly readsInPlace?: boolean;
   /** Closes the connection after every answer. */
   readonly closesEach?: boolean;
+  /** Another server of this process continues a connection with its first request at or below this path, and gets that request whole. */
+  readonly handsOver?: { readonly path: string; take(connection: Duplex): void } | undefined;
   answer(request: Request): Answer | Promise<Answer>;
   /** Returns the answer to a failed request, or, without `request`, to one that could not be read. */
   refuse(error: unknown, request?: Request): Answer;
@@ -54,4 +56,9 @@ export function headOf({ type, headers }: Answer, status: number, keepAlive: boo
   if (length !== undefined) lines += `Content-Length: ${length}\r\n`;
   for (const name in headers) lines += `${name}: ${headers[name]}\r\n`;
   return `${lines}${keepAlive ? "" : "Connection: close\r\n"}\r\n`;
+}
+
+/** True for `path` itself, with or without a query string, and for all paths below it. */
+export function isBelow(target: string, path: string | undefined): boolean {
+  return path !== undefined && target.startsWith(path) && (target.length === path.length || "/?".includes(target.charAt(path.length)));
 }

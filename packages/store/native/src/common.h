@@ -1,5 +1,6 @@
 // The settings, the clock and the tables that all parts of the store use.
 #pragma once
+#include <array>
 #include <functional>
 #include <span>
 #include <vector>
@@ -16,6 +17,7 @@ struct Counters {
   u64 freedRanges = 0;  // a put that found no space is retried once it changes
   u64 nofEvictedObjects = 0, nofEvictedBytes = 0, nofDamaged = 0;
   u64 filedObjects = 0, filesFailed = 0, filesEvicted = 0, filesRefused = 0;
+  std::array<u64, 16> missed{};  // clients' lookups that found nothing, by Gone
 };
 
 // The lock of the server (Server::with, Server::change) guards this and every part: one caller at a time runs anything of the store. Until

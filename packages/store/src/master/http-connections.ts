@@ -16,14 +16,14 @@ export type HttpConnections = {
   close(): Promise<void>;
 };
 
-export type HttpConnectionOptions = Pick<HttpOptions, "answer" | "observe"> & {
+export type HttpConnectionOptions = Pick<HttpOptions, "answer" | "observe" | "handsOver"> & {
   readonly native: NativeMaster;
   readonly settings: MasterSettings;
   readonly isGuarded: boolean;
 };
 
 /** @throws SETTING_INVALID where the address cannot be bound. */
-export function openHttp({ native, settings, isGuarded, answer, observe }: HttpConnectionOptions): HttpConnections {
+export function openHttp({ native, settings, isGuarded, answer, observe, handsOver }: HttpConnectionOptions): HttpConnections {
   const { host, port } = settings.listen;
   const server = new HttpServer({
     maxBodyBytes: MAX_BODY_BYTES,
@@ -32,6 +32,7 @@ export function openHttp({ native, settings, isGuarded, answer, observe }: HttpC
     maxConnections: settings.max_http_connections,
     answer,
     observe,
+    handsOver,
     refuse: refuseHttp,
   });
   let bound: number;

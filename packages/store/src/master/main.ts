@@ -2,6 +2,8 @@
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
+import { openLoneConsole } from "@svc/kit/console/lone.ts";
+import { masterSeries } from "@svc/kit/console/ring.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
@@ -124,18 +126,41 @@ async function run(argv: readonly string[]): Promise<number> {
     whenDurable: () => watch.whenDurable(native),
   };
   const seconds = metrics.seconds("svc_store_http_seconds", "Time from an HTTP request to its answer", ["path", "code"]);
+  // A guarded master is shown to those who have its own token, which the console also reads it with.
+  const token = keys === undefined ? undefined : tokenFrom("SVC_STORE_TOKEN", "", process.env);
+  const webConsole = openLoneConsole({
+    kind: "master",
+    title: "svc store master",
+    version: displayVersion(),
+    settings: loaded.settings.console,
+    own: "store_url",
+    key: token === undefined ? undefined : { secret: token, source: "SVC_STORE_TOKEN" },
+    series: masterSeries,
+    collect: parts.metrics,
+    home: loaded.home,
+    log,
+    metrics,
+  });
   const http = openHttp({
     native,
     settings,
     isGuarded: keys !== undefined,
+    handsOver: webConsole.handsOver,
     answer: (request) => answerHttp(request, parts),
     observe: (request, code, took) => seconds.observe({ path: request === undefined ? "none" : knownPath(request.target), code: String(code) }, took),
   });
   const rpcPort = listenRpc(native, settings);
   if (settings.enable_ha) {
     const stream = listenPeers(native, settings);
-    const token = tokenFrom("SVC_STORE_TOKEN", "", process.env);
-    several = openHa({ native, settings, home: loaded.home, keys, token, log, ports: { rpc: rpcPort, http: http.port, stream } });
+    several = openHa({
+      native,
+      settings,
+      home: loaded.home,
+      keys,
+      token: tokenFrom("SVC_STORE_TOKEN", "", process.env),
+      log,
+      ports: { rpc: rpcPort, http: http.port, stream },
+    });
   }
   onEvent = eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha: several?.ha, log });
   // A standby serves only once it leads, which may never happen.
@@ -168,9 +193,11 @@ async function run(argv: readonly string[]): Promise<number> {
   );
   process.stdout.write(`svc store master RPC at ${settings.rpc_address}:${rpcPort}\n`);
   announceMaster(loaded.home, { rpc: dialledAt(settings.rpc_address, rpcPort).slice("http://".length), url, pid: process.pid });
+  webConsole.start(dialledAt(settings.listen.host, http.port));
   ready("store master", url);
 
   return untilStopped(log, [
+    { name: "console", close: () => webConsole.close() },
     {
       name: "http",
       close: () => {

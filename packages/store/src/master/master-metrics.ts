@@ -2,6 +2,7 @@
 import { readdirSync } from "node:fs";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { Ha } from "../ha/ha.ts";
+import { missReasons } from "../rpc/native-names.ts";
 import { BUCKETS, type CoreMetrics, coreMetrics, type NativeMaster, operationMetrics } from "./native.ts";
 
 const gauges: readonly (readonly [`svc_store_${string}`, keyof CoreMetrics, string])[] = [
@@ -81,6 +82,11 @@ export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder
     ["svc_store_standby_whole_states_total", "wholes", "Standbys that took in the whole state"],
   ] as const;
   const joined = joins.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
+  const misses = metrics.counter(
+    "svc_store_misses_total",
+    "Keys that clients looked up and did not find, by why: as the master remembers its newest removals; unknown if it no longer does",
+    ["reason"],
+  );
   const counted = counters.map(([name, key, help]) => ({ counter: metrics.counter(name, help), key }));
   return async () => {
     core = coreMetrics(native);
@@ -93,6 +99,8 @@ export function openMasterMetrics(metrics: Metrics, native: NativeMaster, folder
       counter.reset();
       counter.inc(core[key]);
     }
+    misses.reset();
+    for (const reason of missReasons) if (reason !== "stored") misses.inc({ reason }, core[`missed:${reason}`]);
     return `${await metrics.text()}\n${operationText(native)}`;
   };
 }

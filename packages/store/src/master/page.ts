@@ -16,7 +16,7 @@ export function masterPage(api: readonly ApiRow[]): string {
       ["./svc store service", "offers this machine's memory to the store"],
     ],
     api,
-    links: [["/metrics/summary", "Summary"], ["/get_segments_detail", "Segments"], ...ownLinks],
+    links: [["/console", "Console"], ["/metrics/summary", "Summary"], ["/get_segments_detail", "Segments"], ...ownLinks],
     guides: ["docs/store.md", "docs/store-reference.md", "docs/store-operations.md", "docs/store-admin.md"],
   });
 }

@@ -2,6 +2,7 @@
 
 import { isIP } from "node:net";
 import { loadConfig } from "@svc/kit/config.ts";
+import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { z } from "zod";
@@ -112,6 +113,7 @@ export const masterSettings = z.object({
       ] as const)
         if (store[name] === "") context.addIssue({ code: "custom", path: [name], message: `expected ${wanted}, since enable_kv_events is on` });
     }),
+  console: consoleSettings,
 });
 
 export type MasterSettings = z.output<typeof masterSettings>["store"];
@@ -126,6 +128,7 @@ export const masterFlags = {
   compat: "store.compat",
   durability: "store.durability",
   "log-level": "store.log_level",
+  console: "console.mode",
   default_kv_lease_ttl: "store.default_kv_lease_ttl_ms",
   default_kv_soft_pin_ttl: "store.default_kv_soft_pin_ttl_ms",
   max_kv_soft_pin_ttl: "store.max_kv_soft_pin_ttl_ms",

@@ -4,6 +4,23 @@ import { operations } from "./operations.ts";
 
 const bucketNames = Array.from({ length: 11 }, (_, at) => `below${2 << at}us`);
 
+/** Why a key is missing. */
+export const missReasons = [
+  "unknown",
+  "never_stored",
+  "removed",
+  "evicted",
+  "expired",
+  "holder_lost",
+  "tenant",
+  "quota",
+  "fingerprint",
+  "unfinished",
+  "checksum",
+  "holder_away",
+  "stored",
+] as const;
+
 /** The addon says its own lists when it is loaded, and a difference is refused. */
 export const names = {
   /** The values after "logFull" are available once the log is read. */
@@ -59,6 +76,7 @@ export const names = {
     "nofEvictedObjects",
     "nofEvictedBytes",
     "nofDamaged",
+    ...missReasons.map((reason) => `missed:${reason}` as const),
   ],
   /** With the hash of its arguments' types, from which both sides derive how they are encoded. */
   operations: countedOperations.map((name) => `${name}/${name in operations ? operations[name as keyof typeof operations].argsHash : 0}`),
@@ -88,22 +106,7 @@ export const names = {
   event: ["kind", "id", "seq", "functionID", "body"],
   strategies: ["random", "free_ratio_first", "local_first"],
   rights: ["none", "tenant", "all"],
-  /** Why a key is missing. */
-  missReasons: [
-    "unknown",
-    "never_stored",
-    "removed",
-    "evicted",
-    "expired",
-    "holder_lost",
-    "tenant",
-    "quota",
-    "fingerprint",
-    "unfinished",
-    "checksum",
-    "holder_away",
-    "stored",
-  ],
+  missReasons,
   /** The words of a range of memory in a BigUint64Array. */
   range: ["localAddress", "remoteAddress", "length"],
 } as const;

@@ -1,24 +1,13 @@
-// The node's secrets that concern clients, API key and token seed, with the sources and the order of the specification.
+// The node's token seed, with the sources and the order of the specification; kit/api-key.ts has those of the API key.
 import { randomBytes } from "node:crypto";
 import { readdirSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
-import { checkedApiKey, type Sourced, type SuppliedSources, suppliedApiKey } from "@svc/kit/api-key.ts";
+import type { Sourced } from "@svc/kit/api-key.ts";
 import { readOrGenerateSecretFile, readSecretFile } from "@svc/kit/secret.ts";
 
 const MIN_SEED_LENGTH = 32;
 const MAX_SEED_LENGTH = 1024;
-
-export type SecretSources = SuppliedSources & { readonly home: string };
-
-/** Reads SVC_API_KEY, then /run/secrets/api-key, then $SVC_HOME/secrets/api-key, which is generated when no key is found. */
-export function loadApiKey({ home, ...sources }: SecretSources): Sourced {
-  const supplied = suppliedApiKey(sources);
-  if (supplied !== undefined) return supplied;
-  const path = join(home, "secrets/api-key");
-  const { secret, generated } = readOrGenerateSecretFile(path, () => `sdk_${randomBytes(32).toString("hex")}`);
-  return { ...checkedApiKey(secret, path), generated };
-}
 
 /**
  * Reads SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED or the config entry (`configured` is the one that is set), else the persisted seed, generated on the

@@ -36,6 +36,7 @@ struct Metric {
   u64 (*value)(const Reading&);
 };
 
+#define SVC_MISSED(name, words) {"missed:" words, [](const Reading& of) -> u64 { return of.counters.missed[static_cast<u8>(Gone::name)]; }},
 #define SVC_METRIC(name, expression) {name, [](const Reading& of) -> u64 { return expression; }}
 constexpr Metric known[] = {
     SVC_METRIC("connections", of.server.connections.load()),
@@ -90,8 +91,10 @@ constexpr Metric known[] = {
     SVC_METRIC("nofEvictedObjects", of.counters.nofEvictedObjects),
     SVC_METRIC("nofEvictedBytes", of.counters.nofEvictedBytes),
     SVC_METRIC("nofDamaged", of.counters.nofDamaged),
+    SVC_GONE(SVC_MISSED)
 };
 #undef SVC_METRIC
+#undef SVC_MISSED
 constexpr std::size_t beforeRecovery = 6;
 
 struct OperationMetric {

@@ -30,6 +30,11 @@ class Objects : Part {
   // With a fingerprint, an object that was stored with another one is not found.
   i32 read(u16 tenant, std::string_view key, bool lease, u32& index, std::string_view fingerprint = {});
   Gone whyMissing(u16 tenant, std::string_view key, std::string_view fingerprint, u64& unixMs);
+  // Counts a client's lookup that found nothing, by its reason.
+  void missed(u16 tenant, std::string_view key, std::string_view fingerprint = {}) {
+    u64 unixMs = 0;
+    ++counters.missed[static_cast<u8>(whyMissing(tenant, key, fingerprint, unixMs))];
+  }
 
   bool leased(const Object& object) const;
   void grant(Object& object);

@@ -26,7 +26,11 @@ void Operations::exist(Invocation& call) {
   }
   if (call.in.failed) return;
   if (call.allowed() && (kind > 1 || (kind == 1 && candidates == 0))) call.barred = code::invalidParams;
-  runEach(call, keys, [&](std::string_view key, std::size_t) { return store_.objects.exist(call.tenant, key, !probes); });
+  runEach(call, keys, [&](std::string_view key, std::size_t) {
+    const i32 found = store_.objects.exist(call.tenant, key, !probes);
+    if (found == 0) store_.objects.missed(call.tenant, key);
+    return found;
+  });
   if (kind == 1 && call.allowed()) leaseLastHit(call.tenant, keys, candidates);
   WireWriter to = begin(call, call.isBatch() ? keys.size() : 0);
   if (call.isBatch()) to.length(keys.size());
@@ -50,7 +54,7 @@ void Operations::leaseLastHit(u16 tenant, std::span<const std::string_view> keys
 
 void Operations::read(Invocation& call) {
   const Op op = call.op();
-  // An administrator's lookup takes no lease and counts as no hit.
+  // An administrator's lookup takes no lease and counts as neither hit nor miss.
   const bool looks = op == Op::getReplicaListForAdmin || op == Op::batchGetReplicaListForAdmin;
   const bool asList = call.isBatch() || op == Op::readObjects;
   std::span<const std::string_view> keys;
@@ -67,6 +71,7 @@ void Operations::read(Invocation& call) {
   std::size_t largest = asList ? keys.size() : 0;
   runEach(call, keys, [&](std::string_view key, std::size_t i) {
     const i32 outcome = store_.objects.read(call.tenant, key, !looks, found_[i], fingerprint);
+    if (outcome != code::ok && !looks) store_.objects.missed(call.tenant, key, fingerprint);
     if (outcome != code::ok) return outcome;
     largest = std::max(largest, widest(found_[i]));
     if (!looks) store_.disks.hit(found_[i]);
