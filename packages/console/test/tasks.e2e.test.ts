@@ -42,8 +42,6 @@ before(async () => {
   [indexer, browser] = await Promise.all([openServer([main("indexer/src/main.ts")], [`--home=${folder}/indexer`]), openBrowser()]);
   deployment = await startFrontedNodes({ flags: [`--console.indexer_url=${indexer.url}`], node: { runtime: "gvisor" } });
   client = new SvcClient({ baseURL: deployment.gateway.url, apiKey });
-  // The console keeps what it knew of ended sandboxes since its first page, so somebody has it open all day.
-  await browser.signedIn({ url: deployment.gateway.url, apiKey });
   address = `http://localhost:${deployment.gateway.port}`;
 });
 after(async () => {

@@ -6,11 +6,14 @@ import { asFailure, type Failure } from "@svc/contract/failures.ts";
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import type { Log } from "../log.ts";
+import { unknownRow } from "./ended.ts";
 
 export type BoardSource = {
   readonly client: Pick<SvcClient, "events" | "list">;
   /** Returns the newest position in the events. */
   readonly newest: (signal: AbortSignal) => Promise<string>;
+  /** Returns the rows of sandboxes that ended earlier. */
+  readonly ended: () => Promise<ReadonlyMap<string, ConsoleRow>>;
   /** Returns one sandbox, or undefined if it is gone. */
   readonly row: (sandboxID: string) => Promise<ListedSandbox | undefined>;
 };
@@ -33,6 +36,8 @@ export class Board {
   readonly #listeners = new Set<Listener>();
   readonly #rows = new Map<string, ConsoleRow>();
   readonly #ended = new Map<string, ConsoleRow>();
+  /** The rows of sandboxes that ended before the start. */
+  #endedEarlier: ReadonlyMap<string, ConsoleRow> = new Map();
   #events: ConsoleEvent[] = [];
   readonly #dirty = new Set<string>();
   readonly #changed = new Map<string, ConsoleRow>();
@@ -76,6 +81,10 @@ export class Board {
       try {
         const newest = await this.#source.newest(signal);
         this.#startedAt = Date.now();
+        this.#endedEarlier = await this.#source.ended().catch((error: unknown) => {
+          this.#log.warn({ err: error }, "the console could not read the metadata of ended sandboxes");
+          return new Map();
+        });
         const since = formatCursor(new Map([...(parseCursor(newest) ?? [])].map(([node, id]) => [node, Math.max(0, id - HISTORY)])));
         const listing = this.#list(signal);
         listing.catch(() => {});
@@ -147,7 +156,7 @@ export class Board {
   }
 
   #end(id: string, template: string | undefined, endedAt: number, details: LifecycleEvent["details"]): void {
-    const known = this.#rows.get(id) ?? unknownRow(id, template ?? "", endedAt);
+    const known = this.#rows.get(id) ?? this.#endedEarlier.get(id) ?? unknownRow(id, template ?? "", endedAt);
     const row: ConsoleRow = { ...known, state: "ended", endedAt, reason: String(details["reason"] ?? "unknown") };
     this.#rows.delete(id);
     this.#dirty.delete(id);
@@ -240,9 +249,4 @@ function rowOf(listed: ListedSandbox): ConsoleRow {
     ...(listed.parentSandboxID === undefined ? {} : { parent: listed.parentSandboxID }),
     depth: listed.forkDepth,
   };
-}
-
-/** The row of a sandbox that ended before the console looked: only its events are known. */
-function unknownRow(id: string, template: string, at: number): ConsoleRow {
-  return { id, template, state: "ended", startedAt: at, endAt: at, cpu: 0, memoryMB: 0, diskMB: 0, metadata: {}, depth: 0 };
 }

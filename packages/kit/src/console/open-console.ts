@@ -11,6 +11,7 @@ import type { FastifyInstance } from "fastify";
 import type { Context, RawScope } from "../serve.ts";
 import { Assets } from "./assets.ts";
 import { Board } from "./board.ts";
+import { endedRows } from "./ended.ts";
 import { Guard } from "./guard.ts";
 import { Inside } from "./inside.ts";
 import { Live } from "./live.ts";
@@ -47,7 +48,8 @@ export function openConsole(options: ConsoleOptions): Console {
     start(app, url, port) {
       const client = new SvcClient({ baseURL: url, apiKey });
       const inside = row === undefined ? undefined : new Inside(client);
-      board = row === undefined ? undefined : new Board({ client, row, newest: (signal) => newestID(new Calls({ baseURL: url, apiKey }), signal) }, log);
+      const calls = new Calls({ baseURL: url, apiKey });
+      board = row === undefined ? undefined : new Board({ client, row, ended: () => endedRows(calls), newest: (signal) => newestID(calls, signal) }, log);
       const live = new Live({ guard, sessions, board, inside, log });
       app.server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
         if (settings.mode !== "off" && request.url === CONSOLE_SOCKET) live.upgrade(request, socket, head);
