@@ -1,12 +1,13 @@
 // The console of a master and of an indexer that run alone: a browser finds it at their own address, with the rules of a node's.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { freePorts } from "@svc/harness/ports.ts";
@@ -15,6 +16,7 @@ import { CHROMIUM, checkAccess, openBrowser, signIn, type TestBrowser } from "./
 
 const need = needs("root", CHROMIUM);
 const main = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
+const execute = promisify(execFile);
 const home = makeHome();
 const KEY = "an-indexer-key-of-its-own-0123456789";
 let browser: TestBrowser;
@@ -82,6 +84,21 @@ void test("a master that runs alone shows the cache at its own address, and says
   await page.getByText("0 keys, 0 unfinished puts").waitFor();
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("API key").waitFor();
+  assert.deepEqual(browser.errors, []);
+});
+
+void test("svc console signs a browser in at a master and at an indexer of this machine", need, async () => {
+  for (const { env, url, heading } of [
+    { env: { SVC_HOME: home }, url: [], heading: "0 keys, 0 unfinished puts" },
+    { env: { SVC_HOME: `${home}/indexer`, SVC_INDEXER_API_KEY: KEY }, url: ["--url", indexer.url], heading: "No publisher is registered." },
+  ]) {
+    const { stdout } = await execute(process.execPath, [main("cli/src/main.ts"), "console", "--no-open", ...url], {
+      env: { PATH: process.env["PATH"], ...env },
+    });
+    const page = await (await browser.context()).newPage();
+    await page.goto(stdout.trim());
+    await page.getByText(heading).waitFor();
+  }
   assert.deepEqual(browser.errors, []);
 });
 

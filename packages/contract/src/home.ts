@@ -32,3 +32,11 @@ function fileSystemOf(path: string): number | undefined {
     }
   }
 }
+
+/** The files, below the home, in which a running server writes where it answers. */
+export const ownServerFiles = {
+  master: "store/master.json",
+  admin: "store-admin/address.json",
+  indexer: "indexer/address.json",
+  metadata: "metadata/address.json",
+} as const;

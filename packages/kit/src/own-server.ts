@@ -1,18 +1,12 @@
 // Where a server of this machine answers: a file in its home while it runs, for commands on the same machine that are given no address.
 import { mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { ownServerFiles } from "@svc/contract/home.ts";
 import { removeStateFile, writeStateFile } from "@svc/contract/state-file.ts";
 
 /** `url`: of its HTTP. */
 export type OwnServer = { readonly url: string; readonly pid: number };
 
-/** Paths of the notes by kind of server, below the home. */
-export const ownServerFiles = {
-  master: "store/master.json",
-  admin: "store-admin/address.json",
-  indexer: "indexer/address.json",
-  metadata: "metadata/address.json",
-} as const;
 export type OwnServerKind = keyof typeof ownServerFiles;
 
 const fileOf = (home: string, kind: OwnServerKind) => join(home, ownServerFiles[kind]);

@@ -2,15 +2,18 @@
 import { spawn } from "node:child_process";
 import { type CallOptions, call } from "@svc/contract/call.ts";
 import { createConsoleLink } from "@svc/contract/console-link.ts";
-import { type AccessOptions, withAccess } from "../access/access.ts";
+import { type AccessOptions, findAccess, withAccess } from "../access/access.ts";
+import { loneServer } from "../access/lone-server.ts";
 import { remark } from "../output/complain.ts";
 
 type Options = AccessOptions & { readOnly?: true; open: boolean };
 
 /** Prints the link on stdout, and opens it where this session has a desktop. */
-export function openConsole({ url, readOnly, open }: Options): Promise<number> {
-  return withAccess(url === undefined ? {} : { url }, async ({ url: baseURL, apiKey }) => {
-    const { link, seconds } = await consoleLink({ baseURL, apiKey }, readOnly === true);
+export async function openConsole({ url, readOnly, open }: Options): Promise<number> {
+  const hasNode = url === undefined && (await findAccess({})).apiKey !== undefined;
+  const lone = hasNode ? undefined : loneServer(url);
+  const show = async (options: CallOptions) => {
+    const { link, seconds } = await consoleLink(options, readOnly === true);
     process.stdout.write(`${link}\n`);
     remark(`It signs in one browser, within ${Math.round(seconds / 60)} minutes.`);
     if (open && (process.env["DISPLAY"] || process.env["WAYLAND_DISPLAY"]))
@@ -18,7 +21,9 @@ export function openConsole({ url, readOnly, open }: Options): Promise<number> {
         .on("error", () => {})
         .unref();
     return 0;
-  });
+  };
+  if (lone?.apiKey !== undefined) return await show({ baseURL: lone.url, apiKey: lone.apiKey });
+  return await withAccess(url === undefined ? {} : { url }, (access) => show({ baseURL: access.url, apiKey: access.apiKey }));
 }
 
 /** The host name `localhost` is the one that a browser also finds a sandbox's ports below. */

@@ -79,10 +79,12 @@ Examples:
       "after",
       `
 Prints a link that signs in one browser, once and within ten minutes, and opens it where there is a desktop. The console is
-at /console of the node and of the gateway, and takes the API key as well.
+at /console of the node and of the gateway, and takes the API key as well. A store master and an indexer serve one, too: the
+link is theirs where no node of this home runs, or with their address as --url.
 
 Examples:
   svc console
+  svc console --url http://localhost:13333
   svc console --read-only --no-open`,
     )
     .run(async (options: never) => (await import("../servers/console.ts")).openConsole(options));
