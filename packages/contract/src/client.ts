@@ -11,7 +11,7 @@ import type { SandboxAnswer } from "./fields.ts";
 import * as life from "./lifecycle.ts";
 import { setSandboxNetwork } from "./network.ts";
 import { type NodeDrain, nodeControlOperations } from "./node-control.ts";
-import { nodesOperations, type ShownNode } from "./nodes.ts";
+import { nodesOperations, type Scaling, type ShownNode } from "./nodes.ts";
 import { getSandboxesMetrics, getSandboxMetrics, type LifecycleEvent, type LogEntry, type SandboxMetric } from "./observe.ts";
 import type { Input, Output } from "./operation.ts";
 import * as api from "./sandbox.ts";
@@ -214,6 +214,11 @@ export class SvcClient {
   /** Returns one node with its sandboxes, by id. NODE_NOT_FOUND, NODE_LOST. */
   node(nodeID: string): Promise<Output<typeof nodesOperations.getNode>> {
     return this.#calls.call(nodesOperations.getNode, { nodeID });
+  }
+
+  /** How many nodes the load needs; served by gateways. */
+  scaling(): Promise<Scaling> {
+    return this.#calls.call(nodesOperations.getScaling, {});
   }
 
   /** Drains a node, or makes it ready again; returns as soon as this has started. `self` is the node that receives the request. */

@@ -69,5 +69,26 @@ export const getNode = operation({
   failures: ["UNAUTHENTICATED", "NODE_NOT_FOUND", "NODE_LOST"],
 });
 
+export const scaling = z.object({
+  wanted: count.describe("Nodes that the load needs; it falls only after the load was lower for gateway.scale_in_seconds"),
+  serving: count.describe("Nodes that answer and do not drain"),
+  reason: z.string().describe("The scarcest: sandboxes, promised_memory, used_memory, waiting_creates; none before a node answered"),
+  by: z.record(z.string(), count).describe("Nodes that each reason alone needs"),
+  drain: z.array(z.string()).describe("The nodes to drain where fewer are wanted, those with the fewest sandboxes first"),
+});
+export type Scaling = z.output<typeof scaling>;
+
+export const getScaling = operation({
+  name: "getScaling",
+  method: "GET",
+  path: "/scaling",
+  summary: "How many nodes the load needs and why, and which ones to drain where fewer are needed",
+  input: z.object({}),
+  output: scaling,
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED"],
+});
+
 /** The operations that a gateway serves in addition to those of its nodes. */
-export const nodesOperations = { listNodes, getNode } as const;
+export const nodesOperations = { listNodes, getNode, getScaling } as const;

@@ -36,6 +36,7 @@ import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
+import { openScaling } from "./serve/scaling.ts";
 import { openGatewayVolumes } from "./serve/volumes.ts";
 import { openGatewayWebhooks } from "./serve/webhooks.ts";
 import { load } from "./settings.ts";
@@ -106,6 +107,14 @@ async function run(argv: readonly string[]): Promise<number> {
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
   const { send } = calls;
+  const scaling = openScaling({
+    members,
+    queue,
+    rules: { ...rules, target: settings.scale_target, minNodes: settings.scale_min_nodes },
+    scaleInMs: settings.scale_in_seconds * 1000,
+    metrics,
+    nowMs,
+  });
   let hasBeenUp = false;
   let isStopping = false;
   const spans = await openSpans({ server: "gateway", version: pages().version, log });
@@ -121,6 +130,7 @@ async function run(argv: readonly string[]): Promise<number> {
     merge,
     webhooks,
     volumes,
+    scaling: scaling.handler,
     create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send, volumes, nowMs, onPlaced: counted.placed }),
     checkHealth() {
       if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
@@ -207,6 +217,7 @@ async function run(argv: readonly string[]): Promise<number> {
       close() {
         isStopping = true;
         clearInterval(ticking);
+        scaling.close();
         queue.close();
         events.end();
         webhooks.close();

@@ -27,6 +27,9 @@ export const gatewaySettings = z.object({
     placement: z.enum(strategies),
     memory_overcommit: z.number().min(0.1).max(1_000),
     memory_share: z.number().min(0.05).max(1),
+    scale_target: z.number().min(0.1).max(1),
+    scale_in_seconds: z.number().int().min(1).max(86_400),
+    scale_min_nodes: z.number().int().min(1).max(10_000),
     queue: z.number().int().min(0).max(100_000),
     queue_timeout_seconds: z.number().int().min(1).max(3_600),
     node_silence_ms: z

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { SvcClient } from "@svc/contract/client.ts";
 import { createSnapshot } from "@svc/contract/lifecycle.ts";
-import { getNode, listNodes } from "@svc/contract/nodes.ts";
+import { setNodeStatus } from "@svc/contract/node-control.ts";
+import { getNode, getScaling, listNodes } from "@svc/contract/nodes.ts";
 import { createSandbox, deleteSandbox, getSandbox, listSandboxes, listSandboxesV1 } from "@svc/contract/sandbox.ts";
 import { deleteTemplate, listTemplates, listTemplatesV2 } from "@svc/contract/template.ts";
 import { allUp, type FrontedNodes, startFrontedNodes } from "@svc/harness/fronted-nodes.ts";
@@ -123,6 +124,24 @@ void describe("a gateway with two nodes", needs("root", "envd", "base", "runc"),
     );
     await gateway.call(deleteSandbox, { sandboxID });
     await assert.rejects(gateway.call(getNode, { nodeID: "nobody" }), { name: "NODE_NOT_FOUND" });
+  });
+
+  void test("the nodes that the load needs are counted, and a drained node does not count as capacity", async () => {
+    const { gateway } = deployment;
+    const scaling = await gateway.call(getScaling, {});
+    // The memory that neighbours of a test use counts as well, so only the bounds are certain.
+    assert.ok(scaling.wanted >= 1 && scaling.serving === 2, JSON.stringify(scaling));
+    assert.deepEqual(Object.keys(scaling.by), ["sandboxes", "promised_memory", "used_memory", "waiting_creates"]);
+    assert.equal(scaling.drain.length, Math.max(0, 2 - scaling.wanted));
+    const [{ id = "" } = {}] = await gateway.call(listNodes, {});
+    await gateway.call(setNodeStatus, { nodeID: id, status: "draining" });
+    const drained = await until("one serves", async () => {
+      const found = await gateway.call(getScaling, {});
+      return found.serving === 1 ? found : undefined;
+    });
+    assert.ok(!drained.drain.includes(id), "what drains already is not named again");
+    await gateway.call(setNodeStatus, { nodeID: id, status: "ready" });
+    await allUp(gateway);
   });
 
   void test("two gateways are equal: a sandbox created by one is served by the other at once, and a restart loses nothing", async () => {

@@ -22,7 +22,11 @@ const other = {
   secrets: { auth: "my-auth", runtime: "my-runtime" },
   settings: { SVC_GATEWAY_QUEUE: "500" },
   gateway: { autoscaling: { enabled: true, minReplicas: 3 }, service: { type: "LoadBalancer" }, podDisruptionBudget: { minAvailable: 2 } },
-  node: { tolerations: [{ key: "sandboxes", operator: "Exists" }], patch: { spec: { template: { spec: { dnsPolicy: "Default" } } } } },
+  node: {
+    autoscaling: { enabled: true, maxReplicas: 9 },
+    tolerations: [{ key: "sandboxes", operator: "Exists" }],
+    patch: { spec: { template: { spec: { dnsPolicy: "Default" } } } },
+  },
   storeMaster: { replicas: 3, resources: { requests: { cpu: "2" } } },
   indexer: { storage: "50Gi", storageClassName: "fast", extraArgs: ["--indexer.silence_seconds", "60"] },
   router: { engines: { selector: "role=engine", port: 9000 } },
@@ -70,7 +74,8 @@ void describe("the Helm chart", given, () => {
     const stages = containerStages();
     for (const values of [{}, other]) {
       const all = await renderChart(program, NAMESPACE, values);
-      const containers = all.flatMap(({ spec }) => spec?.template?.spec.containers ?? []);
+      const servers = all.filter(({ metadata }) => metadata.name !== "svc-node-place");
+      const containers = servers.flatMap(({ spec }) => spec?.template?.spec.containers ?? []);
       assert.equal(containers.length, 8);
       for (const { name, image, args = [] } of containers) {
         const line = serverLine(name, [...entryOf(stages, image.replace(/^.*\//, "").replace(/:.*$/, "")), ...args]);
@@ -92,6 +97,11 @@ void describe("the Helm chart", given, () => {
     assert.equal(gateway.spec["replicas"], undefined, "an autoscaled Deployment names no number");
     const scaler = named(all, "HorizontalPodAutoscaler", "svc-gateway") as unknown as { spec: Anything };
     assert.deepEqual([scaler.spec["minReplicas"], scaler.spec["maxReplicas"]], [3, 20]);
+    // Nodes are a DaemonSet, which nothing scales: these pods make the machines follow the number that gateways want.
+    const places = named(all, "HorizontalPodAutoscaler", "svc-node-place") as unknown as { spec: Anything };
+    assert.deepEqual([places.spec["minReplicas"], places.spec["maxReplicas"]], [2, 9]);
+    assert.match(JSON.stringify(places.spec["metrics"]), /"svc_gateway_nodes_wanted".*"averageValue":"1"/);
+    assert.match(JSON.stringify(named(all, "Deployment", "svc-node-place")), /"nodeSelector":{"svc\/sandboxes":"true"}.*"tolerations":\[{"key":"sandboxes"/s);
     const master = named(all, "StatefulSet", "svc-store-master") as unknown as { spec: Anything };
     assert.equal(master.spec["replicas"], 3);
     named(all, "PodDisruptionBudget", "svc-store-master");

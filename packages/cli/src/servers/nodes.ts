@@ -102,7 +102,7 @@ export function showNode(id: string, { output, ...access }: Options): Promise<nu
 }
 
 /** This route exists only on a gateway, so a node answers that it is not found. */
-function ofGateway<T>(answer: Promise<T>): Promise<T> {
+export function ofGateway<T>(answer: Promise<T>): Promise<T> {
   return answer.catch((error: unknown) => {
     if (error instanceof Failure && error.name === "ROUTE_NOT_FOUND")
       return fail(

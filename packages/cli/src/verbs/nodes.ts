@@ -11,6 +11,20 @@ export function addNodeVerbs(program: Verb): void {
     .addHelpText("after", "\nExamples:\n  svc nodes list\n  svc nodes list --output json | jq '.[] | select(.status != \"ready\")'")
     .run(async (options: never) => (await import("../servers/nodes.ts")).listNodes(options));
   nodes
+    .clientVerb("wanted", "how many nodes the load needs and why, and which ones to drain where fewer are needed")
+    .option("-q, --quiet", "the number only")
+    .addOption(outputOption())
+    .addHelpText(
+      "after",
+      `
+Answers of a gateway. A rise shows at once, a fall after gateway.scale_in_seconds of lower load.
+
+Examples:
+  svc nodes wanted
+  svc nodes wanted --output json | jq -r '.drain[]' | xargs -r -n1 svc nodes drain`,
+    )
+    .run(async (options: never) => (await import("../servers/nodes-wanted.ts")).nodesWanted(options));
+  nodes
     .clientVerb("show", "show one node with its sandboxes and templates")
     .argument("<id>", "the node, by id or URL")
     .addOption(outputOption())

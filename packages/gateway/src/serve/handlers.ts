@@ -37,6 +37,7 @@ export type HandlerParts = {
   readonly create: ReturnType<typeof openCreate>;
   readonly webhooks: Pick<GatewayWebhooks, "handlers">;
   readonly volumes: Pick<GatewayVolumes, "handlers">;
+  readonly scaling: Handlers<typeof nodesOperations>["getScaling"];
   /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
@@ -47,7 +48,7 @@ type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
-  const { members, lookups, arrivals, directory, relay, merge, storedOnly, create, webhooks, volumes, isFixed, checkHealth } = parts;
+  const { members, lookups, arrivals, directory, relay, merge, storedOnly, create, webhooks, volumes, scaling, isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -254,6 +255,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
         members.up.find((each) => each !== member) ?? fail("SERVER_UNREACHABLE", "no other node of this deployment answers; one is needed to remove it");
       return relay(control.removeNode, { nodeID: member?.name ?? nodeID, dead }, context, asked);
     },
+    getScaling: scaling,
     listNodes: () => members.all.map(shownNode),
     async getNode({ nodeID }, context) {
       const member = memberNamed(nodeID);
