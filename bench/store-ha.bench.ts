@@ -11,10 +11,12 @@ import { type Cluster, type HaNode, startCluster } from "../packages/store/test/
 import { startMaster } from "../packages/store/test/master.ts";
 import { median, percentile, type Row, report } from "./report.ts";
 import { type FieldTakeover, fieldTakeover } from "./store-field-ha.ts";
+import { restTakeovers } from "./store-ha-rest.ts";
 import { buildRaw, Driven, frameOf, type Process, writeFrames } from "./store-masters.ts";
 
 const KILLS = Number(process.env["SVC_BENCH_KILLS"] ?? 40);
 const OTHERS = Number(process.env["SVC_BENCH_ROUNDS"] ?? 5);
+const REST_ROUNDS = 20;
 const WRITERS = 4;
 const PAIRS = 3;
 const KEYS = 20_000;
@@ -218,6 +220,18 @@ try {
     rows.push({ what: `${what}, p99`, value: percentile(gaps, 0.99), unit: "ms", goal: { atMost: goals[1] }, samples: count });
     rows.push({ what: `${what}: acknowledged keys lost`, value: missing, unit: "keys", goal: { atMost: 0 }, note: `of ${acknowledged}` });
   }
+  const rest = await restTakeovers(cluster, REST_ROUNDS);
+  raw["kill -9 of the leader under puts by REST"] = rest;
+  const what = "kill -9 of the leader to the first answered put by REST";
+  rows.push({ what: `${what}, p50`, value: median(rest.gaps), unit: "ms", goal: { atMost: 100 }, samples: REST_ROUNDS });
+  rows.push({ what: `${what}, longest`, value: Math.max(...rest.gaps), unit: "ms", goal: { atMost: 300 }, samples: REST_ROUNDS });
+  rows.push({
+    what: "puts by REST: acknowledged keys lost",
+    value: rest.missing,
+    unit: "keys",
+    goal: { atMost: 0 },
+    note: `of ${rest.acknowledged}; ${rest.refused} puts failed and were sent again`,
+  });
   const takeovers: FieldTakeover[] = [];
   for (let round = 0; round < FIELD_ROUNDS; round++) takeovers.push(...[await fieldTakeover()].flatMap((each) => each ?? []));
   raw["the field's masters"] = takeovers;
