@@ -40,7 +40,8 @@ void test(
         if (begun.ok && (await rpc.call("PutEnd", clientID, { key, checksum: undefined }, 4, "")).ok) kept.push(key);
         if (!begun.ok) refused = begun.code;
       }
-      assert.equal(refused, -1503);
+      // The end of the last put may be what the disk refuses; by the next one the leader may have given up the lead.
+      assert.ok([-1503, -1010].includes(refused), `${refused}`);
       const next = await until("the standby leads", async () => ((await standby.ha()).state === "serving" ? standby : undefined));
       assert.match(leader.log(), /disk of the log is full: the lead goes to a standby in sync/);
       assert.match((await next.ask("/metrics")).text, /^svc_store_log_full 0$/m);
