@@ -6,10 +6,11 @@ import { asFailure } from "@svc/contract/failures.ts";
 import type { SnapshotInfo } from "@svc/contract/lifecycle.ts";
 import type { ListedTemplate } from "@svc/contract/template.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { Report } from "../observe/open-observe.ts";
 import type { Quarantine } from "../records/quarantine.ts";
 import { isOwned, isPaused, type Registry } from "../records/registry.ts";
 import { type Snapshots, shownSnapshot } from "../records/snapshots.ts";
-import type { Stored } from "./stored.ts";
+import type { Exported, Stored } from "./stored.ts";
 import { keptAs } from "./subjects.ts";
 
 // snapshot-transfer/exported/<sandboxID>.<checkpointID>   it is, or may be, in object storage; a resume or an end deletes it there
@@ -53,6 +54,7 @@ export type ExportsParts = {
   readonly quarantine: Pick<Quarantine, "find">;
   readonly sharing: Sharing | undefined;
   readonly catalog: Catalog | undefined;
+  readonly report: Report;
   readonly log: Log;
 };
 
@@ -79,13 +81,15 @@ export interface Exports {
   close(): Promise<void>;
 }
 
-export async function openExports({ folder, stored, registry, snapshots, quarantine, sharing, catalog, log }: ExportsParts): Promise<Exports> {
+export async function openExports({ folder, stored, registry, snapshots, quarantine, sharing, catalog, report, log }: ExportsParts): Promise<Exports> {
   const notes = join(folder, "exported");
   await mkdir(notes, { recursive: true, mode: 0o700 });
   const pending = new Set<string>();
   const underWay = new Map<string, Promise<void>>();
   /** Snapshots listed in etcd, with the names that they had. */
   const listed = new Map<string, readonly string[]>();
+  /** Exports that are complete, and whose event waits until other nodes can find them. */
+  const unreported = new Map<string, Exported>();
   const closing = new AbortController();
   let workers = 0;
 
@@ -104,8 +108,9 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     if (await isWhole(note)) return;
     // The empty note is written first: a kill before the export leaves a note without an export, never an export that nothing deletes.
     await writeFile(join(notes, note), "");
-    await (isSnapshot(id) ? stored.exportSnapshot(id) : stored.exportSandbox(id));
+    const exported = await (isSnapshot(id) ? stored.exportSnapshot(id) : stored.exportSandbox(id));
     await writeFile(join(notes, note), WHOLE);
+    if (!isSnapshot(id)) unreported.set(note, exported);
   }
   /** Runs one export at a time per checkpoint. */
   function once(id: string): Promise<void> {
@@ -121,8 +126,13 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     const note = noteOf(id);
     await once(id);
     if (note === undefined) return;
-    if (isSnapshot(id)) await list(id);
-    else await sharing?.share(id, `sandboxes/${note.replace(".", "/")}`);
+    if (isSnapshot(id)) return await list(id);
+    await sharing?.share(id, `sandboxes/${note.replace(".", "/")}`);
+    const exported = unreported.get(note);
+    const record = registry.get(id);
+    // The event says that the sandbox outlives this node, which holds only once other nodes can find it.
+    if (unreported.delete(note) && exported !== undefined && record !== undefined)
+      report("sandbox.exported", record, { sentBytes: exported.sentBytes, keptBytes: exported.keptBytes });
   }
 
   /** Lists the snapshot in the catalog, and lists again this node's other snapshots whose name it took. */
@@ -152,6 +162,7 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     if (!isSnapshot(id) && !isOwned(registry.get(id))) await sharing?.forget(id);
     for (const note of (await readdir(notes)).filter((name) => name === id || name.startsWith(`${id}.`))) {
       if (note === current) continue;
+      unreported.delete(note);
       const [, checkpointID] = note.split(".");
       if (checkpointID === undefined) {
         await catalog?.drop("snapshots", id);
@@ -229,7 +240,10 @@ export async function openExports({ folder, stored, registry, snapshots, quarant
     },
     async forget(id) {
       pending.delete(id);
-      for (const note of (await readdir(notes)).filter((name) => name === id || name.startsWith(`${id}.`))) await rm(join(notes, note), { force: true });
+      for (const note of (await readdir(notes)).filter((name) => name === id || name.startsWith(`${id}.`))) {
+        unreported.delete(note);
+        await rm(join(notes, note), { force: true });
+      }
     },
     async start() {
       const whole = new Set<string>();

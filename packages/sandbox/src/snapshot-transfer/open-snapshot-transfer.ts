@@ -175,7 +175,7 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
   const bases = store && openBases({ store, packs, thread, deployment });
   const stored = objects && store && bases && openStored({ ...common, bases, home, bootID: options.bootID, objects, store, registry, snapshots, files });
   const exports =
-    stored && (await openExports({ folder, stored, registry, snapshots, quarantine: options.quarantine, sharing: options.sharing, catalog, log }));
+    stored && (await openExports({ folder, stored, registry, snapshots, quarantine: options.quarantine, sharing: options.sharing, catalog, report, log }));
   const storedTemplates = objects && store && bases && openStoredTemplates({ ...common, bases, objects, store, images: templates.images, copies });
   const { dropCopy } = templates;
   const listed = (templateID: string) => {

@@ -200,7 +200,6 @@ export function openStored(parts: StoredParts): Stored {
         await store.drop(sandboxKey(sandboxID, checkpointID));
         fail("SANDBOX_RUNNING", `sandbox '${sandboxID}' was resumed or ended while it was exported`);
       }
-      report("sandbox.exported", record, { sentBytes: exported.sentBytes, keptBytes: exported.keptBytes });
       return exported;
     },
     readSandbox: async (manifest) => shownOf((await readPaused(manifest)).manifest),
