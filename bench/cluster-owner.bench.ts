@@ -7,7 +7,7 @@ import { saidBy, startCluster } from "./cluster-nodes.ts";
 import { median, progress, type Row, report } from "./report.ts";
 
 const ROUNDS = 30;
-/** Ten times the time asked for. */
+/** Ten times the bound. */
 const ANSWER_MS = 100_000;
 const ASK_MS = 20;
 
