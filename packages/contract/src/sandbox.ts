@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { createHeaderFields, createHeaders } from "./create-headers.ts";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
+import { keyOperations } from "./keys.ts";
 import {
   connectSandbox,
   connectSandboxV1,
@@ -97,6 +98,7 @@ export const listedSandbox = z.object({
   volumeMounts: z.array(volumeMount).optional(),
   parentSandboxID: z.string().optional().describe("Of a fork: the sandbox it was copied from"),
   forkDepth: z.number().int().describe("0, or one more than that of the sandbox it was forked from"),
+  tenant: z.string().optional().describe("The tenant whose key created it; absent: the deployment's own key"),
 });
 export type ListedSandbox = z.output<typeof listedSandbox>;
 
@@ -296,5 +298,6 @@ export const nodeOperations = {
   ...webhookOperations,
   ...volumeOperations,
   ...secretOperations,
+  ...keyOperations,
   getHealth,
 } as const;
