@@ -49,7 +49,7 @@ export const entryTokens: readonly string[] = ["envdAccessToken", "trafficAccess
 export const listsOf: ReadonlySet<string> = new Set(["listSandboxes", "listSandboxesV1", "listKeys"]);
 
 /** Operations that answer one object that says its tenant, with the failure of one that does not exist. */
-export const ofOne: ReadonlyMap<string, FailureName> = new Map([
-  ["getSandbox", "SANDBOX_NOT_FOUND"],
-  ["getKey", "KEY_NOT_FOUND"],
+export const ofOne: ReadonlyMap<string, { readonly failure: FailureName; readonly what: string; readonly id: string }> = new Map([
+  ["getSandbox", { failure: "SANDBOX_NOT_FOUND", what: "sandbox", id: "sandboxID" }],
+  ["getKey", { failure: "KEY_NOT_FOUND", what: "key", id: "id" }],
 ] as const);

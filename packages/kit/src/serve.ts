@@ -6,16 +6,15 @@ import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/co
 import { issueText } from "@svc/contract/issues.ts";
 import { notOffered } from "@svc/contract/not-offered.ts";
 import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
-import { spellingFor } from "@svc/contract/sdk-key.ts";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import type { PageOptions } from "./home-page.ts";
+import { authenticate, endWithKey } from "./keys/authenticate.ts";
 import type { Keys } from "./keys/keys.ts";
 import { type Guard, ownAnswer } from "./keys/own-answer.ts";
-import { ACTING_FOR_HEADER, authorize, DEPLOYMENT, type Principal, principalOf } from "./keys/principal.ts";
+import { authorize, DEPLOYMENT, type Principal } from "./keys/principal.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { proxyLimits } from "./proxy/limits.ts";
-import { sameSecret } from "./secret.ts";
 import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.ts";
 import { answerBadURL, answerBrokenRequest } from "./serve-broken.ts";
 import { answerOtherOrigins } from "./serve-origins.ts";
@@ -111,7 +110,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     if (open !== true) {
       const principal = authenticate(request, apiKey, keys);
       principals.set(request, principal);
-      authorize(principal, operation ?? "this route");
+      if (!request.is404) authorize(principal, operation ?? "this route");
       if (principal.kind === "tenant" && keys !== undefined) endWithKey(keys, principal.keyID, reply);
     }
     done();
@@ -192,24 +191,6 @@ function auditAnswers(app: FastifyInstance, audit: (entry: AuditEntry) => void, 
     }
     return payload;
   });
-}
-
-function authenticate(request: FastifyRequest, apiKey: string, keys: Keys | undefined): Principal {
-  const given = request.headers["x-api-key"];
-  if (given === undefined || given === "") fail("UNAUTHENTICATED", "the header X-API-Key is missing; send the deployment's API key in it");
-  // Several headers of this name arrive joined by ", " and therefore match no key.
-  if (sameSecret(String(given), spellingFor(String(given), apiKey))) return principalOf(request.headers[ACTING_FOR_HEADER]);
-  if (keys !== undefined) return keys.authenticate(String(given), clientOf(request));
-  return fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's");
-}
-
-/** Ends the answer if the key ends while the answer is a stream; one that has not begun is completed. */
-function endWithKey(keys: Keys, keyID: string, reply: FastifyReply): void {
-  const { raw } = reply;
-  const stop = keys.whileValid(keyID, () => {
-    if (raw.headersSent) raw.destroy();
-  });
-  raw.once("close", stop);
 }
 
 async function handle(

@@ -16,8 +16,8 @@ export function ownAnswer(principal: Principal, { name }: Operation, output: unk
   const mine = ({ tenant }: Item) => tenant === principal.tenant;
   let own = output;
   if (listsOf.has(name)) own = (output as readonly Item[]).filter(mine);
-  const absent = ofOne.get(name);
-  if (absent !== undefined && !mine(output as Item)) fail(absent, `${name}: not found`);
+  const one = ofOne.get(name);
+  if (one !== undefined && !mine(output as Item)) fail(one.failure, `${one.what} '${String((output as Item)[one.id])}' was not found`);
   return principal.role === "viewer" ? withoutTokens(own) : own;
 }
 
