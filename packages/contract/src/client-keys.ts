@@ -28,7 +28,7 @@ export class KeyClient {
     await this.#calls.call(api.deleteKey, { apiKeyID: reference });
   }
 
-  /** The secret before stays valid for so many seconds. */
+  /** The secret before it stays valid for `overlapSeconds`. */
   rotate(reference: string, overlapSeconds: number): Promise<api.CreatedKey> {
     return this.#calls.call(api.rotateKey, { apiKeyID: reference, overlapSeconds });
   }

@@ -30,9 +30,6 @@ export const failures = {
   INVALID_REQUEST: { http: 400, connect: "invalid_argument" },
   UNAUTHENTICATED: { http: 401, connect: "unauthenticated" },
   ACCESS_DENIED: { http: 403, connect: "permission_denied" },
-  KEY_NOT_FOUND: { http: 404, connect: "not_found" },
-  // A tenant's limit: waiting helps only where the message says so.
-  QUOTA_EXCEEDED: { http: 429, connect: "resource_exhausted" },
   ROUTE_NOT_FOUND: { http: 404, connect: "not_found" },
   // These operations exist in E2B's API but not in svc's: a 404 would say that the object does not exist.
   NOT_OFFERED: { http: 501, connect: "unimplemented", retry: false },
@@ -52,6 +49,8 @@ export const failures = {
   BUILD_NOT_FOUND: { http: 404, connect: "not_found" },
   TAG_NOT_FOUND: { http: 404, connect: "not_found" },
   WEBHOOK_NOT_FOUND: { http: 404, connect: "not_found" },
+  // Named keys
+  KEY_NOT_FOUND: { http: 404, connect: "not_found" },
   // Volumes
   VOLUME_NOT_FOUND: { http: 404, connect: "not_found" },
   VOLUME_PATH_NOT_FOUND: { http: 404, connect: "not_found" },

@@ -43,7 +43,7 @@ const keySecret = z.looseObject({
   untilMs: z.number().optional(),
 });
 
-/** What is stored of a key. A later version only adds members. */
+/** A key as servers store it. A later version only adds members. */
 export const keyRecord = z.looseObject({
   version: z.literal(1),
   id: z.uuid(),

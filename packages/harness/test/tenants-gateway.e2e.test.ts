@@ -1,7 +1,9 @@
 // Named keys at gateways: what a tenant reaches through one, and keys that every gateway of a deployment knows.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { listNodes } from "@svc/contract/nodes.ts";
+import { nodeControlOperations } from "@svc/contract/node-control.ts";
+import { listNodes, nodesOperations } from "@svc/contract/nodes.ts";
+import { nodeOperations } from "@svc/contract/sandbox.ts";
 import { DEPLOYMENT_KEY, startDeployment } from "@svc/harness/deployment.ts";
 import { type FrontedNodes, startFrontedNodes } from "@svc/harness/fronted-nodes.ts";
 import { startGateway } from "@svc/harness/gateway.ts";
@@ -17,7 +19,7 @@ void describe("named keys at a gateway with a fixed list of nodes", needs("root"
   });
   after(() => deployment[Symbol.asyncDispose]());
 
-  tenantsSuite(() => deployment.gateway);
+  tenantsSuite(() => deployment.gateway, { ...nodeOperations, ...nodesOperations, ...nodeControlOperations });
 
   void test("the E2B SDK works with a named key, and an application never sees the key", async () => {
     const { gateway } = deployment;

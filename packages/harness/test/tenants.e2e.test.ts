@@ -1,19 +1,20 @@
 // Named keys at a real node: what a tenant reaches, what survives kill -9, and `svc keys`.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { getSandbox } from "@svc/contract/sandbox.ts";
+import { nodeControlOperations } from "@svc/contract/node-control.ts";
+import { getSandbox, nodeOperations } from "@svc/contract/sandbox.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
 import { ask, keyFor, tenantsSuite } from "./tenants.suite.ts";
 
-void describe("named keys at a node", needs("root", "envd", "base", "runc"), () => {
+void describe("named keys at a node", needs("root", "envd", "base", "runsc"), () => {
   let node: TestNode;
   before(async () => {
-    node = await startNode({ runtime: "runc" });
+    node = await startNode({ runtime: "gvisor" });
   });
   after(() => node[Symbol.asyncDispose]());
 
-  tenantsSuite(() => node);
+  tenantsSuite(() => node, { ...nodeOperations, ...nodeControlOperations });
 
   void test("keys, their tenants and their sandboxes survive kill -9, and a revoked key stays revoked", async () => {
     const kept = await keyFor(node, "acme", "member");

@@ -1,13 +1,11 @@
-// What a named key can reach of another tenant, tried over every operation: the same of a node and of a gateway.
+// Tries to reach what belongs to another tenant by every operation: the same at a node and at a gateway.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Answer } from "@svc/contract/call.ts";
 import { roleFor } from "@svc/contract/key-access.ts";
 import { createKey, listKeys, type Role } from "@svc/contract/keys.ts";
-import { nodeControlOperations } from "@svc/contract/node-control.ts";
-import { nodesOperations } from "@svc/contract/nodes.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
-import { createSandbox, getSandbox, nodeOperations } from "@svc/contract/sandbox.ts";
+import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
 
 export type Server = {
   readonly url: string;
@@ -32,6 +30,9 @@ const bodies: Readonly<Record<string, object>> = {
   createKey: { name: "more" },
   updateKey: { role: "viewer" },
 };
+
+/** Queries without which an operation answers nothing. */
+const queries: Readonly<Record<string, string>> = { getSandboxesMetrics: "?sandbox_ids={sandboxID}" };
 
 /** Routes outside the tables of operations. */
 const raw = [
@@ -61,7 +62,7 @@ export const ask = (server: Server, key: string, method: string, path: string, b
     signal: AbortSignal.timeout(60_000),
   });
 
-export function tenantsSuite(server: () => Server): void {
+export function tenantsSuite(server: () => Server, served: Readonly<Record<string, Operation>>): void {
   async function acmes() {
     const owner = await keyFor(server(), "acme");
     const made = await ask(server(), owner.apiKey, "POST", "/v2/sandboxes", { templateID: "base", metadata: { mark: MARK } });
@@ -78,10 +79,9 @@ export function tenantsSuite(server: () => Server): void {
   void test("no operation shows or changes anything of another tenant, whatever role the key has", async () => {
     const { sandboxID, filled, owner } = await acmes();
     const globex = await keyFor(server(), "globex");
-    const operations: Operation[] = Object.values({ ...nodeOperations, ...nodesOperations, ...nodeControlOperations });
-    for (const { name, method, path, credential } of operations) {
+    for (const { name, method, path, credential } of Object.values(served)) {
       if (credential === "none") continue;
-      const answer = await ask(server(), globex.key, method, filled(path), method === "GET" ? undefined : (bodies[name] ?? {}));
+      const answer = await ask(server(), globex.key, method, filled(path + (queries[name] ?? "")), method === "GET" ? undefined : (bodies[name] ?? {}));
       const text = await answer.text();
       assert.equal(text.includes(MARK), false, `${name}: ${text}`);
       if (roleFor(name) === undefined) assert.equal(answer.status, 403, `${name} has no row in key-access.ts, so no named key may call it: ${text}`);
@@ -154,6 +154,7 @@ export function tenantsSuite(server: () => Server): void {
     const { owner, sandboxID } = await acmes();
     const globex = await keyFor(server(), "globex");
     const paused = await ask(server(), owner.key, "POST", `/sandboxes/${sandboxID}/pause`, {});
+    // A driver without checkpoints of memory (runc) refuses both; gVisor does not.
     assert.ok(paused.status === 204 || paused.status === 400, `${paused.status} ${await paused.text()}`);
     if (paused.status === 204) {
       assert.equal((await ask(server(), globex.key, "POST", `/sandboxes/${sandboxID}/resume`, { timeout: 60 })).status, 404);

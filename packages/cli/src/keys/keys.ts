@@ -55,7 +55,7 @@ export function revokeKeys(references: readonly string[], access: AccessOptions)
   });
 }
 
-/** The key alone goes to stdout, so that a script can capture it; what people need to know goes to stderr. */
+/** The key alone goes to stdout, so that a script can take it from there; the rest, for people, goes to stderr. */
 function printMade(made: CreatedKey, output: OutputFormat | undefined): number {
   if (outputFormat(output) === "json") printJSON(made);
   else {

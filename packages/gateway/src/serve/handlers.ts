@@ -151,7 +151,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     },
     async deleteSandbox(input, context) {
       const { sandboxID } = input;
-      // Of a sandbox whose node is lost, only its record in etcd says whose it is.
+      // If the node of a sandbox is lost, only the record in etcd says whose it is.
       const isOwn = sees(context.principal, members.moved.get(sandboxID)?.listed?.tenant);
       const grave = isOwn ? arrivals.graveOf(sandboxID) : undefined;
       const ender = isOwn ? (arrivals.enderOf(sandboxID) ?? grave?.ender) : undefined;

@@ -1,4 +1,4 @@
-// What a tenant's request may name at a gateway, before any node is asked: nodes check the rest, since only they have the records.
+// The gateway's own check of a tenant's request, before any node is asked: nodes check the rest, since only they have the records.
 import { fail } from "@svc/contract/failures.ts";
 import { refuseDeploymentOnly } from "@svc/kit/keys/deployment-only.ts";
 import type { Guard } from "@svc/kit/keys/own-answer.ts";

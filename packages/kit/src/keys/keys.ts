@@ -1,4 +1,4 @@
-// Named keys: found by hash in one look-up, created, rotated and revoked; whoever holds a stream open under a key hears of its end.
+// Named keys: found by hash in one look-up, created, rotated and revoked; streams that are open under a key end with it.
 import { randomUUID } from "node:crypto";
 import { BlockList, isIPv6 } from "node:net";
 import { Failure, fail } from "@svc/contract/failures.ts";

@@ -1,4 +1,4 @@
-// Who a request comes from: the deployment itself, or a tenant through a named key, with a role.
+// The principal of a request: the deployment itself, or a tenant through a named key, with a role.
 import { fail } from "@svc/contract/failures.ts";
 import { mayDo, roleFor } from "@svc/contract/key-access.ts";
 import { DEPLOYMENT_TENANT, type Role, roles, tenantName } from "@svc/contract/keys.ts";

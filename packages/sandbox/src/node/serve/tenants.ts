@@ -1,4 +1,4 @@
-// What a tenant's request may name on this node: its own sandboxes, and templates that are public.
+// A tenant's requests at this node name its own sandboxes, and templates that are public; all else is absent to them.
 import { fail } from "@svc/contract/failures.ts";
 import { refuseDeploymentOnly } from "@svc/kit/keys/deployment-only.ts";
 import { ownIdempotencyKey } from "@svc/kit/keys/idempotency.ts";
