@@ -4,6 +4,7 @@ import { CommanderError } from "commander";
 import { complain, EXIT_USAGE, UsageError } from "./output/complain.ts";
 import { programsHere } from "./servers/programs.ts";
 import { version } from "./shell/version.ts";
+import { addKeyVerbs } from "./verbs/keys.ts";
 import { addLifeVerbs } from "./verbs/life.ts";
 import { addNodeVerbs } from "./verbs/nodes.ts";
 import { addObserveVerbs } from "./verbs/observe.ts";
@@ -33,6 +34,7 @@ export function verbs(): Verb {
   addTemplateVerbs(program);
   addVolumeVerbs(program);
   addSecretVerbs(program);
+  addKeyVerbs(program);
   addNodeVerbs(program);
   addServerVerbs(program);
   addShellVerbs(program);

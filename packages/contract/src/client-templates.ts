@@ -98,7 +98,7 @@ export class TemplateClient {
     await this.#calls.call(api.deleteTemplate, { templateID: reference });
   }
 
-  /** Marks a template public or private; this is only a label, since a deployment has one tenant. Returns the template's names. */
+  /** Marks a template public or private; keys of tenants start sandboxes from public ones alone. Returns the template's names. */
   async publish(reference: string, isPublic = true): Promise<string[]> {
     return (await this.#calls.call(api.updateTemplate, { templateID: reference, public: isPublic })).names;
   }

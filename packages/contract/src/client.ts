@@ -1,6 +1,7 @@
 // The TypeScript client of the sandbox platform: sandboxes by operation, and the envd inside each.
 import { Calls, type ClientOptions, LONG_CALL_MS } from "./client-calls.ts";
 import { type EventOptions, followEvents } from "./client-events.ts";
+import { KeyClient } from "./client-keys.ts";
 import { type LogOptions, readLogs } from "./client-logs.ts";
 import { SecretClient } from "./client-secrets.ts";
 import { type ExportedSnapshot, exportSnapshot, importSnapshot } from "./client-snapshots.ts";
@@ -38,6 +39,7 @@ export class SvcClient {
   readonly templates: TemplateClient;
   readonly volumes: VolumeClient;
   readonly secrets: SecretClient;
+  readonly keys: KeyClient;
   readonly #calls: Calls;
 
   constructor(options: ClientOptions = {}) {
@@ -46,6 +48,7 @@ export class SvcClient {
     this.templates = new TemplateClient(this.#calls);
     this.volumes = new VolumeClient(this.#calls);
     this.secrets = new SecretClient(this.#calls);
+    this.keys = new KeyClient(this.#calls);
   }
 
   /**

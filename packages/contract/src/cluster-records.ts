@@ -9,6 +9,8 @@ import { z } from "zod";
 // svc/NAME/init-keys/PUBLIC    a key that envd of some sandbox accepts, encrypted under the deployment secret
 // svc/NAME/sandboxes/ID        the owner of a sandbox that other nodes can resume, or that moved
 // svc/NAME/snapshots/ID        a snapshot that is complete in object storage, as lists show it
+// svc/NAME/api-keys/ID         a named key: hashes of it, its tenant and role
+// svc/NAME/api-key-uses/ID     when that key was last used, to the hour
 // svc/NAME/templates/ID        the same for a template that has a build in object storage
 
 // Nodes and gateways of two versions share these records. A later version only adds members, which an earlier one preserves when it writes a record. Where
@@ -31,6 +33,10 @@ export const clusterKeys = (name: string) => {
     sandbox: (sandboxID: string) => `${base}sandboxes/${sandboxID}`,
     snapshots: `${base}snapshots/`,
     templates: `${base}templates/`,
+    apiKeys: `${base}api-keys/`,
+    apiKey: (id: string) => `${base}api-keys/${id}`,
+    apiKeyUses: `${base}api-key-uses/`,
+    apiKeyUse: (id: string) => `${base}api-key-uses/${id}`,
   };
 };
 

@@ -49,6 +49,8 @@ export const failures = {
   BUILD_NOT_FOUND: { http: 404, connect: "not_found" },
   TAG_NOT_FOUND: { http: 404, connect: "not_found" },
   WEBHOOK_NOT_FOUND: { http: 404, connect: "not_found" },
+  // Named keys
+  KEY_NOT_FOUND: { http: 404, connect: "not_found" },
   // Volumes
   VOLUME_NOT_FOUND: { http: 404, connect: "not_found" },
   VOLUME_PATH_NOT_FOUND: { http: 404, connect: "not_found" },

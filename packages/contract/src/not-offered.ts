@@ -20,15 +20,15 @@ const rows: readonly Row[] = [
   },
   {
     methods: any,
-    paths: ["/api-keys/**", "/access-tokens/**"],
-    what: "the management of keys",
-    instead: "a deployment has one API key, which its operator supplies",
+    paths: ["/access-tokens/**"],
+    what: "access tokens, since the header Authorization belongs to applications here",
+    instead: "create a named key by POST /api-keys, and send it in X-API-Key",
   },
   {
     methods: any,
-    paths: ["/teams/**", "/users/**", "/admin/**"],
-    what: "teams and users",
-    instead: "a deployment has one tenant; GET /metrics has the metrics of all its sandboxes",
+    paths: ["/teams/*/**", "/users/**", "/admin/**"],
+    what: "metrics of teams, and users",
+    instead: "tenants have named keys instead of users (GET /teams, GET /api-keys); GET /metrics has the metrics of all sandboxes",
   },
 ];
 

@@ -1,7 +1,9 @@
 // The public API of the sandbox platform as a table: the operations that E2B's clients call, in both versions of its API.
 import { z } from "zod";
 import { createHeaderFields, createHeaders } from "./create-headers.ts";
+import { envVars, stringMap } from "./create-maps.ts";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
+import { keyOperations } from "./keys.ts";
 import {
   connectSandbox,
   connectSandboxV1,
@@ -20,22 +22,6 @@ import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
 import { webhookOperations } from "./webhooks.ts";
-
-/** A map of strings with limits on the number of keys and on its size in bytes. */
-function stringMap(what: string, keys: number, bytes: number) {
-  return z
-    .record(z.string().min(1).max(256), z.string())
-    .refine((map) => Object.keys(map).length <= keys, `${what}: at most ${keys} entries`)
-    .refine((map) => Buffer.byteLength(JSON.stringify(map)) <= bytes, `${what}: at most ${bytes} bytes`);
-}
-
-const envName = /^[A-Za-z_][A-Za-z0-9_]*$/;
-const envVars = stringMap("envVars", limits.envKeys, limits.envBytes).superRefine((map, context) => {
-  for (const [name, value] of Object.entries(map)) {
-    if (!envName.test(name)) context.addIssue({ code: "custom", path: [name], message: "a name has letters, digits and _ only, and begins with no digit" });
-    else if (value.includes("\0")) context.addIssue({ code: "custom", path: [name], message: "its value holds a NUL" });
-  }
-});
 
 const createMembers = {
   templateID: z.string().min(1).max(limits.nameLength).describe("Template to start from: id or name"),
@@ -97,6 +83,7 @@ export const listedSandbox = z.object({
   volumeMounts: z.array(volumeMount).optional(),
   parentSandboxID: z.string().optional().describe("Of a fork: the sandbox it was copied from"),
   forkDepth: z.number().int().describe("0, or one more than that of the sandbox it was forked from"),
+  tenant: z.string().optional().describe("The tenant whose key created it; absent: the deployment's own key"),
 });
 export type ListedSandbox = z.output<typeof listedSandbox>;
 
@@ -296,5 +283,6 @@ export const nodeOperations = {
   ...webhookOperations,
   ...volumeOperations,
   ...secretOperations,
+  ...keyOperations,
   getHealth,
 } as const;

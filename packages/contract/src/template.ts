@@ -102,7 +102,7 @@ export const updateTemplate = operation({
   name: "updateTemplate",
   method: "PATCH",
   path: "/v2/templates/{templateID}",
-  summary: "Makes a template public or private; one deployment has one tenant, so this is a mark",
+  summary: "Makes a template public or private; keys of tenants start sandboxes from public ones alone",
   input: z.object({ templateID: reference, public: z.boolean() }),
   output: z.object({ names: z.array(z.string()) }),
   success: 200,

@@ -10,8 +10,12 @@ import { MOUNTED_KEY_PATH, suppliedApiKey } from "@svc/kit/api-key.ts";
 import { complained } from "@svc/kit/config.ts";
 import { openConsole, quietContext } from "@svc/kit/console/open-console.ts";
 import { gatewaySeries } from "@svc/kit/console/ring.ts";
+import { openEtcd } from "@svc/kit/etcd/client.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
 import { openKeptCalls } from "@svc/kit/kept-calls.ts";
+import { openKeyEtcd } from "@svc/kit/keys/key-etcd.ts";
+import { openKeyFile } from "@svc/kit/keys/key-file.ts";
+import { Keys } from "@svc/kit/keys/keys.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -37,6 +41,7 @@ import { gatewayHandlers } from "./serve/handlers.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
 import { openScaling } from "./serve/scaling.ts";
+import { openGatewayGuard } from "./serve/tenants.ts";
 import { openGatewayVolumes } from "./serve/volumes.ts";
 import { openGatewayWebhooks } from "./serve/webhooks.ts";
 import { load } from "./settings.ts";
@@ -103,6 +108,9 @@ async function run(argv: readonly string[]): Promise<number> {
   const relay = openRelay(apiKey, calls.send);
   const rules = { strategy: settings.placement, memoryOvercommit: settings.memory_overcommit, memoryShare: settings.memory_share };
   const events = openMergedEvents(members, apiKey);
+  const keyEtcd = etcd.length === 0 ? undefined : openEtcd({ endpoints: etcd });
+  const keyStore = keyEtcd === undefined ? openKeyFile(join(home, "api-keys.db")) : openKeyEtcd({ etcd: keyEtcd, name, log });
+  const keys = new Keys({ store: keyStore, log });
   const merge = openMerge({ members, apiKey, log });
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
@@ -128,6 +136,7 @@ async function run(argv: readonly string[]): Promise<number> {
     isFixed: etcd.length === 0,
     storedOnly: new StoredOnly({ members, apiKey, log }),
     merge,
+    keys,
     webhooks,
     volumes,
     scaling: scaling.handler,
@@ -157,6 +166,8 @@ async function run(argv: readonly string[]): Promise<number> {
     operations,
     handlers,
     apiKey,
+    keys,
+    guard: openGatewayGuard(members),
     anyOrigin: true,
     servesMetrics: false,
     pages: pages(),
@@ -184,6 +195,7 @@ async function run(argv: readonly string[]): Promise<number> {
     arrivals,
     fateOf: (member, sandboxID) => fateOf({ members, directory: () => directory }, member, sandboxID),
     apiKey,
+    keys,
     brands: settings.brand,
     domains: certificates?.domains ?? domains,
     certificates,
@@ -228,7 +240,13 @@ async function run(argv: readonly string[]): Promise<number> {
     { name: "spans", close: async () => spans?.close() },
     { name: "nodes", close: async () => members.close() },
     { name: "calls", close: async () => calls.close() },
-    { name: "etcd", close: async () => directory?.close() },
+    { name: "named keys", close: async () => keys.close() },
+    {
+      name: "etcd",
+      async close() {
+        await Promise.all([directory?.close(), keyEtcd?.close()]);
+      },
+    },
     { name: "metrics", close: metricsListener.close },
   ]);
 }

@@ -72,7 +72,7 @@ void describe("the operations of E2B's API", needs("root", "runc", "envd", "base
       assert.equal(unknown.status, 404);
       assert.match(await unknown.text(), /GET \/no\/such: this server has no such operation; GET \/docs lists those it has/);
     }
-    for (const family of ["/secrets", "/teams", "/api-keys"])
+    for (const family of ["/secrets", "/teams", "/access-tokens"])
       assert.ok(
         [...refused].some((each) => each.includes(family)),
         `nothing of ${family} is refused`,

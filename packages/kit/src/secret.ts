@@ -37,6 +37,10 @@ export class SecretMap<T> {
   get(given: string | undefined): T | undefined {
     return given === undefined ? undefined : this.#values.get(digestOf(given).toString("latin1"));
   }
+
+  delete(secret: string): void {
+    this.#values.delete(digestOf(secret).toString("latin1"));
+  }
 }
 
 /** Derives a token (64 hex characters) of one sandbox, so that only the seed has to be stored. */

@@ -6,13 +6,15 @@ import { asFailure, Failure, type FailureName, fail, failureBody } from "@svc/co
 import { issueText } from "@svc/contract/issues.ts";
 import { notOffered } from "@svc/contract/not-offered.ts";
 import type { Operation, Output, Parsed } from "@svc/contract/operation.ts";
-import { spellingFor } from "@svc/contract/sdk-key.ts";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import type { PageOptions } from "./home-page.ts";
+import { authenticate, endWithKey } from "./keys/authenticate.ts";
+import type { Keys } from "./keys/keys.ts";
+import { type Guard, ownAnswer } from "./keys/own-answer.ts";
+import { authorize, DEPLOYMENT, type Principal } from "./keys/principal.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { proxyLimits } from "./proxy/limits.ts";
-import { sameSecret } from "./secret.ts";
 import { type AuditEntry, auditEntry, clientOf, isAudited } from "./serve-audit.ts";
 import { answerBadURL, answerBrokenRequest } from "./serve-broken.ts";
 import { answerOtherOrigins } from "./serve-origins.ts";
@@ -36,6 +38,8 @@ export type Context = {
   readonly signal: AbortSignal;
   /** W3C trace context to pass on: traceparent and tracestate, if the client sent them. */
   readonly trace: Trace;
+  /** Whom the request's key stands for; the deployment for an operation that needs no key. */
+  readonly principal: Principal;
 };
 
 export type Handlers<T extends Record<string, Operation>> = {
@@ -50,6 +54,10 @@ export type ServeOptions<T extends Record<string, Operation>> = {
   readonly handlers: Handlers<T>;
   /** The deployment's API key. Every route requires it, in either spelling, except operations with `none`. */
   readonly apiKey: string;
+  /** Further keys, each of a tenant and with a role. */
+  readonly keys?: Keys | undefined;
+  /** Called before the handler of a request of a tenant. @throws if the input names what belongs to others. */
+  readonly guard?: Guard | undefined;
   readonly log: Log;
   readonly metrics: Metrics;
   /**
@@ -72,7 +80,7 @@ export type ServeOptions<T extends Record<string, Operation>> = {
 
 /** Creates an HTTP server for these operations and GET /metrics; the caller makes it listen. */
 export function serve<T extends Record<string, Operation>>(options: ServeOptions<T>): FastifyInstance {
-  const { operations, handlers, apiKey, log, metrics, raw, audit, spans } = options;
+  const { operations, handlers, apiKey, keys, guard, log, metrics, raw, audit, spans } = options;
   const app = fastify({
     bodyLimit: MAX_BODY_BYTES,
     http: { maxHeaderSize: proxyLimits.headBytes },
@@ -95,9 +103,16 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     }
   });
   if (options.anyOrigin === true) answerOtherOrigins(app);
-  app.addHook("onRequest", (request, _reply, done) => {
+  const principals = new WeakMap<FastifyRequest, Principal>();
+  app.addHook("onRequest", (request, reply, done) => {
     // Access is checked per route, meaning method and path: a path that is open to GET may be closed to DELETE.
-    if ((request.routeOptions.config as { open?: boolean }).open !== true) authenticate(request, apiKey);
+    const { open, operation } = request.routeOptions.config as { open?: boolean; operation?: string };
+    if (open !== true) {
+      const principal = authenticate(request, apiKey, keys);
+      principals.set(request, principal);
+      if (!request.is404) authorize(principal, operation ?? "this route");
+      if (principal.kind === "tenant" && keys !== undefined) endWithKey(keys, principal.keyID, reply);
+    }
     done();
   });
   const failed = new WeakMap<FastifyRequest, FailureName>();
@@ -132,7 +147,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
       method: operation.method,
       url: operation.path.replace(/\{(\w+)\}/g, ":$1"),
       config: { operation: operation.name, open: operation.credential === "none" } as object,
-      handler: (request, reply) => handle(operation, handler, request, reply, { log, spans }),
+      handler: (request, reply) => handle(operation, handler, request, reply, { log, spans, guard, principal: principals.get(request) ?? DEPLOYMENT }),
     });
   }
   if (options.servesMetrics !== false) addMetrics(app, metrics);
@@ -178,19 +193,12 @@ function auditAnswers(app: FastifyInstance, audit: (entry: AuditEntry) => void, 
   });
 }
 
-function authenticate(request: FastifyRequest, apiKey: string): void {
-  const given = request.headers["x-api-key"];
-  if (given === undefined || given === "") fail("UNAUTHENTICATED", "the header X-API-Key is missing; send the deployment's API key in it");
-  // Several headers of this name arrive joined by ", " and therefore match no key.
-  if (!sameSecret(String(given), spellingFor(String(given), apiKey))) fail("UNAUTHENTICATED", "the API key in X-API-Key is not this deployment's");
-}
-
 async function handle(
   operation: Operation,
   handler: (input: unknown, context: Context) => unknown,
   request: FastifyRequest,
   reply: FastifyReply,
-  { log, spans }: Pick<ServeOptions<never>, "log" | "spans">,
+  { log, spans, guard, principal }: Pick<ServeOptions<never>, "log" | "spans" | "guard"> & { readonly principal: Principal },
 ): Promise<FastifyReply> {
   const asked = traceOf(request.headers);
   const client = clientOf(request);
@@ -212,7 +220,9 @@ async function handle(
     client,
     signal: gone.signal,
     trace: span?.trace ?? asked,
+    principal,
   };
+  if (principal.kind === "tenant") await guard?.(principal, operation, input as Readonly<Record<string, unknown>>);
   const output = await traced(context.trace, async () => {
     try {
       return await handler(input, context);
@@ -224,7 +234,7 @@ async function handle(
   reply.code(status);
   // Without a body fastify sends Content-Length: 0; some clients try to parse a body if the length is missing.
   if (status === 204 || output === undefined) return reply.send();
-  return reply.type("application/json; charset=utf-8").send(JSON.stringify(output));
+  return reply.type("application/json; charset=utf-8").send(JSON.stringify(ownAnswer(principal, operation, output)));
 }
 
 function readInput(operation: Operation, request: FastifyRequest): unknown {

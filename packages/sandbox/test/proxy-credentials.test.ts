@@ -92,6 +92,26 @@ void test("a sandbox never sees the deployment's key, and an application never i
   }
 });
 
+void test("a sandbox never sees a named key, in either spelling, whether the key is valid or not", async () => {
+  const named = [`sdk_${"a".repeat(64)}`, `e2b_${"b".repeat(40)}`];
+  const keys = { size: named.length, knows: (text: string) => named.includes(text) };
+  await using world = await openSandboxes({ keys, dropsKeyAsBearer: true });
+  const { fixture } = world;
+  const mine = await world.open({});
+  const token = { "x-access-token": mine.envdAccessToken };
+  for (const to of [mine.to(mine.port), { ...mine.to(49983), ...token }]) {
+    for (const key of named) {
+      assert.equal((await ask(fixture, "/", { ...to, "x-api-key": key })).seen.headers["x-api-key"], undefined);
+      assert.equal((await ask(fixture, "/", { ...to, authorization: `Bearer ${key}` })).seen.headers["authorization"], undefined);
+    }
+    const unknown = `sdk_${"c".repeat(64)}`;
+    assert.equal((await ask(fixture, "/", { ...to, "x-api-key": unknown })).seen.headers["x-api-key"], unknown);
+  }
+  // Some SDKs send a sandbox's headers with each call of the control plane: with a named key, such a call is the platform's.
+  const listed = await ask(fixture, "/sandboxes", { ...mine.to(mine.port), "x-api-key": named[0] ?? "" });
+  assert.notEqual(listed.seen.who, "application");
+});
+
 void test("a setting removes the key from Authorization: Bearer", async () => {
   await using world = await openSandboxes({ dropsKeyAsBearer: true });
   const { fixture } = world;

@@ -108,7 +108,7 @@ Examples:
     .usage("[options] <template>")
     .addHelpText(
       "after",
-      "\nA deployment has one tenant, so this only changes what clients show.\n\nExamples:\n  svc template publish web\n  svc template publish web --private",
+      "\nKeys of tenants start sandboxes from public templates alone; the deployment's own key starts all of them.\n\nExamples:\n  svc template publish web\n  svc template publish web --private",
     )
     .run(async (name: string, options: never) => (await import("../template/template.ts")).publish(name, options));
 

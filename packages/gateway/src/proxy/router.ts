@@ -8,6 +8,7 @@ import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts"
 import type { Decision, RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
 import { asksForTunnel } from "@svc/kit/proxy/h2c-tunnel.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
+import { carriesNamedKey, type NamedKeys } from "@svc/kit/proxy/own-keys.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
@@ -30,6 +31,7 @@ export type RouterOptions = {
   /** The gateway's own control plane. */
   readonly control: Target;
   readonly apiKey: string;
+  readonly keys: NamedKeys;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
 };
@@ -55,6 +57,8 @@ export class Router {
   /** Nodes that have a volume, or reach the shared one. */
   readonly #volumes = new Map<string, Member>();
   readonly #drops: Drops;
+  /** For requests with a named key, which the node need not know and no sandbox may see. */
+  readonly #dropsWithKey: Drops;
   readonly #mark: string;
 
   constructor(options: RouterOptions, head: RequestHead) {
@@ -65,11 +69,12 @@ export class Router {
     const { toldByProxy, gateway } = this.#ids;
     // The node checks credentials and addresses, and removes them, so they are forwarded.
     this.#drops = dropsOf(count, [...toldByProxy, ...gateway]);
+    this.#dropsWithKey = dropsOf(count, [...toldByProxy, ...gateway, this.#ids.apiKey]);
     this.#mark = `${gatewayHeaders.token}: ${gatewayToken(options.apiKey)}\r\n${gatewayHeaders.client}: `;
   }
 
   route(head: RequestHead, client: RoutedClient): Decision {
-    const address = this.#addressing.read(head, this.#options.apiKey);
+    const address = this.#addressing.read(head, this.#options.apiKey, this.#options.keys);
     if (address !== undefined) return "status" in address ? address : this.#toSandbox(head, address.sandboxID, client);
     return this.#withoutAddress(head, client) ?? this.#toControl(head, client);
   }
@@ -99,7 +104,8 @@ export class Router {
     const scheme = client.carried !== undefined ? `${gatewayHeaders.scheme}: https\r\n` : "";
     // A node opens a raw connection for whatever comes with a gateway's mark.
     const upgrade = client.carried?.mayTunnel === true || !asksForTunnel(head);
-    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: `${this.#mark}${client.peer}\r\n${scheme}`, upgrade });
+    const drops = this.#hasNamedKey(head) ? this.#dropsWithKey : this.#drops;
+    const text = rewriteRequest(head, { drops, target: undefined, added: `${this.#mark}${client.peer}\r\n${scheme}`, upgrade });
     return { target: member.target, text, upgrade, kind: NODE };
   }
 
@@ -111,7 +117,14 @@ export class Router {
     return this.#ask(client, { volumeID }, () => noSuchVolume(this.#options.members, volumeID));
   }
 
-  /** Operations of a sandbox and uploads go to their node; the control plane answers if that node is unknown or lost. */
+  #hasNamedKey(head: RequestHead): boolean {
+    return carriesNamedKey(head, this.#ids.apiKey, this.#options.keys);
+  }
+
+  /**
+   * Operations of a sandbox and uploads go to their node; the control plane answers if that node is unknown or lost, and to a named key, which
+   * only gateways know for certain.
+   */
   #toControl(head: RequestHead, client: RoutedClient): Decision {
     const { target } = head;
     const volumeID = ofVolume.exec(target)?.[1];
@@ -120,7 +133,7 @@ export class Router {
     const sandboxID = ofSandbox.exec(target)?.[1];
     const member = sandboxID !== undefined ? members.ownerOf(sandboxID, client.movedFrom) : nodeOfFile(members, target);
     const isSettled = sandboxID === undefined || !this.#options.arrivals.isNeeded(sandboxID);
-    if (member?.isUp === true && isSettled) return this.#toNode(head, member, client);
+    if (member?.isUp === true && isSettled && !this.#hasNamedKey(head)) return this.#toNode(head, member, client);
     const upgrade = target === CONSOLE_SOCKET;
     const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: client.forwarded, upgrade });
     return { target: control, text, upgrade, kind: CONTROL };

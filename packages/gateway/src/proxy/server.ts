@@ -5,6 +5,7 @@ import type { Metrics } from "@svc/kit/metrics.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
+import type { NamedKeys } from "@svc/kit/proxy/own-keys.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { Target, UpstreamPool } from "@svc/kit/proxy/target.ts";
@@ -39,6 +40,8 @@ export type GatewayProxyOptions = {
   readonly arrivals: Arrivals;
   readonly fateOf: (member: Member, sandboxID: string) => Fate;
   readonly apiKey: string;
+  /** Named keys, which no sandbox may see either. */
+  readonly keys: NamedKeys;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
   /** With certificates, `listen` speaks TLS; undefined: plain HTTP. */

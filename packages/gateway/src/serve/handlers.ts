@@ -5,6 +5,10 @@ import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import type { nodesOperations } from "@svc/contract/nodes.ts";
 import type { Operation, Parsed } from "@svc/contract/operation.ts";
 import { nodeOperations } from "@svc/contract/sandbox.ts";
+import { apiKeyHandlers } from "@svc/kit/keys/handlers.ts";
+import { ownIdempotencyKey } from "@svc/kit/keys/idempotency.ts";
+import type { Keys } from "@svc/kit/keys/keys.ts";
+import { sees } from "@svc/kit/keys/principal.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
 import type { EtcdDirectory } from "../members/etcd-directory.ts";
@@ -33,6 +37,7 @@ export type HandlerParts = {
   readonly directory: () => EtcdDirectory | undefined;
   readonly relay: Relay;
   readonly merge: Merge;
+  readonly keys: Keys;
   readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
   readonly webhooks: Pick<GatewayWebhooks, "handlers">;
@@ -48,7 +53,7 @@ type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
-  const { members, lookups, arrivals, directory, relay, merge, storedOnly, create, webhooks, volumes, scaling, isFixed, checkHealth } = parts;
+  const { members, lookups, arrivals, directory, relay, keys, merge, storedOnly, create, webhooks, volumes, scaling, isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -134,8 +139,8 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
   }
 
   return {
-    createSandbox: (input, context) => create(ops.createSandbox, input, context),
-    createSandboxV1: (input, context) => create(ops.createSandboxV1, input, context),
+    createSandbox: (input, context) => create(ops.createSandbox, ownCreate(input, context), context),
+    createSandboxV1: (input, context) => create(ops.createSandboxV1, ownCreate(input, context), context),
     ...listHandlers(merge, storedOnly, members),
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
@@ -146,8 +151,10 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     },
     async deleteSandbox(input, context) {
       const { sandboxID } = input;
-      const grave = arrivals.graveOf(sandboxID);
-      const ender = arrivals.enderOf(sandboxID) ?? grave?.ender;
+      // If the node of a sandbox is lost, only the record in etcd says whose it is.
+      const isOwn = sees(context.principal, members.moved.get(sandboxID)?.listed?.tenant);
+      const grave = isOwn ? arrivals.graveOf(sandboxID) : undefined;
+      const ender = isOwn ? (arrivals.enderOf(sandboxID) ?? grave?.ender) : undefined;
       if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);
       const isExported = arrivals.enderOf(sandboxID) !== undefined;
       // The node that ends it needs neither to fetch the sandbox nor to be able to run it.
@@ -227,6 +234,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...webhooks.handlers,
     ...volumes.handlers,
     ...secretHandlers,
+    ...apiKeyHandlers(keys),
     getHealth() {
       checkHealth();
     },
@@ -268,6 +276,11 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     },
   };
 }
+
+const ownCreate = <T extends { idempotencyKey?: string | undefined }>(input: T, { principal }: Context): T => ({
+  ...input,
+  idempotencyKey: ownIdempotencyKey(principal, input.idempotencyKey),
+});
 
 function throughGateway(url: string, { host, protocol }: { host?: string | undefined; protocol?: string | undefined }, nodeID: string): string {
   const { pathname, searchParams } = new URL(url);

@@ -8,6 +8,7 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Context } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
+import { actingHeaders } from "./relay.ts";
 
 /** The bound for one node's page. */
 const TIMEOUT_MS = 5_000;
@@ -64,7 +65,15 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
       }
       const signal = AbortSignal.any([context.signal, member.signal]);
       try {
-        return [await callForAnswer(operation, input as Input<T>, { baseURL: member.url, apiKey, headers: context.trace, signal, timeoutMs: TIMEOUT_MS })];
+        return [
+          await callForAnswer(operation, input as Input<T>, {
+            baseURL: member.url,
+            apiKey,
+            headers: { ...actingHeaders(operation, context), ...context.trace },
+            signal,
+            timeoutMs: TIMEOUT_MS,
+          }),
+        ];
       } catch (error) {
         if (error instanceof Failure && error.row.http < 500 && error.name !== "TOO_MANY_REQUESTS") throw error;
         missing.push({ name: member.name, reason: member.isUp ? (error as Error).message : member.reason });

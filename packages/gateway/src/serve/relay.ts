@@ -2,8 +2,10 @@
 import { callForAnswer, type Send } from "@svc/contract/call.ts";
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { Failure } from "@svc/contract/failures.ts";
+import { roleFor } from "@svc/contract/key-access.ts";
 import type { Input, Operation, Output, Parsed } from "@svc/contract/operation.ts";
 import { NOT_CONNECTED } from "@svc/kit/kept-calls.ts";
+import { ACTING_FOR_HEADER, actingFor } from "@svc/kit/keys/principal.ts";
 import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Context } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
@@ -18,7 +20,7 @@ export type Relay = <T extends Operation>(operation: T, input: Parsed<T>, contex
 export function openRelay(apiKey: string, send: Send): Relay {
   const token = gatewayToken(apiKey);
   return async (operation, input, context, member) => {
-    const headers = { [gatewayHeaders.token]: token, [gatewayHeaders.client]: context.client, ...context.trace };
+    const headers = { [gatewayHeaders.token]: token, [gatewayHeaders.client]: context.client, ...actingHeaders(operation, context), ...context.trace };
     try {
       const to = { baseURL: member.url, apiKey, headers, signals: [context.signal, member.signal], timeoutMs: TIMEOUT_MS, send };
       const answer = await callForAnswer(operation, input as Input<typeof operation>, to);
@@ -28,6 +30,14 @@ export function openRelay(apiKey: string, send: Send): Relay {
       throw isTransport(error) ? lostWhile(member, error) : error;
     }
   };
+}
+
+/**
+ * A node does for a tenant what the tenant's key allows. Operations between servers, which no named key may call, are the gateway's own: it
+ * has decided that the tenant may have what it asks for.
+ */
+export function actingHeaders({ name }: Operation, { principal }: Pick<Context, "principal">): Record<string, string> {
+  return principal.kind === "tenant" && roleFor(name) !== undefined ? { [ACTING_FOR_HEADER]: actingFor(principal) } : {};
 }
 
 function isTransport(error: unknown): boolean {

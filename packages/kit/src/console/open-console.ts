@@ -8,6 +8,7 @@ import { CONSOLE_SOCKET } from "@svc/contract/console.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { streamEvents } from "@svc/contract/observe.ts";
 import type { FastifyInstance } from "fastify";
+import { DEPLOYMENT } from "../keys/principal.ts";
 import type { Context, RawScope } from "../serve.ts";
 import { Assets } from "./assets.ts";
 import { Board } from "./board.ts";
@@ -73,7 +74,7 @@ function notStarted(): never {
 
 /** The context of a handler that this process calls by itself, for no client. */
 export function quietContext(): Context {
-  return { status() {}, header() {}, requestID: randomUUID(), client: "", signal: AbortSignal.timeout(ROW_MS), trace: {} };
+  return { status() {}, header() {}, requestID: randomUUID(), client: "", signal: AbortSignal.timeout(ROW_MS), trace: {}, principal: DEPLOYMENT };
 }
 
 /** Returns the newest position: a stream without a start begins by sending it. */

@@ -2,9 +2,9 @@
 
 import { isControlPath } from "@svc/contract/control-paths.ts";
 import { bareSandboxID } from "@svc/contract/fields.ts";
-import { sdkKeyOf } from "@svc/contract/sdk-key.ts";
 import { type Answer, answer } from "./answer.ts";
 import type { HeaderIDs, Pair } from "./header-ids.ts";
+import { carriesOwnKey, type NamedKeys } from "./own-keys.ts";
 import { HOST, type RequestHead } from "./request-head.ts";
 
 export type Address = {
@@ -70,17 +70,17 @@ export class Addressing {
   }
 
   /**
-   * Returns undefined if the request names no sandbox. The host takes precedence over headers, and so does, outside /proxy, the deployment's key
+   * Returns undefined if the request names no sandbox. The host takes precedence over headers, and so does, outside /proxy, a key of the platform
    * on a path of the control plane: some SDKs send a sandbox's headers with each call of the control plane.
    */
-  read(head: RequestHead, apiKey: string): Address | Answer | undefined {
-    return this.#byHost(head) ?? (this.#isForControl(head, apiKey) ? undefined : this.#byHeaders(head));
+  read(head: RequestHead, apiKey: string, named?: NamedKeys): Address | Answer | undefined {
+    return this.#byHost(head) ?? (this.#isForControl(head, apiKey, named) ? undefined : this.#byHeaders(head));
   }
 
   /** Always false below /proxy, where no path belongs to the control plane and a key decides nothing. */
-  #isForControl(head: RequestHead, apiKey: string): boolean {
+  #isForControl(head: RequestHead, apiKey: string, named: NamedKeys | undefined): boolean {
     const { apiKey: key } = this.#ids;
-    return head.has(key) && head.agrees(key) && (head.carries(key, apiKey) || head.carries(key, sdkKeyOf(apiKey))) && isControlPath(head.target);
+    return head.has(key) && head.agrees(key) && carriesOwnKey(head, key, apiKey, named) && isControlPath(head.target);
   }
 
   #byHost(head: RequestHead): Address | Answer | undefined {

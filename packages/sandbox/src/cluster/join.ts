@@ -4,6 +4,8 @@ import { clusterKeys } from "@svc/contract/cluster-records.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import type { SharedSandbox } from "@svc/contract/shared-records.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
+import { openKeyEtcd } from "@svc/kit/keys/key-etcd.ts";
+import type { KeyStore } from "@svc/kit/keys/keys.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
@@ -52,6 +54,8 @@ export type Membership = {
   readonly catalog: Catalog;
   readonly neighbours: Neighbours;
   readonly clock: DeploymentClock;
+  /** The named keys of the deployment, which gateways create and revoke. */
+  readonly apiKeys: KeyStore;
   /** The records of sandboxes that can move, read once this generation had begun. */
   readonly shared: ReadonlyMap<string, SharedSandbox>;
   /** The other nodes of the deployment when this generation began. */
@@ -113,6 +117,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       catalog: openCatalog(etcd, keys, nodeID),
       neighbours,
       clock,
+      apiKeys: openKeyEtcd({ etcd, name: parts.name, log }),
       shared,
       others: nodes.entries.map(({ key }) => key.slice(keys.nodes.length)).filter((each) => each !== nodeID),
       async share(initKeys) {

@@ -14,6 +14,7 @@ import type { Sourced } from "@svc/kit/api-key.ts";
 import { loadApiKey } from "@svc/kit/api-key.ts";
 import { complained } from "@svc/kit/config.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
+import { apiKeyHandlers } from "@svc/kit/keys/handlers.ts";
 import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog, openSentences } from "@svc/kit/log.ts";
@@ -37,6 +38,7 @@ import { endExported } from "./serve/end-exported.ts";
 import { nodeControlHandlers } from "./serve/node-control.ts";
 import { nodePages } from "./serve/pages.ts";
 import { nodeHandlers } from "./serve/routes.ts";
+import { ownIDs } from "./serve/tenants.ts";
 import { transferRoutes } from "./serve/transfer-routes.ts";
 import { load, type NodeSettings } from "./settings.ts";
 import { keyHandlers } from "./verbs/create-keys.ts";
@@ -111,10 +113,15 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
         uuidOf(fingerprintOf(apiKey.secret, "creator")),
       ),
       ...observe.handlers,
+      getSandboxesMetrics: ({ sandbox_ids }, context) =>
+        observe.handlers.getSandboxesMetrics({ sandbox_ids: ownIDs(context.principal, registry, sandbox_ids) }, context),
+      ...apiKeyHandlers(node.apiKeys),
       ...volumeHandlers(node.volumes),
       ...secretHandlers(node.secrets),
     },
     apiKey: apiKey.secret,
+    keys: node.apiKeys,
+    guard: node.guard,
     anyOrigin: true,
     pages,
     log,
@@ -146,6 +153,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     control,
     directory: node.directory,
     apiKey: apiKey.secret,
+    keys: node.apiKeys,
     brands: brand,
     domains,
     certificates,

@@ -5,6 +5,9 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { openDiskReserve } from "@svc/kit/disk-reserve.ts";
 import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
+import { openKeyFile } from "@svc/kit/keys/key-file.ts";
+import { Keys } from "@svc/kit/keys/keys.ts";
+import type { Guard } from "@svc/kit/keys/own-answer.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
@@ -36,6 +39,7 @@ import { Later } from "./later.ts";
 import { type Listing, openListing } from "./serve/list.ts";
 import type { Verbs } from "./serve/routes.ts";
 import { loadSeed, sweepHalfWritten } from "./serve/secrets.ts";
+import { openTenantGuard } from "./serve/tenants.ts";
 import { type NodeSettings, poolSizes } from "./settings.ts";
 import { openAdmission } from "./supply/admission.ts";
 import { buildSandboxes } from "./supply/build-sandboxes.ts";
@@ -105,6 +109,10 @@ export type Node = {
   readonly drain: Drain;
   readonly takes: Takes;
   readonly keyed: KeyedCreates;
+  /** Absent while sandboxes are only ended. */
+  readonly apiKeys: Keys | undefined;
+  /** Refuses what a tenant's request may not name. */
+  readonly guard: Guard;
   recover(): Promise<Recovered>;
   /** Ends every sandbox; returns the ids of those that ended and of those that could not be ended. */
   endAll(): Promise<EndedAll>;
@@ -144,6 +152,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const seed = isEnding ? randomBytes(32).toString("hex") : loadSeed(home, configuredSeed, tokensInUse(records)).secret;
   const membership = isEnding ? undefined : await joined(home, settings, { apiKey, seed, log });
   const keys = isEnding ? keysFrom(newSecret()) : (membership?.keys ?? keysOfHome(home, settings.node.deployment_secret_file));
+  const apiKeys = isEnding ? undefined : new Keys({ store: membership?.apiKeys ?? openKeyFile(join(home, "api-keys.db")), log });
   const initKeys = openInitKeys(home, keys.initSeed, isEnding);
   await membership?.share(initKeys);
   const envd = isEnding ? "" : keepEnvd(home, binaryOf("SVC_ENVD", "envd"));
@@ -268,7 +277,19 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const buildOnFirstUse = settings.template.build_on_first_use ? openFirstUse(templates, settings.sandbox) : undefined;
   const fetch = async (asked: string) => (await transfer.fetch(asked)) ?? refuseNotOffered(asked) ?? (await buildOnFirstUse?.(asked));
   const keyed = openKeyedCreates({ home, membership, records, clock });
-  const create = openCreate({ ...starting, templateIndex, drivers, keyed, pool, networks, ends, clock, checkClock: () => membership?.clock.check(), fetch });
+  const create = openCreate({
+    ...starting,
+    templateIndex,
+    drivers,
+    keyed,
+    pool,
+    networks,
+    ends,
+    clock,
+    checkClock: () => membership?.clock.check(),
+    fetch,
+    isOpenTo: templates.isOpenTo,
+  });
   const checkpointer = openCheckpointer({ drivers, checkpoints, images, stages });
   const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
@@ -337,6 +358,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     drain,
     takes,
     keyed,
+    apiKeys,
+    guard: openTenantGuard({ registry, quarantine }),
     async recover() {
       if (recovering.isLost) records.keys.forget();
       program = (await drivers.runtimes.get("gvisor")?.program()) ?? "";
@@ -347,6 +370,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
     endAll: () => endAll(recovering),
     watch: () => openWatch(watching),
     parts: (destroys) => [
+      { name: "named keys", close: async () => apiKeys?.close() },
       ...(membership?.parts() ?? []),
       { name: "idle pauses", close: () => idle.close() },
       { name: "drain", close: () => drain.close() },

@@ -1,7 +1,8 @@
 // Decides which requests may reach a port of a sandbox, and which credentials are removed.
-import { sdkKeyOf, spellingFor } from "@svc/contract/sdk-key.ts";
+import { spellingFor } from "@svc/contract/sdk-key.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import type { HeaderIDs } from "@svc/kit/proxy/header-ids.ts";
+import type { NamedKeys } from "@svc/kit/proxy/own-keys.ts";
 import type { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import type { Access } from "../records/directory.ts";
 import { isSignedFile } from "./envd-paths.ts";
@@ -43,16 +44,11 @@ export function carriesOwnToken(head: RequestHead, ids: HeaderIDs, access: Acces
   return head.carries(ids.accessToken, access.envdAccessToken);
 }
 
-/** Says whether X-API-Key is the deployment's, in either spelling, which no sandbox may see. Any other value is application data. */
-export function carriesDeploymentKey(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
-  return head.has(ids.apiKey) && (head.carries(ids.apiKey, apiKey) || head.carries(ids.apiKey, sdkKeyOf(apiKey)));
-}
-
-/** Says whether Authorization: Bearer carries the deployment's key, as some clients send it by mistake. Otherwise the header is the application's. */
-export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: string): boolean {
+/** Says whether Authorization: Bearer carries a key of the platform, as some clients send it by mistake. Otherwise the header is the application's. */
+export function carriesKeyAsBearer(head: RequestHead, ids: HeaderIDs, apiKey: string, named: NamedKeys | undefined): boolean {
   if (!head.has(ids.authorization)) return false;
   return head.values(ids.authorization).some((value) => {
     const [scheme = "", secret = ""] = value.split(/ +/, 2);
-    return scheme.toLowerCase() === "bearer" && sameText(secret, spellingFor(secret, apiKey));
+    return scheme.toLowerCase() === "bearer" && (sameText(secret, spellingFor(secret, apiKey)) || named?.knows(secret) === true);
   });
 }

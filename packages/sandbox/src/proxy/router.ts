@@ -8,12 +8,13 @@ import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
 import { asksForTunnel, tunnelOpened } from "@svc/kit/proxy/h2c-tunnel.ts";
 import { type HeaderIDs, headerIDs } from "@svc/kit/proxy/header-ids.ts";
+import { carriesOwnKey, type NamedKeys } from "@svc/kit/proxy/own-keys.ts";
 import { HOST, type RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type Drops, dropsOf, rewriteRequest } from "@svc/kit/proxy/rewrite.ts";
 import { Target, type UpstreamPool } from "@svc/kit/proxy/target.ts";
 import { gatewayToken } from "@svc/kit/secret.ts";
 import type { Access, ProxyEntry, SandboxDirectory } from "../records/directory.ts";
-import { carriesDeploymentKey, carriesKeyAsBearer, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
+import { carriesKeyAsBearer, carriesOwnToken, conflictOf, refuseEnvd, refuseTraffic } from "./credentials.ts";
 import { forwardedPort, isSignedFile, namesInternalRoute } from "./envd-paths.ts";
 import { targetKinds } from "./proxy-metrics.ts";
 import { notFound, paused, SandboxTargets } from "./sandbox-target.ts";
@@ -25,9 +26,10 @@ export type RouterOptions = {
   readonly wakes: Wakes;
   readonly control: string;
   readonly apiKey: () => string;
+  readonly keys?: NamedKeys | undefined;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
-  /** Removes an Authorization: Bearer with the deployment's key as well. */
+  /** Removes an Authorization: Bearer with a key of the platform as well. */
   readonly dropsKeyAsBearer?: boolean | undefined;
   /** Bound on the output of all commands of one sandbox; 0 or absent: no bound. */
   readonly outputBytesPerSecond?: number;
@@ -86,7 +88,7 @@ export class Router {
    * refuse gets the same refusal and wakes nothing.
    */
   route(head: RequestHead, client: RoutedClient): Decision {
-    const named = this.#addressing.read(head, this.#options.apiKey());
+    const named = this.#addressing.read(head, this.#options.apiKey(), this.#options.keys);
     const address = named ?? this.#withoutAddress(head);
     if (address === undefined) {
       const upgrade = head.target === CONSOLE_SOCKET;
@@ -152,9 +154,10 @@ export class Router {
   }
 
   #keyBits(head: RequestHead): number {
+    const { keys } = this.#options;
     const apiKey = this.#options.apiKey();
-    const asBearer = this.#options.dropsKeyAsBearer === true && carriesKeyAsBearer(head, this.#ids, apiKey);
-    return (carriesDeploymentKey(head, this.#ids, apiKey) ? 1 : 0) | (asBearer ? 8 : 0);
+    const asBearer = this.#options.dropsKeyAsBearer === true && carriesKeyAsBearer(head, this.#ids, apiKey, keys);
+    return (carriesOwnKey(head, this.#ids.apiKey, apiKey, keys) ? 1 : 0) | (asBearer ? 8 : 0);
   }
 
   /** Old SDKs and signed URLs send no routing header with envd's own paths, so the signature or token identifies the sandbox. */

@@ -3,6 +3,7 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
+import type { NamedKeys } from "@svc/kit/proxy/own-keys.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { UpstreamPool } from "@svc/kit/proxy/target.ts";
@@ -21,6 +22,8 @@ export type ProxyOptions = {
   readonly directory: SandboxDirectory;
   /** The deployment's key, which no sandbox may see. */
   readonly apiKey: string | (() => string);
+  /** Named keys, which no sandbox may see either. */
+  readonly keys?: NamedKeys | undefined;
   /** Brand words in the routing and traffic headers; the E2B spellings are always accepted. */
   readonly brands?: readonly string[];
   /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always accepted. */

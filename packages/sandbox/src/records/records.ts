@@ -20,13 +20,14 @@ const schema: Schema = {
   tables: `
     CREATE TABLE IF NOT EXISTS sandboxes (sandbox_id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS ended (sandbox_id TEXT PRIMARY KEY, reason TEXT NOT NULL, ended_at INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS ended_tenants (sandbox_id TEXT PRIMARY KEY, tenant TEXT NOT NULL) STRICT;
     CREATE INDEX IF NOT EXISTS ended_at ON ended (ended_at);
     ${createKeyTables}
     ${snapshotTables}
   `,
 };
 
-export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number };
+export type Ended = { readonly sandboxID: string; readonly reason: DeathReason; readonly endedAtWallMs: number; readonly tenant?: string | undefined };
 
 export interface Records {
   /** The records as of when the file was opened, without quarantined ones. */
@@ -76,7 +77,9 @@ export function openRecords(path: string, { quarantine, ...options }: RecordsOpt
       }
     });
   const putEnded = db.prepare("INSERT OR REPLACE INTO ended VALUES (?, ?, ?)");
-  const getEnded = db.prepare("SELECT reason, ended_at FROM ended WHERE sandbox_id = ?");
+  const putEndedTenant = db.prepare("INSERT OR REPLACE INTO ended_tenants VALUES (?, ?)");
+  const getEnded = db.prepare("SELECT reason, ended_at, tenant FROM ended LEFT JOIN ended_tenants USING (sandbox_id) WHERE sandbox_id = ?");
+  const pruneEndedTenants = db.prepare("DELETE FROM ended_tenants WHERE sandbox_id NOT IN (SELECT sandbox_id FROM ended)");
   const pruneEnded = db.prepare(
     "DELETE FROM ended WHERE ended_at < ? OR sandbox_id IN (SELECT sandbox_id FROM ended ORDER BY ended_at DESC LIMIT -1 OFFSET ?)",
   );
@@ -96,18 +99,22 @@ export function openRecords(path: string, { quarantine, ...options }: RecordsOpt
       store.settle(() => {
         put.run(record.sandboxID, JSON.stringify(record));
         putEnded.run(ended.sandboxID, ended.reason, ended.endedAtWallMs);
+        if (ended.tenant !== undefined) putEndedTenant.run(ended.sandboxID, ended.tenant);
       });
     },
     remove: (sandboxID) => store.settle(() => void remove.run(sandboxID)),
     ended(sandboxID) {
       const row = getEnded.get(sandboxID);
-      return row === undefined ? undefined : { sandboxID, reason: row["reason"] as DeathReason, endedAtWallMs: row["ended_at"] as number };
+      if (row === undefined) return undefined;
+      const tenant = (row["tenant"] as string | null) ?? undefined;
+      return { sandboxID, reason: row["reason"] as DeathReason, endedAtWallMs: row["ended_at"] as number, ...(tenant === undefined ? {} : { tenant }) };
     },
     keys,
     snapshots,
     prune(nowWallMs) {
       store.settle(() => {
         pruneEnded.run(nowWallMs - ENDED_KEPT_MS, MAX_ENDED_ROWS);
+        pruneEndedTenants.run();
         keys.prune(nowWallMs);
         snapshots.prune();
       });

@@ -41,12 +41,17 @@ export interface Registry extends Omit<SandboxDirectory, "wake" | "isMoving" | "
   running(sandboxID: string): RunningRecord;
   /** Returns a sandbox that a client owns. @throws SANDBOX_NOT_FOUND, with the reason if it ended within the hour; SANDBOX_MOVED. */
   owned(sandboxID: string): OwnedRecord;
+  /** Returns the tenant of a sandbox that a client owns, or that ended within the hour; `none` if this node does not know of one. */
+  ownerOf(sandboxID: string): Owner;
   /** Calls `onChange` for every client's sandbox that begins to run, is paused or is gone. */
   watch(onChange: (sandboxID: string, shown: "running" | "paused" | "gone") => void): () => void;
   readonly size: number;
   /** The number of running sandboxes that clients own. */
   readonly runningCount: number;
 }
+
+/** `tenant` is absent where the owner is the deployment itself. */
+export type Owner = "none" | { readonly tenant?: string | undefined };
 
 const MAX_MOVED = 10_000;
 
@@ -138,8 +143,9 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
       const next = moved(sandboxID, event);
       const { status } = next;
       // From now on, for an hour, clients get the reason of the end.
-      if (event.event === "dying" && isOwned(byID.get(sandboxID)) && status.state === "killing") {
-        records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs() });
+      const before = byID.get(sandboxID);
+      if (event.event === "dying" && isOwned(before) && status.state === "killing") {
+        records.putEnding(next, { sandboxID, reason: status.reason, endedAtWallMs: clock.wallMs(), tenant: before.status.claim.tenant });
       } else if (event.event === "dying") {
         records.putBack(next);
       } else {
@@ -196,6 +202,11 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
       records.remove(sandboxID);
       byID.delete(sandboxID);
       unsaved.delete(sandboxID);
+    },
+    ownerOf(sandboxID) {
+      const record = byID.get(sandboxID);
+      if (isOwned(record)) return { tenant: record.status.claim.tenant };
+      return records.ended(sandboxID) ?? "none";
     },
     owned,
     running(sandboxID) {

@@ -53,6 +53,8 @@ export type Claim = {
   /** For a fork: its source, and how many forks precede it. */
   readonly parentSandboxID: string | undefined;
   readonly forkDepth: number;
+  /** The tenant whose key created it; absent: the deployment's own key. Forks inherit it. */
+  readonly tenant?: string | undefined;
 };
 
 /** The checkpoint that holds a sandbox's memory and files while it does not run. */

@@ -19,7 +19,7 @@ import { type Images, openImages } from "./images.ts";
 import { openLayers } from "./layers.ts";
 import { splitReference } from "./reference.ts";
 import type { TemplateSettings } from "./settings.ts";
-import type { TemplateSource } from "./template.ts";
+import type { Template, TemplateSource } from "./template.ts";
 import { openTemplateIndex, type SnapshotLookup, type TemplateIndex } from "./template-index.ts";
 import { openUploads } from "./uploads.ts";
 
@@ -57,6 +57,8 @@ export type TemplatesOptions = {
 };
 
 export interface Templates {
+  /** Returns true if a tenant may start sandboxes from the template: one of set-up, or one that is public. */
+  isOpenTo(tenant: string, template: Template): boolean;
   readonly builder: Builder;
   /** Finds all templates by name. */
   readonly index: TemplateIndex;
@@ -168,6 +170,8 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     snapshots,
     envdVersion,
     deleteTemplate,
+    isOpenTo: (_tenant, { source, templateID }) =>
+      source !== "snapshot" && (index.setUp(templateID) !== undefined || builds.template(templateID)?.public === true),
     async dropCopy(buildID) {
       const copy = copies.get(buildID);
       if (copy === undefined) return;

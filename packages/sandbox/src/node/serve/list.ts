@@ -11,11 +11,14 @@ import { isOwned, type OwnedRecord, type Registry, shownState } from "../../reco
 import type { ProxyLink } from "../supply/proxy-link.ts";
 import type { Idle } from "../watch/idle.ts";
 
-export type ListQuery = SandboxFilter & {
-  readonly order: "asc" | "desc";
-  readonly limit: number;
-  readonly nextToken?: string | undefined;
-};
+/** With `tenant`, only that tenant's sandboxes match. */
+type TenantFilter = { readonly tenant?: string | undefined };
+export type ListQuery = SandboxFilter &
+  TenantFilter & {
+    readonly order: "asc" | "desc";
+    readonly limit: number;
+    readonly nextToken?: string | undefined;
+  };
 
 export type ListingParts = {
   readonly registry: Pick<Registry, "all">;
@@ -31,7 +34,7 @@ export type ShownRecord = Pick<OwnedRecord, "sandboxID" | "templateID" | "limits
 export interface Listing {
   /** Returns one page, and the token of the next page if more sandboxes follow. */
   page(query: ListQuery): { items: ListedSandbox[]; next: string | undefined };
-  all(filter: SandboxFilter): ListedSandbox[];
+  all(filter: SandboxFilter & TenantFilter): ListedSandbox[];
   detail(record: ShownRecord): SandboxDetail;
   one(record: ShownRecord): ListedSandbox;
 }
@@ -66,6 +69,7 @@ export function listed(wallTimes: WallTimes, record: ShownRecord): ListedSandbox
     ...(claim.volumes === undefined || claim.volumes.length === 0 ? {} : { volumeMounts: claim.volumes.map(({ name, path }) => ({ name, path })) }),
     ...(claim.parentSandboxID === undefined ? {} : { parentSandboxID: claim.parentSandboxID }),
     forkDepth: claim.forkDepth,
+    ...(claim.tenant === undefined ? {} : { tenant: claim.tenant }),
   };
 }
 
@@ -113,10 +117,11 @@ function page(registry: ListingParts["registry"], wallTimes: WallTimes, query: L
   return { items: items.map((record) => listed(wallTimes, record)), next };
 }
 
-function matches(registry: ListingParts["registry"], query: SandboxFilter): OwnedRecord[] {
+function matches(registry: ListingParts["registry"], query: SandboxFilter & TenantFilter): OwnedRecord[] {
   const isMeant = sandboxMatcher(query);
   return [...registry.all()].filter(isOwned).filter((record) => {
     const { claim } = record.status;
+    if (query.tenant !== undefined && claim.tenant !== query.tenant) return false;
     const { metadata, alias, startedAtWallMs: startedAtMs } = claim;
     return isMeant({ state: shownState(record), metadata, startedAtMs, templateID: record.templateID, alias });
   });

@@ -1,11 +1,13 @@
 // The node's handlers: one short function per operation of contract/sandbox.ts.
 import { fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
+import type { keyOperations } from "@svc/contract/keys.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { volumeOperations } from "@svc/contract/volumes.ts";
 import type { webhookOperations } from "@svc/contract/webhooks.ts";
+import { tenantOf } from "@svc/kit/keys/principal.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import type { Quarantine } from "../../records/quarantine.ts";
 import type { Registry } from "../../records/registry.ts";
@@ -25,6 +27,7 @@ import type { TakeSnapshot } from "../verbs/take-snapshot.ts";
 import type { Timeouts } from "../verbs/timeout.ts";
 import type { Deaths } from "../watch/deaths.ts";
 import type { Listing } from "./list.ts";
+import { ownCreate } from "./tenants.ts";
 
 /** The minimum of a refresh, which E2B clients rely on. */
 const MIN_REFRESH_SECONDS = 15;
@@ -35,6 +38,7 @@ type Elsewhere =
   | keyof typeof webhookOperations
   | keyof typeof volumeOperations
   | keyof typeof secretOperations
+  | keyof typeof keyOperations
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"
@@ -57,7 +61,7 @@ export type Verbs = {
   readonly timeouts: Timeouts;
   readonly listing: Listing;
   readonly answer: AnswerSandbox;
-  readonly registry: Pick<Registry, "owned" | "running">;
+  readonly registry: Pick<Registry, "owned" | "running" | "ownerOf">;
   readonly capacity: Pick<Capacity, "isStopping">;
   /** Waits until a paused sandbox or a snapshot is in object storage, if the settings require that before the answer. */
   readonly untilDurable: (id: string) => Promise<void>;
@@ -85,14 +89,14 @@ export function nodeHandlers(verbs: Verbs): Omit<Handlers<typeof nodeOperations>
     untilDurable,
   } = verbs;
   return {
-    createSandbox: (input) => create({ ...input, secure: true }),
-    createSandboxV1: (input) => create(input),
+    createSandbox: (input, { principal }) => create({ ...ownCreate(principal, input), secure: true }),
+    createSandboxV1: (input, { principal }) => create(ownCreate(principal, input)),
     listSandboxes(input, context) {
-      const { items, next } = listing.page(input);
+      const { items, next } = listing.page({ ...input, tenant: tenantOf(context.principal) });
       if (next !== undefined) context.header("x-next-token", next);
       return items;
     },
-    listSandboxesV1: (input) => listing.all(input),
+    listSandboxesV1: (input, { principal }) => listing.all({ ...input, tenant: tenantOf(principal) }),
     getSandbox: ({ sandboxID }) => listing.detail(registry.owned(sandboxID)),
     async deleteSandbox({ sandboxID }) {
       if (quarantine.find("sandbox", sandboxID) === undefined) {

@@ -51,6 +51,8 @@ export type CreateInput = {
   readonly buildID?: string | undefined;
   /** The snapshot's name on the node where it was taken. */
   readonly sourceName?: string | undefined;
+  /** The tenant whose key asks; absent: the deployment's own key. */
+  readonly tenant?: string | undefined;
 };
 
 export type CreateParts = RetryStartParts & {
@@ -74,6 +76,8 @@ export type CreateParts = RetryStartParts & {
   readonly checkClock: () => void;
   readonly volumes: Pick<Volumes, "referencesOf" | "holding">;
   readonly metrics: Pick<NodeMetrics, "createSeconds">;
+  /** Returns true if a tenant may start sandboxes from this template. */
+  readonly isOpenTo: (tenant: string, template: Template) => boolean;
 };
 
 export type CreateSandbox = (input: CreateInput) => Promise<SandboxAnswer>;
@@ -87,7 +91,9 @@ export function openCreate(parts: CreateParts): CreateSandbox {
     timeouts.check(input.timeout);
     parts.checkClock();
     const begin = async (idempotent: Idempotent | undefined) => {
-      const template = await withVolumes(parts, await findTemplate(parts, input.buildID ?? input.templateID), input.volumeMounts ?? undefined);
+      const found = await findTemplate(parts, input.buildID ?? input.templateID);
+      if (input.tenant !== undefined && !parts.isOpenTo(input.tenant, found)) fail("TEMPLATE_NOT_FOUND", `template '${input.templateID}' not found`);
+      const template = await withVolumes(parts, found, input.volumeMounts ?? undefined);
       checkPause(parts.drivers, template, input);
       return answer(await create(parts, claimOf(parts.clock, input, template), template, idempotent));
     };
@@ -164,6 +170,7 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
     alias: template.name === "" ? input.sourceName : template.name,
     parentSandboxID: undefined,
     forkDepth: 0,
+    ...(input.tenant === undefined ? {} : { tenant: input.tenant }),
   };
 }
 

@@ -1,0 +1,95 @@
+// The handlers of operations on named keys, the same at a node and at a gateway. A tenant's administrator sees the keys of the tenant alone.
+import { fail } from "@svc/contract/failures.ts";
+import { mayDo } from "@svc/contract/key-access.ts";
+import { type CreatedKey, DEPLOYMENT_TENANT, type KeyRecord, type keyOperations, type Role, type ShownKey } from "@svc/contract/keys.ts";
+import type { Handlers } from "../serve.ts";
+import type { Keys, Made } from "./keys.ts";
+import { type Principal, sees, shownTenant } from "./principal.ts";
+
+/** E2B's spelling of a key: its prefix, and the number of characters after it. */
+const PREFIX = "e2b_";
+const VALUE_LENGTH = 40;
+const MASKED_PREFIX = "";
+
+export function apiKeyHandlers(given: Keys | undefined): Handlers<typeof keyOperations> {
+  const keys = given ?? fail("INTERNAL", "named keys are not open");
+
+  function shown(record: KeyRecord): ShownKey {
+    const lastUsedMs = keys.lastUsedMs(record.id);
+    const mask = { prefix: PREFIX, valueLength: VALUE_LENGTH, maskedValuePrefix: MASKED_PREFIX, maskedValueSuffix: record.secrets[0]?.suffix ?? "" };
+    return {
+      id: record.id,
+      name: record.name,
+      mask,
+      createdAt: timeOf(record.createdAtMs),
+      createdBy: null,
+      lastUsed: lastUsedMs === undefined ? null : timeOf(lastUsedMs),
+      tenant: record.tenant,
+      role: record.role,
+      state: keys.stateOf(record),
+      expiresAt: record.expiresAtMs === undefined ? null : timeOf(record.expiresAtMs),
+      sourceAddresses: record.sourceAddresses ?? [],
+    };
+  }
+  const created = ({ record, made }: Made): CreatedKey => ({ ...shown(record), key: made.key, apiKey: made.apiKey });
+  const seen = (principal: Principal) => keys.all().filter(({ tenant }) => sees(principal, tenant));
+
+  /** @throws KEY_NOT_FOUND; INVALID_REQUEST where several keys have the name. */
+  function found(principal: Principal, asked: string): KeyRecord {
+    const byID = keys.get(asked);
+    if (byID !== undefined && sees(principal, byID.tenant)) return byID;
+    const [one, ...more] = seen(principal).filter(({ name, revokedAtMs }) => name === asked && revokedAtMs === undefined);
+    if (more.length > 0) fail("INVALID_REQUEST", `${more.length + 1} keys have the name '${asked}': name one by its id`);
+    return one ?? fail("KEY_NOT_FOUND", `key '${asked}' was not found`);
+  }
+
+  return {
+    async createKey({ name, tenant, role, expiresAt, sourceAddresses }, { principal }) {
+      const own = principal.kind === "tenant" ? principal.tenant : undefined;
+      if (own !== undefined && tenant !== undefined && tenant !== own)
+        fail("ACCESS_DENIED", `this key belongs to tenant '${own}', and creates keys of that tenant alone; got tenant '${tenant}'`);
+      const its = own ?? tenant ?? fail("INVALID_REQUEST", "tenant: expected the tenant that the key belongs to; only a named key has one by itself");
+      const made = await keys.create({ name, tenant: its, role, expiresAtMs: endOf(expiresAt), sourceAddresses: sourceAddresses ?? undefined });
+      return created(made);
+    },
+    listKeys: (_input, { principal }) => seen(principal).map(shown),
+    getKey: ({ apiKeyID }, { principal }) => shown(found(principal, apiKeyID)),
+    async updateKey({ apiKeyID, expiresAt, sourceAddresses, ...change }, { principal }) {
+      const record = found(principal, apiKeyID);
+      mayRaise(principal, change.role);
+      const next = {
+        ...(change.name === undefined ? {} : { name: change.name }),
+        ...(change.role === undefined ? {} : { role: change.role }),
+        ...(expiresAt === undefined ? {} : { expiresAtMs: endOf(expiresAt) }),
+        ...(sourceAddresses === undefined ? {} : { sourceAddresses: sourceAddresses ?? undefined }),
+      };
+      return shown(await keys.update(record, next));
+    },
+    async deleteKey({ apiKeyID }, { principal }) {
+      await keys.revoke(found(principal, apiKeyID));
+      return undefined;
+    },
+    async rotateKey({ apiKeyID, overlapSeconds }, { principal }) {
+      return created(await keys.rotate(found(principal, apiKeyID), overlapSeconds * 1000));
+    },
+    listTeams(_input, { principal }) {
+      const names = principal.kind === "tenant" ? [principal.tenant] : [DEPLOYMENT_TENANT, ...new Set(keys.all().map(({ tenant }) => tenant))];
+      return names.map((name) => ({ teamID: name, name, apiKey: "", isDefault: name === shownTenant(principal) }));
+    },
+  };
+}
+
+function mayRaise(principal: Principal, role: Role | undefined): void {
+  if (principal.kind === "tenant" && role !== undefined && !mayDo(principal.role, role))
+    fail("ACCESS_DENIED", `this key may give no more than its own role, ${principal.role}`);
+}
+
+const timeOf = (atMs: number) => new Date(atMs).toISOString();
+
+/** @throws INVALID_REQUEST for an end in the past. */
+function endOf(expiresAt: string | null | undefined): number | undefined {
+  if (expiresAt === null || expiresAt === undefined) return undefined;
+  const atMs = Date.parse(expiresAt);
+  if (atMs <= Date.now()) fail("INVALID_REQUEST", `expiresAt: expected a time in the future, got ${expiresAt}; to end a key now, revoke it`);
+  return atMs;
+}
