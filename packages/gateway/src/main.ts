@@ -37,6 +37,7 @@ import { gatewayHandlers } from "./serve/handlers.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
 import { openScaling } from "./serve/scaling.ts";
+import { openGatewaySecrets } from "./serve/secrets.ts";
 import { openGatewayVolumes } from "./serve/volumes.ts";
 import { openGatewayWebhooks } from "./serve/webhooks.ts";
 import { load } from "./settings.ts";
@@ -106,6 +107,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const merge = openMerge({ members, apiKey, log });
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
+  const secrets = openGatewaySecrets({ members, merge, relay, apiKey, log });
   const { send } = calls;
   const scaling = openScaling({
     members,
@@ -131,7 +133,12 @@ async function run(argv: readonly string[]): Promise<number> {
     webhooks,
     volumes,
     scaling: scaling.handler,
-    create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send, volumes, nowMs, onPlaced: counted.placed }),
+    secrets,
+    create: openCreate({
+      ...{ members, lookups, relay, queue, rules, apiKey, send, volumes, secrets, nowMs },
+      directory: () => directory,
+      onPlaced: counted.placed,
+    }),
     checkHealth() {
       if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
       hasBeenUp ||= members.up.length > 0;
@@ -221,6 +228,7 @@ async function run(argv: readonly string[]): Promise<number> {
         queue.close();
         events.end();
         webhooks.close();
+        secrets.close();
         return proxy.close();
       },
     },
