@@ -34,6 +34,7 @@ import { openCreate } from "./serve/create.ts";
 import { openMergedEvents } from "./serve/events.ts";
 import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
+import { identityRoutes } from "./serve/identity.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
 import { openScaling } from "./serve/scaling.ts";
@@ -173,6 +174,7 @@ async function run(argv: readonly string[]): Promise<number> {
     raw(scope) {
       events.routes(scope);
       fileRoutes(members)(scope);
+      identityRoutes(members, nowMs)(scope);
       webConsole.routes(scope);
     },
   });

@@ -107,5 +107,10 @@ void test("a node that was away gets the secrets that changed meanwhile, and bri
   const found: string[] = [];
   while (page.hasNext) found.push(...(await page.nextItems()).map(({ name }) => name));
   assert.equal(found.length, expected.length + 1);
+  const keysOf = async ({ url }: { url: string }) => {
+    const { keys } = (await (await fetch(`${url}/.well-known/jwks.json`)).json()) as { keys: { kid: string }[] };
+    return keys.map(({ kid }) => kid).toSorted();
+  };
+  assert.deepEqual(await keysOf(gateway), (await Promise.all(nodes.map(keysOf))).flat().toSorted(), "identity tokens of every node can be checked");
   await assert.rejects(gateway.call(getEgressAuthority, {}), /different authorities for egress, because their deployment secrets differ/);
 });
