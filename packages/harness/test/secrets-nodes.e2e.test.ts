@@ -91,7 +91,7 @@ void test("a node that was away gets the secrets that changed meanwhile, and bri
   assert.equal((await Secret.update("rotated", "rotated 2", at)).version, 2);
   assert.equal(await Secret.destroy("deleted", at), true);
   await Secret.create("new", "new 1", at);
-  // A gateway that starts anew learns all of it from the nodes.
+  // A gateway that restarts learns all of it from the nodes.
   await gateway.restart("SIGKILL");
   await away.start();
   await allUp(gateway);
