@@ -165,7 +165,8 @@ export const settleSecrets = operation({
   name: "settleSecrets",
   method: "POST",
   path: "/cluster/secrets",
-  summary: "Gives this node sealed secrets, of which it keeps the later records; answers with the records of the names that are given, and with the stamps of all if requested",
+  summary:
+    "Gives this node sealed secrets, of which it keeps the later records; answers with the records of the names that are given, and with the stamps of all if requested",
   input: z.object({
     records: z.array(secretRecord).max(secretBatch.records).default([]),
     names: z.array(z.string().max(secretLimits.nameLength)).max(secretBatch.names).default([]),
