@@ -3,7 +3,7 @@ import type { Calls } from "./client-calls.ts";
 import type { Input } from "./operation.ts";
 import * as api from "./secrets.ts";
 
-/** Every method throws Failure: SECRETS_DAMAGED, and NOT_OFFERED at a gateway. A reference is an id or a name. */
+/** Every method throws Failure: SECRETS_DAMAGED, and SERVER_UNREACHABLE at a gateway. A reference is an id or a name. */
 export class SecretClient {
   readonly #calls: Calls;
 

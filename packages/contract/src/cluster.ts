@@ -5,6 +5,7 @@ import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";
 import { operation } from "./operation.ts";
 import { sandboxDetail } from "./sandbox.ts";
+import { settleSecrets } from "./secrets.ts";
 import { settleWebhooks } from "./webhooks.ts";
 
 /** The version of the stream. A node uses the lower one of its own and the gateway's; unknown members are ignored. */
@@ -53,6 +54,8 @@ export const nodeIdentity = z.object({
   hasVolumes: z.boolean().default(false),
   /** It serves `settleWebhooks`. */
   settlesWebhooks: z.boolean().default(false),
+  /** It serves `settleSecrets`. */
+  settlesSecrets: z.boolean().default(false),
   /** It serves `endSandbox`. */
   endsSandboxes: z.boolean().default(false),
 });
@@ -308,6 +311,7 @@ export const clusterOperations = {
   settleNames,
   countSpawns,
   settleWebhooks,
+  settleSecrets,
   registerKey,
   declineKey,
 } as const;

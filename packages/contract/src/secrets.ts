@@ -54,7 +54,7 @@ export const secret = z.object({
 export type Secret = z.output<typeof secret>;
 
 const secretID = z.string().min(1).max(256).describe("Its id or name");
-const onStore = ["INVALID_REQUEST", "UNAUTHENTICATED", "SECRETS_DAMAGED", "NOT_OFFERED"] as const;
+const onStore = ["INVALID_REQUEST", "UNAUTHENTICATED", "SECRETS_DAMAGED"] as const;
 
 export const createSecret = operation({
   name: "createSecret",
@@ -128,11 +128,69 @@ export const getEgressAuthority = operation({
   output: z.object({ certificate: z.string().describe("PEM"), fingerprint: z.string().describe("SHA-256"), expiresAt: z.string().describe("RFC 3339") }),
   success: 200,
   credential: "apiKey",
-  failures: ["UNAUTHENTICATED", "NOT_OFFERED"],
+  failures: ["UNAUTHENTICATED", "SETTING_INVALID"],
 });
 export type EgressAuthority = { certificate: string; fingerprint: string; expiresAt: string };
 
 export const secretOperations = { createSecret, listSecrets, getSecret, updateSecret, deleteSecret, getEgressAuthority } as const;
+
+/**
+ * A secret as nodes give it to each other through a gateway: the value is sealed under a key derived from the token seed, which every node has and
+ * no gateway. The later record of a name wins; that of a deleted secret stays for a time, so that no node brings the secret back.
+ */
+export const secretRecord = z.object({
+  secretID: z.string().startsWith(SECRET_ID_PREFIX).max(64),
+  name: z.string().min(1).max(secretLimits.nameLength),
+  currentVersion: z.int().min(1),
+  metadata: z.record(z.string(), z.string()),
+  createdAt: z.string().max(32),
+  updatedAt: z.iso.datetime(),
+  /** Orders two changes of the same millisecond in the same way on every node. */
+  writeID: z.string().max(32),
+  /** Null: it was deleted. */
+  sealed: z.string().max(65_536).nullable(),
+});
+export type SecretRecord = z.output<typeof secretRecord>;
+
+/** A record without its contents. */
+export const secretStamp = secretRecord.pick({ name: true, updatedAt: true, writeID: true }).extend({ isDeleted: z.boolean() });
+export type SecretStamp = z.output<typeof secretStamp>;
+
+export const MAX_SECRET_RECORDS = 10_000;
+/** Bounds what one call carries, which has to fit into a request's body. */
+export const secretBatch = { records: 100, bytes: 512 * 1024, names: 8 } as const;
+
+/** Sent to a node by a gateway. */
+export const settleSecrets = operation({
+  name: "settleSecrets",
+  method: "POST",
+  path: "/cluster/secrets",
+  summary:
+    "Gives this node sealed secrets, of which it keeps the later records; answers with the records of the names that are given, and with the stamps of all if requested",
+  input: z.object({
+    records: z.array(secretRecord).max(secretBatch.records).default([]),
+    names: z.array(z.string().max(secretLimits.nameLength)).max(secretBatch.names).default([]),
+    stamps: z.boolean().default(false),
+  }),
+  output: z.object({
+    stamps: z.array(secretStamp),
+    records: z.array(secretRecord),
+    /** Names whose records this node cannot open, because they were sealed under another seed. */
+    refused: z.array(z.string()),
+  }),
+  success: 200,
+  credential: "apiKey",
+  failures: ["UNAUTHENTICATED", "INVALID_REQUEST", "SECRETS_DAMAGED", "DISK_FULL"],
+});
+
+export const stampOf = ({ name, updatedAt, writeID, sealed }: SecretRecord): SecretStamp => ({ name, updatedAt, writeID, isDeleted: sealed === null });
+
+/** Returns true if `a` replaces `b`; the same answer on every node. */
+export function isLaterSecret(a: SecretStamp, b: SecretStamp | undefined): boolean {
+  if (b === undefined) return true;
+  const order = Date.parse(a.updatedAt) - Date.parse(b.updatedAt) || Number(a.isDeleted) - Number(b.isDeleted);
+  return order > 0 || (order === 0 && a.writeID > b.writeID);
+}
 
 /** A token of the sandbox's identity that rules can insert: its audience, and E2B's name of its form. */
 export const identityToken = z.object({ audience: z.string().min(1).max(1024), tokenType: z.literal("JWT-SVID") });

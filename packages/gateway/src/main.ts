@@ -38,9 +38,11 @@ import { openCreate } from "./serve/create.ts";
 import { openMergedEvents } from "./serve/events.ts";
 import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
+import { identityRoutes } from "./serve/identity.ts";
 import { openMerge } from "./serve/merge.ts";
 import { openRelay } from "./serve/relay.ts";
 import { openScaling } from "./serve/scaling.ts";
+import { openGatewaySecrets } from "./serve/secrets.ts";
 import { openGatewayGuard } from "./serve/tenants.ts";
 import { openGatewayVolumes } from "./serve/volumes.ts";
 import { openGatewayWebhooks } from "./serve/webhooks.ts";
@@ -114,6 +116,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const merge = openMerge({ members, apiKey, log });
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
+  const secrets = openGatewaySecrets({ members, merge, relay, apiKey, log });
   const { send } = calls;
   const scaling = openScaling({
     members,
@@ -140,7 +143,12 @@ async function run(argv: readonly string[]): Promise<number> {
     webhooks,
     volumes,
     scaling: scaling.handler,
-    create: openCreate({ members, lookups, relay, queue, rules, directory: () => directory, apiKey, send, volumes, nowMs, onPlaced: counted.placed }),
+    secrets,
+    create: openCreate({
+      ...{ members, lookups, relay, queue, rules, apiKey, send, volumes, secrets, nowMs },
+      directory: () => directory,
+      onPlaced: counted.placed,
+    }),
     checkHealth() {
       if (isStopping) fail("SHUTTING_DOWN", "the gateway is stopping");
       hasBeenUp ||= members.up.length > 0;
@@ -177,6 +185,7 @@ async function run(argv: readonly string[]): Promise<number> {
     raw(scope) {
       events.routes(scope);
       fileRoutes(members)(scope);
+      identityRoutes(members, nowMs)(scope);
       webConsole.routes(scope);
     },
   });
@@ -233,6 +242,7 @@ async function run(argv: readonly string[]): Promise<number> {
         queue.close();
         events.end();
         webhooks.close();
+        secrets.close();
         return proxy.close();
       },
     },

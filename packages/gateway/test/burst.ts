@@ -151,6 +151,7 @@ function memberOf({ nodeID }: Node, gateways: number): Member {
       schema: "",
       settlesNames: true,
       settlesWebhooks: true,
+      settlesSecrets: false,
       hasVolumes: true,
       endsSandboxes: true,
     },

@@ -86,6 +86,7 @@ export class SimulatedNode {
         settlesNames: true,
         hasVolumes: false,
         settlesWebhooks: true,
+        settlesSecrets: false,
         endsSandboxes: true,
       },
       load: this.load(gateways),

@@ -170,6 +170,7 @@ export async function simulateScale(options: ScaleOptions): Promise<ScaleReport>
       ...parts,
       send: () => Promise.reject(new Error("only creates with a key ask nodes")),
       volumes: { nodesFor: () => Promise.resolve([]) },
+      secrets: { settle: () => Promise.resolve() },
       nowMs: () => nowMs,
       onPlaced: (outcome) => void (outcomes[outcome] = (outcomes[outcome] ?? 0) + 1),
     });

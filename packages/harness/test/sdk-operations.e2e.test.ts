@@ -4,7 +4,6 @@ import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
-import { Secret } from "e2b";
 import { startFrontedNodes } from "../src/fronted-nodes.ts";
 import { needs } from "../src/needs.ts";
 
@@ -72,17 +71,10 @@ void describe("the operations of E2B's API", needs("root", "runc", "envd", "base
       assert.equal(unknown.status, 404);
       assert.match(await unknown.text(), /GET \/no\/such: this server has no such operation; GET \/docs lists those it has/);
     }
-    for (const family of ["/secrets", "/teams", "/access-tokens"])
+    for (const family of ["/teams", "/access-tokens"])
       assert.ok(
         [...refused].some((each) => each.includes(family)),
         `nothing of ${family} is refused`,
       );
-  });
-
-  void test("the SDK's calls about secrets fail because svc does not offer them, and not as if a secret were absent", async () => {
-    await using deployment = await startFrontedNodes({ nodes: 1 });
-    const { url, apiKey } = deployment.gateway;
-    const connection = { apiUrl: url, sandboxUrl: url, apiKey };
-    await assert.rejects(Secret.exists("nobody", connection), /svc does not offer secrets/);
   });
 });

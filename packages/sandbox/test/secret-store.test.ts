@@ -10,6 +10,7 @@ import { authorityPath, openAuthority } from "../src/secrets/authority.ts";
 import { openSecretStore } from "../src/secrets/store.ts";
 
 const KEY = "k".repeat(64);
+const SEED = "s".repeat(64);
 
 function within(work: (path: string, home: string) => void | Promise<void>): () => Promise<void> {
   return async () => {
@@ -24,7 +25,7 @@ function within(work: (path: string, home: string) => void | Promise<void>): () 
 
 function storeAt(path: string, { key = KEY, maxSecrets = 100 } = {}) {
   let changes = 0;
-  const store = openSecretStore({ path, key, maxSecrets, onChange: () => changes++, now: Date.now });
+  const store = openSecretStore({ path, key, seed: SEED, maxSecrets, onChange: () => changes++, now: Date.now });
   return { ...store, changes: () => changes };
 }
 
@@ -90,6 +91,58 @@ void test(
     assert.throws(() => store.get("one"), named("SECRETS_DAMAGED"));
     writeFileSync(path, intact);
     assert.equal(store.value("one"), "value");
+  }),
+);
+
+void test(
+  "two nodes that exchange their records end with the same secrets, whichever deployment secret each has",
+  within((path) => {
+    const [a, b] = [storeAt(path), storeAt(`${path}-b`, { key: "another deployment secret" })];
+    const exchange = () => {
+      for (const [from, to] of [[a, b] as const, [b, a] as const]) assert.deepEqual(to.settle(from.records(from.stamps().map(({ name }) => name))), []);
+    };
+    a.create("one", "from a", { team: "a" });
+    b.create("two", "from b", {});
+    a.create("both", "from a", {});
+    b.create("both", "from b", {});
+    exchange();
+    assert.deepEqual([b.value("one"), a.value("two"), b.get("one").metadata], ["from a", "from b", { team: "a" }]);
+    assert.equal(a.value("both"), b.value("both"), "one of two made at once wins on both");
+    assert.deepEqual(a.get("both"), b.get("both"));
+    const before = [a.changes(), b.changes()];
+    exchange();
+    assert.deepEqual([a.changes(), b.changes()], before, "nothing changes if nothing is new");
+
+    b.update("one", "rotated", undefined);
+    a.delete("two");
+    exchange();
+    assert.deepEqual([a.value("one"), a.get("one").currentVersion], ["rotated", 2]);
+    assert.throws(() => b.value("two"), named("SECRET_NOT_FOUND"));
+    const next = storeAt(`${path}-b`, { key: "another deployment secret" });
+    assert.ok(
+      next.stamps().some(({ name, isDeleted }) => name === "two" && isDeleted),
+      "it stays known as deleted over a restart",
+    );
+    assert.ok(!readFileSync(`${path}-b`, "utf8").includes("from b"));
+    b.create("two", "anew", {});
+    exchange();
+    assert.equal(a.value("two"), "anew");
+  }),
+);
+
+void test(
+  "a record that was sealed under another seed or for another secret is refused by its name, and changes nothing",
+  within((path) => {
+    const [a, b] = [storeAt(path), storeAt(`${path}-b`)];
+    a.create("one", "value one", {});
+    a.create("two", "value two", {});
+    const [one, two] = a.records(["one", "two"]);
+    assert.ok(one !== undefined && two !== undefined);
+    assert.deepEqual(b.settle([{ ...one, sealed: two.sealed }, two]), ["one"]);
+    assert.throws(() => b.get("one"), named("SECRET_NOT_FOUND"));
+    assert.equal(b.value("two"), "value two");
+    const stranger = openSecretStore({ path: `${path}-c`, key: KEY, seed: "another seed", maxSecrets: 100, onChange() {}, now: Date.now });
+    assert.deepEqual(stranger.settle([one]), ["one"]);
   }),
 );
 

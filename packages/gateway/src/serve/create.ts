@@ -17,6 +17,7 @@ import type { AdmissionQueue } from "../place/queue.ts";
 import { keyNodes } from "./key-nodes.ts";
 import { KeyedCreate } from "./keyed-create.ts";
 import type { Relay } from "./relay.ts";
+import type { GatewaySecrets } from "./secrets.ts";
 import { type Build, beganNothing, fetchersOf, isDeclined, isWithoutStorage, openNamed, openResolution, type Resolve } from "./template-nodes.ts";
 import type { GatewayVolumes } from "./volumes.ts";
 
@@ -33,6 +34,7 @@ export type CreateParts = {
   readonly apiKey: string;
   readonly send: Send;
   readonly volumes: Pick<GatewayVolumes, "nodesFor">;
+  readonly secrets: Pick<GatewaySecrets, "settle">;
   readonly nowMs: () => number;
   readonly onPlaced: (outcome: PlaceOutcome) => void;
 };
@@ -49,6 +51,7 @@ export function openCreate(parts: CreateParts) {
 
   return async (operation: CreateOperation, input: Parsed<CreateOperation>, context: Context): Promise<SandboxAnswer> => {
     const sinceMs = nowMs();
+    if (input.network?.rules !== undefined && input.network.rules !== null) await parts.secrets.settle();
     // The name is resolved once, when the request arrives, so that every node that is tried starts the same snapshot, also after a wait.
     const named = snapshotNamed(members, input.templateID);
     const snapshotID = named?.snapshotID || undefined;

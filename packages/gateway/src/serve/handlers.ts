@@ -25,7 +25,7 @@ import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
-import { secretHandlers } from "./secrets.ts";
+import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
 import type { GatewayVolumes } from "./volumes.ts";
 import type { GatewayWebhooks } from "./webhooks.ts";
@@ -43,6 +43,7 @@ export type HandlerParts = {
   readonly webhooks: Pick<GatewayWebhooks, "handlers">;
   readonly volumes: Pick<GatewayVolumes, "handlers">;
   readonly scaling: Handlers<typeof nodesOperations>["getScaling"];
+  readonly secrets: Pick<GatewaySecrets, "handlers">;
   /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
@@ -53,7 +54,7 @@ type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
-  const { members, lookups, arrivals, directory, relay, keys, merge, storedOnly, create, webhooks, volumes, scaling, isFixed, checkHealth } = parts;
+  const { members, lookups, arrivals, directory, relay, keys, merge, storedOnly, create, webhooks, volumes, scaling, secrets, isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -233,7 +234,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     listTagAssignments: onTemplate(ops.listTagAssignments, "templateID"),
     ...webhooks.handlers,
     ...volumes.handlers,
-    ...secretHandlers,
+    ...secrets.handlers,
     ...apiKeyHandlers(keys),
     getHealth() {
       checkHealth();

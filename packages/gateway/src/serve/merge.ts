@@ -23,6 +23,8 @@ export type Merge = {
     context: Context,
     alsoMissing?: readonly string[],
   ): Promise<Output<T>[]>;
+  /** The same with the headers of each answer. */
+  answers<T extends Operation>(operation: T, inputOf: (member: Member) => Parsed<T> | undefined, context: Context): Promise<Answer<T>[]>;
   /** Returns a page of all nodes' items and of `extra`, in the order of `positionOf`; each item appears once, as a node shows it if one has it. */
   page<I>(operation: Operation, input: { readonly limit: number }, context: Context, order: Order<I>, extra: Extra<I>): Promise<I[]>;
 };
@@ -92,6 +94,7 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
   }
 
   return {
+    answers: askAll,
     ask: async (operation, inputOf, context, alsoMissing) => (await askAll(operation, inputOf, context, alsoMissing)).map(({ value }) => value),
     async page(operation, input, context, order, { items: extra, missing, after }) {
       const { positionOf, direction, token, isCopy = () => false, isOver = () => false, merged = (_, item) => item, shown = (item) => item } = order;

@@ -1,7 +1,6 @@
 // E2B's events and webhooks at a gateway: events are merged; each webhook is kept by every node, which delivers its own events.
 import { randomUUID } from "node:crypto";
 import { call } from "@svc/contract/call.ts";
-import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { Parsed } from "@svc/contract/operation.ts";
 import {
@@ -21,12 +20,9 @@ import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { Merge } from "./merge.ts";
+import { openSettling } from "./settling.ts";
 
 const TIMEOUT_MS = 5_000;
-/** Nodes that came up since are given the webhooks at this interval. */
-const RECONCILE_MS = 2_000;
-/** The number of intervals after which a webhook that was changed at a node itself is noticed. */
-const RECONCILES_ALL_EVERY = 15;
 /** The same number as on a node; the records of webhooks that were deleted first go. */
 const MAX_DELETED = MAX_WEBHOOK_RECORDS / 2;
 /** One call of a node's list covers this many events; the offset of a page of all nodes lies within the sum of theirs. */
@@ -41,13 +37,11 @@ export interface GatewayWebhooks {
 
 export function openGatewayWebhooks({ members, merge, apiKey, log }: WebhookParts): GatewayWebhooks {
   const known = new Map<string, WebhookRecord>();
-  /** Nodes that have all of `known`, by the start at which they said so. */
-  const settled = new Map<Member, number>();
-  const canSettle = () => members.up.filter((member) => member.identity?.settlesWebhooks === true);
+  const settling = openSettling({ members, what: "webhooks", canSettle: ({ identity }) => identity?.settlesWebhooks === true, settle, log });
+  const { fresh } = settling;
 
   /** Gives a node the later records, and learns those that it has. @throws if it does not answer. */
-  async function settle(member: Member): Promise<void> {
-    const generation = member.identity?.generation ?? 0;
+  async function settle(member: Member): Promise<boolean> {
     const given = [...known.values()];
     const to = { baseURL: member.url, apiKey, signal: member.signal, timeoutMs: TIMEOUT_MS };
     const answered = await call(settleWebhooks, { webhooks: given }, to);
@@ -55,43 +49,13 @@ export function openGatewayWebhooks({ members, merge, apiKey, log }: WebhookPart
     for (const each of news) known.set(each.id, each);
     const deleted = [...known.values()].filter(({ isDeleted }) => isDeleted).sort((a, b) => b.updatedAtMs - a.updatedAtMs);
     for (const { id } of deleted.slice(MAX_DELETED)) known.delete(id);
-    const isNews = news.some(({ id }) => known.has(id));
-    // The other nodes lack what this one brought.
-    if (isNews) settled.clear();
-    settled.set(member, generation);
-  }
-
-  let reconciling: Promise<void> | undefined;
-  async function reconcile(): Promise<void> {
-    for (let round = 0; round < 2; round++) {
-      const lacking = canSettle().filter((member) => settled.get(member) !== member.identity?.generation);
-      await Promise.all(
-        lacking.map((member) =>
-          settle(member).catch((error: unknown) => log.debug({ err: error, node: member.name }, "webhooks could not be given to a node; retrying")),
-        ),
-      );
-    }
-  }
-  const once = () => (reconciling ??= reconcile().finally(() => (reconciling = undefined)));
-  let ticks = 0;
-  const ticking = setInterval(() => {
-    if (++ticks % RECONCILES_ALL_EVERY === 0) settled.clear();
-    void once();
-  }, RECONCILE_MS).unref();
-
-  /** @throws SERVER_UNREACHABLE if no node answers, so that an empty list is never a mistake. */
-  async function fresh(context?: Context): Promise<void> {
-    await once();
-    const without = members.all.filter((member) => settled.get(member) !== member.identity?.generation || !member.isUp);
-    if (without.length === members.all.length) fail("SERVER_UNREACHABLE", "no node of this deployment answers; GET /nodes says why", { retryAfterSeconds: 1 });
-    if (without.length > 0) context?.header(MISSING_NODES_HEADER, without.map(({ name }) => name).join(","));
+    return news.some(({ id }) => known.has(id));
   }
 
   async function put(record: WebhookRecord, context: Context): Promise<void> {
     const before = known.get(record.id);
     known.set(record.id, record);
-    settled.clear();
-    await reconciling;
+    settling.changed();
     await fresh(context).catch((error: unknown) => {
       // The client gets a failure, so nothing may have changed.
       if (before === undefined) known.delete(record.id);
@@ -167,6 +131,6 @@ export function openGatewayWebhooks({ members, merge, apiKey, log }: WebhookPart
         return undefined;
       },
     },
-    close: () => clearInterval(ticking),
+    close: settling.close,
   };
 }

@@ -53,6 +53,7 @@ export function readIdentity({
     fetchesFromNodes,
     settlesNames: true,
     settlesWebhooks: true,
+    settlesSecrets: true,
     hasVolumes: true,
     endsSandboxes: true,
   };

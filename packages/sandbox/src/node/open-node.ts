@@ -221,7 +221,8 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   later.set({ drivers, observe });
   const issuer = () => settings.egress.issuer || `${settings.proxy.domains.length === 0 ? "http" : "https"}://${proxy.domain}`;
   const onSecret = () => networks?.valuesChanged();
-  const secrets = await openSecrets({ home, deploymentKey: keys.egressKey, maxSecrets: settings.egress.max_secrets, issuer, onChange: onSecret });
+  const { egressKey: deploymentKey } = keys;
+  const secrets = await openSecrets({ home, deploymentKey, seed, maxSecrets: settings.egress.max_secrets, issuer, onChange: onSecret });
   const supply = rulesSupply(secrets, registry, isEnding ? "" : settings.egress.ca_file);
   const networks: Networks | undefined = await networksFor(home, settings, spawner, log, observe.onDenied, supply);
 

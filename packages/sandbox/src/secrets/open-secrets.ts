@@ -25,6 +25,7 @@ export interface Secrets {
 export type SecretsParts = {
   readonly home: string;
   readonly deploymentKey: string;
+  readonly seed: string;
   readonly maxSecrets: number;
   readonly issuer: () => string;
   readonly onChange: () => void;
@@ -34,8 +35,8 @@ export type SecretsParts = {
 /** The file of the values, apart from the folder of the keys. */
 export const secretsPath = (home: string) => join(home, "egress-secrets.json");
 
-export async function openSecrets({ home, deploymentKey, maxSecrets, issuer, onChange, now = Date.now }: SecretsParts): Promise<Secrets> {
-  const store = openSecretStore({ path: secretsPath(home), key: deploymentKey, maxSecrets, onChange, now });
+export async function openSecrets({ home, deploymentKey, seed, maxSecrets, issuer, onChange, now = Date.now }: SecretsParts): Promise<Secrets> {
+  const store = openSecretStore({ path: secretsPath(home), key: deploymentKey, seed, maxSecrets, onChange, now });
   const tokens = await openTokens(deploymentKey, issuer, now);
   let authority: Authority | undefined;
   return {

@@ -1,12 +1,12 @@
 // The handlers of secrets, and the public routes by which others check identity tokens.
-import type { secretOperations } from "@svc/contract/secrets.ts";
+import type { secretOperations, settleSecrets } from "@svc/contract/secrets.ts";
 import type { Handlers, RawScope } from "@svc/kit/serve.ts";
 import type { Secrets } from "./open-secrets.ts";
 
 const KEY_SET_PATH = "/.well-known/jwks.json";
 const CACHE_SECONDS = 300;
 
-export function secretHandlers({ store, authority }: Secrets): Handlers<typeof secretOperations> {
+export function secretHandlers({ store, authority }: Secrets): Handlers<typeof secretOperations & { settleSecrets: typeof settleSecrets }> {
   return {
     createSecret: ({ name, value, metadata }) => store.create(name, value, metadata ?? {}),
     listSecrets({ limit, nextToken }, context) {
@@ -21,6 +21,10 @@ export function secretHandlers({ store, authority }: Secrets): Handlers<typeof s
       return undefined;
     },
     getEgressAuthority: () => authority().shown,
+    settleSecrets({ records, names, stamps }) {
+      const refused = store.settle(records);
+      return { refused, records: store.records(names), stamps: stamps ? store.stamps() : [] };
+    },
   };
 }
 
