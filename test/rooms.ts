@@ -27,7 +27,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
     "node",
   ],
   "sandbox/node": ["supply", "verbs", "watch", "serve"],
-  cli: ["output", "access", "copy", "sandbox", "template", "volume", "secret", "keys", "observe", "servers", "deployment", "shell", "verbs"],
+  cli: ["output", "access", "copy", "sandbox", "template", "volume", "secret", "keys", "observe", "servers", "deployment", "shell", "sbom", "verbs"],
   indexer: ["index", "http", "registrations", "zmtp", "stream", "state", "observe", "query", "simulate", "cli"],
   kit: ["etcd", "objects", "keys", "proxy", "tls", "http", "discovery", "console"],
   gateway: ["place", "members", "proxy", "serve"],

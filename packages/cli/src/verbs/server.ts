@@ -93,4 +93,19 @@ Examples:
     .verb("openapi", "print the API as an OpenAPI 3.1 document")
     .addHelpText("after", "\nExamples:\n  svc openapi > svc-openapi.json")
     .run(async () => (await import("../shell/openapi.ts")).printOpenAPI());
+
+  program
+    .verb("sbom", "print the software bill of materials of this installation, in CycloneDX 1.6")
+    .option("--output <file>", "write it there instead")
+    .option("--no-system", "leave the packages of the operating system out")
+    .addHelpText(
+      "after",
+      `
+Lists Node, the npm packages, the Go modules of runsc and envd, and the installed Debian packages. Images have theirs in /opt/svc/sbom.cdx.json.
+
+Examples:
+  svc sbom --output sbom.cdx.json
+  svc sbom --no-system | jq -r '.components[].purl'`,
+    )
+    .run(async (options: never) => (await import("../sbom/sbom.ts")).printSbom(options));
 }
