@@ -21,18 +21,27 @@ export function parseCertificate(pem: string): x509.Certificate {
   return AsnConvert.parse(Buffer.from(body, "base64"), x509.Certificate);
 }
 
-/** Returns a self-signed authority that may sign certificates of hosts, and no further authorities. */
-export function authorityCertificate(key: KeyObject, commonName: string, nowMs: number): string {
+type AuthorityOptions = {
+  /** The authority that signs this one; absent: it signs itself. */
+  readonly issuer?: Issuer;
+  /** How many further authorities may be below this one; none by default. */
+  readonly authoritiesBelow?: number;
+};
+
+/** Returns an authority that may sign certificates of hosts. */
+export function authorityCertificate(key: KeyObject, commonName: string, nowMs: number, { issuer, authoritiesBelow = 0 }: AuthorityOptions = {}): string {
   const name = nameOf(commonName);
-  return signed(key, {
+  const above = issuer?.certificate.tbsCertificate;
+  return signed(issuer?.key ?? key, {
     subject: name,
-    issuer: name,
+    issuer: above?.subject ?? name,
     validity: validity(nowMs - LEAF_BEFORE_MS, nowMs + AUTHORITY_VALID_MS),
     subjectPublicKeyInfo: publicInfo(key),
     extensions: [
-      extension(x509.id_ce_basicConstraints, new x509.BasicConstraints({ cA: true, pathLenConstraint: 0 }), true),
+      extension(x509.id_ce_basicConstraints, new x509.BasicConstraints({ cA: true, pathLenConstraint: authoritiesBelow }), true),
       extension(x509.id_ce_keyUsage, new x509.KeyUsage(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign), true),
       extension(x509.id_ce_subjectKeyIdentifier, new x509.SubjectKeyIdentifier(keyIdentifier(publicInfo(key)))),
+      ...(above === undefined ? [] : [authorityKeyOf(above)]),
     ],
   });
 }
@@ -53,7 +62,6 @@ const usageIDs = { server: x509.id_kp_serverAuth, client: x509.id_kp_clientAuth 
 /** Returns the certificate of a server, of a client, or of both. */
 export function leafCertificate({ key, certificate }: Issuer, { subject, key: leafKey, names, usages = ["server", "client"], from, until }: Leaf): string {
   const { tbsCertificate } = certificate;
-  const authorityKey = new x509.AuthorityKeyIdentifier({ keyIdentifier: new x509.KeyIdentifier(subjectKeyOf(tbsCertificate)) });
   const generalNames = names.map((name) => new x509.GeneralName(isIP(name) === 0 ? { dNSName: name } : { iPAddress: name }));
   return signed(key, {
     subject: nameOf(subject),
@@ -66,7 +74,7 @@ export function leafCertificate({ key, certificate }: Issuer, { subject, key: le
       extension(x509.id_ce_extKeyUsage, new x509.ExtendedKeyUsage(usages.map((usage) => usageIDs[usage]))),
       extension(x509.id_ce_subjectAltName, new x509.SubjectAlternativeName(generalNames)),
       extension(x509.id_ce_subjectKeyIdentifier, new x509.SubjectKeyIdentifier(keyIdentifier(publicInfo(leafKey)))),
-      extension(x509.id_ce_authorityKeyIdentifier, authorityKey),
+      authorityKeyOf(tbsCertificate),
     ],
   });
 }
@@ -78,6 +86,9 @@ export function hostCertificate(issuer: Issuer, host: string, hostKey: KeyObject
   const [from, until] = [new Date(nowMs - LEAF_BEFORE_MS), new Date(nowMs + LEAF_VALID_MS)];
   return leafCertificate(issuer, { subject, key: hostKey, names: [host], usages: ["server"], from, until });
 }
+
+const authorityKeyOf = (authority: x509.TBSCertificate) =>
+  extension(x509.id_ce_authorityKeyIdentifier, new x509.AuthorityKeyIdentifier({ keyIdentifier: new x509.KeyIdentifier(subjectKeyOf(authority)) }));
 
 /** Returns the key identifier that the authority's own certificate has, since OpenSSL compares the two. */
 function subjectKeyOf({ extensions, subjectPublicKeyInfo }: x509.TBSCertificate): ArrayBuffer {
