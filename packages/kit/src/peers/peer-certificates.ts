@@ -120,7 +120,7 @@ export class PeerCertificates implements ServedCertificates {
     const expected = `This server expects a certificate of its deployment, signed by ${this.authorities}`;
     const advice = "give the caller one with --peer-certs DIR (svc certs issue writes it)";
     if (theirs === undefined) return `${expected}, and got none: ${advice}`;
-    return `${expected}, and got ${describedCertificate(theirs)} (${socket.authorizationError?.toString() ?? "not trusted"}): ${advice}`;
+    return `${expected}, and got one of ${describedCertificate(theirs)} (${socket.authorizationError?.toString() ?? "not trusted"}): ${advice}`;
   }
 
   close(): void {
@@ -240,7 +240,7 @@ export const commonName = (subject: string): string => (/^CN=(.*)$/m.exec(subjec
 
 export function describedCertificate({ subject, issuer, subjectAltName }: X509Certificate): string {
   const names = namesOf(subjectAltName ?? "").join(", ");
-  return `one of ${JSON.stringify(commonName(subject))}${names === "" ? "" : ` for ${names.slice(0, MAX_SHOWN_CHARS)}`}, signed by ${JSON.stringify(commonName(issuer))}`;
+  return `${JSON.stringify(commonName(subject))}${names === "" ? "" : ` for ${names.slice(0, MAX_SHOWN_CHARS)}`}, signed by ${JSON.stringify(commonName(issuer))}`;
 }
 
 /** "DNS:a, IP Address:10.0.0.1" → ["a", "10.0.0.1"] */

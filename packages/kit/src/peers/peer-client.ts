@@ -1,5 +1,5 @@
 // Connections to other servers of the deployment: plain, or by TLS with this process's certificate where the URL begins with https.
-import type { X509Certificate } from "node:crypto";
+import { X509Certificate } from "node:crypto";
 import { type ClientRequest, request as plainRequest, type RequestOptions } from "node:http";
 import { Agent, request as tlsRequest } from "node:https";
 import { isIP, Socket } from "node:net";
@@ -119,13 +119,13 @@ export class PeerClient {
 
   /** Replaces the error of a failed handshake by one that names both sides. */
   #secured(socket: TLSSocket, url: string): TLSSocket {
-    let theirs: X509Certificate | undefined;
-    // The certificate can be read only before the library has rejected it.
+    let raw: Buffer | undefined;
+    // The certificate can be read only before the library has rejected it. After getPeerX509Certificate the library would find none.
     socket.prependListener("secure", () => {
-      theirs = socket.getPeerX509Certificate();
+      raw = socket.getPeerCertificate().raw;
     });
     const destroy = socket._destroy.bind(socket);
-    socket._destroy = (error: NodeJS.ErrnoException | null, done) => destroy(this.#explained(error, theirs, url), done);
+    socket._destroy = (error: NodeJS.ErrnoException | null, done) => destroy(this.#explained(error, raw && new X509Certificate(raw), url), done);
     return socket;
   }
 
@@ -136,17 +136,17 @@ export class PeerClient {
     const { origin, hostname } = new URL(url);
     if (code === "ERR_TLS_CERT_ALTNAME_INVALID" && theirs !== undefined)
       return refused(
-        `the server at ${origin} presented ${describedCertificate(theirs)}; expected one for ${hostname} or ${roleName(this.#role)}; issue it with svc certs issue ${this.#role} --host ${hostname}`,
+        `the server at ${origin} presented a certificate of ${describedCertificate(theirs)}; expected one for ${hostname} or ${roleName(this.#role)}; issue it with svc certs issue ${this.#role} --host ${hostname}`,
         error,
       );
     if (untrusted.has(code) && theirs !== undefined)
       return refused(
-        `the server at ${origin} presented ${describedCertificate(theirs)} (${code}); expected one signed by ${certificates.authorities}; issue both sides' certificates by one authority (svc certs issue)`,
+        `the server at ${origin} presented a certificate of ${describedCertificate(theirs)} (${code}); expected one signed by ${certificates.authorities}; issue both sides' certificates by one authority (svc certs issue)`,
         error,
       );
     if (/^ERR_SSL_(TLS|SSL)V\d+_ALERT_/.test(code))
       return refused(
-        `the server at ${origin} refused the certificate of this process, ${certificates.described} (${code}); issue it by that server's authority`,
+        `the server at ${origin} refused the certificate of this process, of ${certificates.described} (${code}); issue it by that server's authority`,
         error,
       );
     if (/^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST)$/.test(code))
