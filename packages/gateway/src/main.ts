@@ -120,7 +120,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const relay = openRelay(apiKey, calls.send);
   const rules = { strategy: settings.placement, memoryOvercommit: settings.memory_overcommit, memoryShare: settings.memory_share };
   const events = openMergedEvents(members, apiKey);
-  const keyEtcd = etcd.length === 0 ? undefined : openEtcd({ endpoints: etcd });
+  const keyEtcd = etcd.length === 0 ? undefined : openEtcd({ endpoints: etcd, certificates: peerCertificates });
   const keyStore = keyEtcd === undefined ? openKeyFile(join(home, "api-keys.db")) : openKeyEtcd({ etcd: keyEtcd, name, log });
   const keys = new Keys({ store: keyStore, log });
   const merge = openMerge({ members, apiKey, log });

@@ -15,7 +15,7 @@ export type PeerCerts = Disposable & {
   /** Replaces the authority; certificates stay until they are issued again. */
   rotate(): void;
   dropOld(): void;
-  /** What a client of this directory's certificate gives to TLS. */
+  /** Returns the options of TLS for a client with this directory's certificate. */
   files(directory: string): { readonly cert: string; readonly key: string; readonly ca: string };
 };
 

@@ -20,7 +20,6 @@ export type MembersOptions = {
   readonly log: Log;
   /** A node that sends nothing for this long counts as lost until it does. */
   readonly silenceMs: number;
-  /** How nodes are reached; absent: by plain HTTP. */
   readonly peers?: PeerClient | undefined;
   readonly openTarget: (member: () => Member) => Target;
   /** Creates the stream from a node; by default it is a connection. Simulations pass their own. */
@@ -68,13 +67,9 @@ export class Members {
   /** Starts to follow a node. */
   add({ url, slot, nodeID }: Known): Member {
     const { apiKey, domain, silenceMs, openTarget, peers, newLink = (options) => new Link(options) } = this.#options;
-    const member: Member = new Member(
-      url,
-      openTarget(() => member),
-      nodeID,
-      (name, snapshotID) => this.names.bears(name, snapshotID),
-      peers,
-    );
+    const bears = (name: string, snapshotID: string) => this.names.bears(name, snapshotID);
+    const target = openTarget(() => member);
+    const member: Member = new Member(url, target, nodeID, bears, peers);
     this.#all = [...this.#all, member];
     if (slot !== undefined) this.#slots.set(slot, member);
     if (nodeID !== undefined) this.#byNodeID.set(nodeID, member);

@@ -4,7 +4,7 @@ import type { TLSSocket } from "node:tls";
 export type ServedPair = {
   readonly cert: string;
   readonly key: string;
-  /** The authorities of clients; absent: no client is asked for a certificate. */
+  /** The authorities of clients; absent: clients need no certificate. */
   readonly ca?: string;
 };
 
