@@ -29,7 +29,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
   "sandbox/node": ["supply", "verbs", "watch", "serve"],
   cli: ["output", "access", "copy", "sandbox", "template", "volume", "secret", "keys", "observe", "servers", "deployment", "shell", "sbom", "verbs"],
   indexer: ["index", "http", "registrations", "zmtp", "stream", "state", "observe", "query", "simulate", "cli"],
-  kit: ["etcd", "objects", "keys", "proxy", "tls", "http", "discovery", "console"],
+  kit: ["proxy", "tls", "peers", "etcd", "objects", "keys", "http", "discovery", "console"],
   gateway: ["place", "members", "proxy", "serve"],
   store: ["access", "rpc", "files", "metadata", "ha", "master", "client", "service", "cli"],
   "store-admin": ["http", "metadata", "masters", "migrations", "cold"],

@@ -43,7 +43,7 @@ export async function call<T extends Operation>(operation: T, input: Input<T>, o
 /** Same as `call`, but also returns the status and the headers (for example x-next-token). */
 export async function callForAnswer<T extends Operation>(operation: T, input: Input<T>, options: CallOptions): Promise<Answer<T>> {
   const { url, headers, body } = requestOf(operation, input as Record<string, unknown>, options);
-  const { signal, signals = [], timeoutMs = DEFAULT_TIMEOUT_MS, send = byFetch } = options;
+  const { signal, signals = [], timeoutMs = DEFAULT_TIMEOUT_MS, send = (sending: Sending) => byFetch(sending) } = options;
   const all = signal === undefined ? signals : [...signals, signal];
   const sent = await send({ url, method: operation.method, headers, body, signals: all, timeoutMs }).catch((error: unknown) => {
     throw error instanceof Failure ? error : noAnswer(options.baseURL, error);
@@ -60,7 +60,12 @@ export async function callForAnswer<T extends Operation>(operation: T, input: In
   };
 }
 
-async function byFetch({ url, method, headers, body, signals, timeoutMs }: Sending): Promise<Sent> {
+/** Sends by this `fetch`. */
+export function sendBy(fetch: typeof globalThis.fetch): Send {
+  return (sending) => byFetch(sending, fetch);
+}
+
+async function byFetch({ url, method, headers, body, signals, timeoutMs }: Sending, fetch = globalThis.fetch): Promise<Sent> {
   const timeout = AbortSignal.timeout(timeoutMs);
   const signal = signals.length === 0 ? timeout : AbortSignal.any([timeout, ...signals]);
   try {

@@ -20,6 +20,9 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { PeerClient } from "@svc/kit/peers/peer-client.ts";
+import { needsPeerCertificates, warnIfPlainNodes } from "@svc/kit/peers/settings.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import { openCertificates } from "@svc/kit/tls/certificates.ts";
@@ -87,8 +90,14 @@ async function run(argv: readonly string[]): Promise<number> {
   const nowMs = () => performance.now();
   const certificates = openCertificates(loaded.settings.tls, { home, domains, log, metrics });
 
+  const { peers: peersChoice } = loaded.settings;
+  needsPeerCertificates("gateway.nodes", settings.nodes, peersChoice);
+  const peerCertificates = openPeerCertificates(peersChoice, log, metrics);
+  const peers = new PeerClient(peerCertificates, "node");
+  warnIfPlainNodes(log, settings.nodes);
+
   const targets = openNodeTargets({ connections: settings.max_connections, connectionsPerPeer: settings.max_connections_per_address });
-  const calls = openKeptCalls();
+  const calls = openKeptCalls({ peers });
   const queue = new AdmissionQueue({ length: settings.queue, waitMs: settings.queue_timeout_seconds * 1000 }, nowMs);
   let domain = domains[0];
   let directory: EtcdDirectory | undefined;
@@ -97,6 +106,7 @@ async function run(argv: readonly string[]): Promise<number> {
     domain: () => domain ?? "localhost",
     log,
     silenceMs: settings.node_silence_ms,
+    peers,
     openTarget: targets.open,
     onCapacity: () => queue.release(1),
     onLost(member) {
@@ -110,7 +120,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const relay = openRelay(apiKey, calls.send);
   const rules = { strategy: settings.placement, memoryOvercommit: settings.memory_overcommit, memoryShare: settings.memory_share };
   const events = openMergedEvents(members, apiKey);
-  const keyEtcd = etcd.length === 0 ? undefined : openEtcd({ endpoints: etcd });
+  const keyEtcd = etcd.length === 0 ? undefined : openEtcd({ endpoints: etcd, certificates: peerCertificates });
   const keyStore = keyEtcd === undefined ? openKeyFile(join(home, "api-keys.db")) : openKeyEtcd({ etcd: keyEtcd, name, log });
   const keys = new Keys({ store: keyStore, log });
   const merge = openMerge({ members, apiKey, log });
@@ -216,7 +226,7 @@ async function run(argv: readonly string[]): Promise<number> {
   domain ??= `${certificates?.domains[0] ?? "localhost"}:${proxy.address.port}`;
   webConsole.start(app, address, proxy.address.port);
   for (const node of settings.nodes) members.add({ url: node });
-  directory = etcd.length === 0 ? undefined : openEtcdDirectory({ endpoints: etcd, name, members, log });
+  directory = etcd.length === 0 ? undefined : openEtcdDirectory({ endpoints: etcd, name, certificates: peerCertificates, members, log });
   const ticking = setInterval(() => {
     queue.expire();
     queue.release(1);
@@ -257,6 +267,7 @@ async function run(argv: readonly string[]): Promise<number> {
         await Promise.all([directory?.close(), keyEtcd?.close()]);
       },
     },
+    { name: "certificates", close: async () => peerCertificates?.close() },
     { name: "metrics", close: metricsListener.close },
   ]);
 }

@@ -5,13 +5,14 @@ import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { tlsFlagNames, tlsSettings } from "@svc/kit/tls/settings.ts";
 import { z } from "zod";
 import { strategies } from "./place/place.ts";
 
 const nodeURL = z
   .string()
-  .regex(/^http:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT")
+  .regex(/^https?:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT or https://HOST:PORT")
   .transform((text) => text.replace(/\/$/, ""));
 
 export const gatewaySettings = z.object({
@@ -41,6 +42,7 @@ export const gatewaySettings = z.object({
     max_connections_per_address: z.number().int().min(8).max(100_000),
   }),
   console: consoleSettings,
+  peers: peersSettings,
   tls: tlsSettings,
   cluster: z.object({ etcd: etcdEndpoints, name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected a-z, 0-9 and '-', 63 characters or fewer") }).loose(),
   proxy: z.object({ domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")) }).loose(),
@@ -57,6 +59,7 @@ const flagNames = {
   brand: "gateway.brand",
   "log-level": "gateway.log_level",
   ...tlsFlagNames,
+  ...peersFlagNames,
 };
 const about =
   "one address in front of several nodes: it places new sandboxes, and leads every request to the node of its sandbox. Give --nodes http://HOST:PORT,http://HOST:PORT for a fixed list of nodes, or --etcd http://HOST:PORT where nodes join and leave by themselves (svc node --etcd).";

@@ -1,6 +1,6 @@
 // A certificate authority of a test, for the servers of a simulated internet.
 import { generateKeyPairSync, type KeyObject } from "node:crypto";
-import { authorityCertificate, hostCertificate, parseCertificate } from "@svc/sandbox/secrets/certificates.ts";
+import { authorityCertificate, hostCertificate, parseCertificate } from "@svc/kit/tls/x509.ts";
 import type { HttpsHost } from "./outside-https.ts";
 
 export type TestAuthority = {

@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { certificateOf } from "@svc/kit/tls/der.ts";
+import { authorityCertificate, leafCertificate, parseCertificate } from "@svc/kit/tls/x509.ts";
 import { needs } from "../src/needs.ts";
 import { startNode } from "../src/node.ts";
 
@@ -78,11 +78,13 @@ void describe("a node with TLS", needs("root", "runsc", "envd", "base", "python3
 
   void test("svc says that a server's certificate has expired", async () => {
     const keyOf = () => generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey;
-    const [issuer, key] = [{ subject: "an authority", key: keyOf() }, keyOf()];
+    const [authorityKey, key] = [keyOf(), keyOf()];
     const at = (days: number) => new Date(Date.now() + days * DAY_MS);
     const file = join(node.home, "expired-authority.pem");
-    writeFileSync(file, certificateOf({ ...issuer, issuer, from: at(-10), until: at(1) }));
-    const cert = certificateOf({ subject: "expired", key, issuer, names: ["127.0.0.1"], from: at(-10), until: at(-1) });
+    const authority = authorityCertificate(authorityKey, "an authority", at(-10).getTime());
+    writeFileSync(file, authority);
+    const issuer = { key: authorityKey, certificate: parseCertificate(authority) };
+    const cert = leafCertificate(issuer, { subject: "expired", key, names: ["127.0.0.1"], from: at(-10), until: at(-1) });
     const server = createServer({ cert, key: key.export({ type: "pkcs8", format: "pem" }) }).listen(0, "127.0.0.1");
     await new Promise((resolve) => server.once("listening", resolve));
     const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;

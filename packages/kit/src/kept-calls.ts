@@ -2,8 +2,10 @@
 import type { Send, Sending, Sent } from "@svc/contract/call.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import { type Exchange, KeptConnection, type Received } from "./kept-connection.ts";
+import type { PeerClient } from "./peers/peer-client.ts";
 import { proxyLimits } from "./proxy/limits.ts";
 import { ResponseHead } from "./proxy/response-head.ts";
+import type { Dial } from "./proxy/wire.ts";
 
 export interface KeptCalls {
   readonly send: Send;
@@ -21,20 +23,19 @@ const CONNECT_MS = 10_000;
 const IDLE_PER_SERVER = 64;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
-type Server = { readonly host: string; readonly port: number; readonly idle: KeptConnection[]; isLost: boolean };
+type Server = { readonly connect: Dial; readonly idle: KeptConnection[]; isLost: boolean };
 
-/** `connectMs` limits how long a new connection may take. */
-export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
+/** `connectMs` limits how long a new connection may take; `peers` reaches the servers whose URL begins with https. */
+export function openKeptCalls({ connectMs = CONNECT_MS, peers }: { readonly connectMs?: number; readonly peers?: PeerClient | undefined } = {}): KeptCalls {
   const servers = new Map<string, Server>();
   const open = new Set<KeptConnection>();
   const head = new ResponseHead(proxyLimits.headLines);
 
-  function serverAt(authority: string): Server {
-    const known = servers.get(authority);
+  function serverAt(origin: string): Server {
+    const known = servers.get(origin);
     if (known !== undefined) return known;
-    const { hostname, port } = new URL(`http://${authority}`);
-    const server = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80), idle: [], isLost: false };
-    servers.set(authority, server);
+    const server = { connect: kept(dialled(origin, peers)), idle: [], isLost: false };
+    servers.set(origin, server);
     return server;
   }
 
@@ -50,7 +51,7 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
       if (index >= 0) server.idle.splice(index, 1);
     };
     const bounds = { maxAnswerBytes: MAX_ANSWER_BYTES, idleMs: IDLE_MS };
-    const opened = new KeptConnection({ host: server.host, port: server.port, head, ...bounds, onClosed: forget }, exchange);
+    const opened = new KeptConnection({ connect: server.connect, head, ...bounds, onClosed: forget }, exchange);
     open.add(opened);
     return opened;
   }
@@ -63,8 +64,8 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
   return {
     async send(sending) {
       const { url, method, signals, timeoutMs } = sending;
-      const { authority, request } = requestOf(sending);
-      const server = serverAt(authority);
+      const { origin, request } = requestOf(sending);
+      const server = serverAt(origin);
       return new Promise<Sent>((resolve, reject) => {
         let connecting: NodeJS.Timeout | undefined;
         let connection: KeptConnection | undefined;
@@ -104,10 +105,10 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
       });
     },
     drop(baseURL) {
-      const { host } = new URL(baseURL);
-      const server = servers.get(host);
+      const { origin } = new URL(baseURL);
+      const server = servers.get(origin);
       if (server === undefined) return;
-      servers.delete(host);
+      servers.delete(origin);
       server.isLost = true;
       // Connections in use end with their calls, which the caller aborts.
       for (const connection of [...server.idle]) connection.close();
@@ -120,8 +121,9 @@ export function openKeptCalls({ connectMs = CONNECT_MS } = {}): KeptCalls {
 }
 
 /** The destination, and the head and body as they are sent. @throws TypeError for an invalid header or URL. */
-function requestOf({ url, method, headers, body }: Sending): { authority: string; request: string | Buffer } {
-  const [, authority = "", path = ""] = /^http:\/\/([^/?#]+)([^#]*)/.exec(url) ?? [];
+function requestOf({ url, method, headers, body }: Sending): { origin: string; request: string | Buffer } {
+  const [, scheme = "", authority = "", path = ""] = /^(https?):\/\/([^/?#]+)([^#]*)/.exec(url) ?? [];
+  const origin = authority === "" ? "" : new URL(`${scheme}://${authority}`).origin;
   if (authority === "" || authority.includes("@") || !printable.test(path)) throw new TypeError(`expected http://HOST:PORT/…, got ${JSON.stringify(url)}`);
   let head = `${method} ${path.startsWith("/") ? path : `/${path}`} HTTP/1.1\r\n`;
   // A caller may pass the Host header of its own client.
@@ -133,10 +135,19 @@ function requestOf({ url, method, headers, body }: Sending): { authority: string
   const bodyBytes = body === undefined ? 0 : Buffer.byteLength(body);
   if (body !== undefined || method !== "GET") head += `content-length: ${bodyBytes}\r\n`;
   head += "\r\n";
-  if (body === undefined) return { authority, request: head };
+  if (body === undefined) return { origin, request: head };
   const isSingleByte = bodyBytes === body.length;
-  return { authority, request: isSingleByte ? head + body : Buffer.concat([Buffer.from(head, "latin1"), Buffer.from(body)]) };
+  return { origin, request: isSingleByte ? head + body : Buffer.concat([Buffer.from(head, "latin1"), Buffer.from(body)]) };
 }
+
+function dialled(origin: string, peers: PeerClient | undefined): Dial {
+  if (peers !== undefined) return peers.dial(origin);
+  const { protocol, hostname, port } = new URL(origin);
+  if (protocol !== "http:") throw new TypeError(`expected http://HOST:PORT/…, got ${JSON.stringify(origin)}`);
+  return { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80) };
+}
+
+const kept = (dial: Dial): Dial => (typeof dial === "function" ? (options) => dial({ ...options, keepAlive: true }) : { ...dial, keepAlive: true });
 
 const printable = /^[\x21-\x7e]*$/;
 const headerName = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;

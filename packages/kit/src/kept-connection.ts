@@ -5,7 +5,7 @@ import { BodyScanner } from "./proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "./proxy/head-lines.ts";
 import { proxyLimits } from "./proxy/limits.ts";
 import type { ResponseHead } from "./proxy/response-head.ts";
-import { Wire, type WireOwner } from "./proxy/wire.ts";
+import { type Dial, Wire, type WireOwner } from "./proxy/wire.ts";
 
 export type Received = { readonly status: number; readonly head: string; readonly text: string };
 
@@ -20,8 +20,7 @@ export type Exchange = {
 };
 
 export type ConnectionOptions = {
-  readonly host: string;
-  readonly port: number;
+  readonly connect: Dial;
   /** All connections share this parser, because each head is parsed in one step. */
   readonly head: ResponseHead;
   readonly maxAnswerBytes: number;
@@ -51,7 +50,7 @@ export class KeptConnection implements WireOwner {
   constructor(options: ConnectionOptions, exchange: Exchange) {
     this.#options = options;
     this.#exchange = exchange;
-    this.#wire = Wire.dial(this, { host: options.host, port: options.port, keepAlive: true });
+    this.#wire = Wire.dial(this, options.connect);
     this.#wire.socket.on("timeout", () => {
       if (this.#state === "idle") this.close();
     });

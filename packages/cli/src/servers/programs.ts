@@ -40,6 +40,12 @@ export const programs: readonly Program[] = [
     settings: "packages/gateway/src/settings.ts",
   },
   {
+    name: "certs",
+    file: "packages/kit/src/peers/certs.ts",
+    summary: "make, renew and show the certificates by which the servers of a deployment know each other",
+    verbs: ["init", "issue", "rotate", "show"],
+  },
+  {
     name: "doctor --deployment",
     file: "packages/cli/src/deployment/main.ts",
     summary: "ask all machines of a deployment, and list what is wrong, each with the command that fixes it",

@@ -108,7 +108,9 @@ export class Arrivals {
     try {
       const holder = members.holderOf(sandboxID);
       if (holder?.isUp === true) {
-        await call(moveSandbox, { sandboxID }, { baseURL: holder.url, apiKey, timeoutMs: TAKE_MS, signal: holder.signal }).catch(unlessMoved);
+        await call(moveSandbox, { sandboxID }, { baseURL: holder.url, apiKey, send: holder.peers.send, timeoutMs: TAKE_MS, signal: holder.signal }).catch(
+          unlessMoved,
+        );
         return await members.departures.of(sandboxID);
       }
       const taker = await this.#take(sandboxID, members.moved.get(sandboxID)?.nodeID);
@@ -133,7 +135,7 @@ export class Arrivals {
     for (const member of asked) {
       if (tries === MAX_TRIES) break;
       try {
-        await call(takeSandbox, { sandboxID }, { baseURL: member.url, apiKey, timeoutMs: TAKE_MS, signal: member.signal });
+        await call(takeSandbox, { sandboxID }, { baseURL: member.url, apiKey, send: member.peers.send, timeoutMs: TAKE_MS, signal: member.signal });
         return member;
       } catch (error) {
         const failure = asFailure(error);

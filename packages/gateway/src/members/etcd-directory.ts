@@ -4,11 +4,18 @@ import { sandboxRecord, storedSnapshot, storedTemplate } from "@svc/contract/sha
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { followRecords } from "./followed-records.ts";
 import type { Member } from "./member.ts";
 import type { Members } from "./members.ts";
 
-export type EtcdDirectoryOptions = { readonly endpoints: readonly string[]; readonly name: string; readonly members: Members; readonly log: Log };
+export type EtcdDirectoryOptions = {
+  readonly endpoints: readonly string[];
+  readonly name: string;
+  readonly certificates?: PeerCertificates | undefined;
+  readonly members: Members;
+  readonly log: Log;
+};
 
 export type EtcdDirectory = {
   /** Returns true if etcd's record says that the node serves: it was not stopped, removed or declared dead. */
@@ -32,8 +39,8 @@ export type EtcdDirectory = {
 
 type Followed = { readonly member: Member; readonly url: string };
 
-export function openEtcdDirectory({ endpoints, name, members, log }: EtcdDirectoryOptions): EtcdDirectory {
-  const etcd = openEtcd({ endpoints });
+export function openEtcdDirectory({ endpoints, name, certificates, members, log }: EtcdDirectoryOptions): EtcdDirectory {
+  const etcd = openEtcd({ endpoints, certificates });
   const keys = clusterKeys(name);
   const states = new Map<string, NodeRecord["state"]>();
   /** Followed nodes, by name. */

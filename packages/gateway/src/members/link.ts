@@ -1,11 +1,13 @@
 // A gateway's stream from one node: opens it, reads frames, and reports at once when it breaks or falls silent.
-import { type ClientRequest, type IncomingMessage, request } from "node:http";
+import type { ClientRequest, IncomingMessage } from "node:http";
 import { CLUSTER_VERSION, type ClusterFrame, clusterFrame, MAX_FRAME_BYTES, STREAM_PATH } from "@svc/contract/cluster.ts";
+import { type PeerClient, PeerRefused, plainPeers } from "@svc/kit/peers/peer-client.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import { SilenceBound } from "./silence-bound.ts";
 
 export type LinkOptions = {
   readonly url: string;
+  readonly peers?: PeerClient | undefined;
   readonly apiKey: string;
   /** The domain at which this gateway's clients reach sandboxes. */
   readonly domain: () => string;
@@ -45,13 +47,13 @@ export class Link {
   }
 
   open(): void {
-    const { url, apiKey, domain } = this.#options;
+    const { url, apiKey, domain, peers = plainPeers() } = this.#options;
     const query = new URLSearchParams({ version: String(CLUSTER_VERSION), domain: domain() });
-    const opened = request(`${url}${STREAM_PATH}?${query}`, { agent: false, headers: { "x-api-key": apiKey } });
+    const opened = peers.request(`${url}${STREAM_PATH}?${query}`, { headers: { "x-api-key": apiKey } });
     this.#request = opened;
     this.#listenFor(FIRST_FRAME_MS, opened);
     opened.on("response", (response) => void (response.statusCode === 200 ? this.#read(response, opened) : this.#refused(response, opened)));
-    opened.on("error", (error: NodeJS.ErrnoException) => this.#down(opened, unreachable(error)));
+    opened.on("error", (error: NodeJS.ErrnoException) => this.#down(opened, unreachable(error), error instanceof PeerRefused ? "refused" : "broken"));
     opened.end();
   }
 
@@ -92,7 +94,7 @@ export class Link {
     } catch {
       // A partial body is enough for the reason.
     }
-    this.#down(opened, refusalOf(response.statusCode ?? 0, text, apiKey), response.statusCode === 401 ? "refused" : "broken");
+    this.#down(opened, refusalOf(response.statusCode ?? 0, text, apiKey), refusals.includes(response.statusCode ?? 0) ? "refused" : "broken");
   }
 
   /** Checks again after the pending reads of this event-loop tick: a gateway that was itself blocked must not suspect all its nodes. */
@@ -136,8 +138,13 @@ export class Link {
   }
 }
 
+/** Answers to a wrong key and to a wrong certificate. */
+const refusals: readonly number[] = [401, 403];
+
 /** Describes the error in a sentence, since a bare code says nothing to a client that only requested a sandbox. */
-function unreachable({ code, message }: NodeJS.ErrnoException): string {
+function unreachable(error: NodeJS.ErrnoException): string {
+  if (error instanceof PeerRefused) return error.message;
+  const { code, message } = error;
   if (code === "ECONNREFUSED") return "no process listens at its address";
   if (code === "EHOSTUNREACH" || code === "ENETUNREACH" || code === "ETIMEDOUT") return `its machine cannot be reached (${code})`;
   if (code === "ECONNRESET") return "it broke off the connection";

@@ -63,7 +63,7 @@ export class Lookups {
 
   async #askOne(member: Member, query: string) {
     const signal = AbortSignal.any([member.signal, AbortSignal.timeout(TIMEOUT_MS)]);
-    const response = await fetch(`${member.url}${FIND_PATH}?${query}`, { headers: { "x-api-key": this.#apiKey }, signal });
+    const response = await member.peers.fetch(`${member.url}${FIND_PATH}?${query}`, { headers: { "x-api-key": this.#apiKey }, signal });
     const text = await response.text();
     return response.ok ? findAnswer.parse(JSON.parse(text)) : undefined;
   }

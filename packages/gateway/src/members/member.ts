@@ -1,6 +1,7 @@
 // One node as a gateway knows it: its last reported state, whether that state is current, and what this gateway has sent there since.
 import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
 import type { CopiedTemplate, HeldTemplate, NodeIdentity, NodeLoad, StateFrame } from "@svc/contract/cluster.ts";
+import { type PeerClient, plainPeers } from "@svc/kit/peers/peer-client.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import type { Candidate } from "../place/place.ts";
 
@@ -41,9 +42,13 @@ export class Member {
   #copiesByName = new Map<string, CopiedTemplate>();
   #gone = new AbortController();
 
+  /** Connections to the node, by its URL. */
+  readonly peers: PeerClient;
+
   /** `bears` returns false if a snapshot taken here has lost this name, although this node may not know yet. */
-  constructor(url: string, target: Target, recordedAs?: string, bears: (name: string, snapshotID: string) => boolean = () => true) {
+  constructor(url: string, target: Target, recordedAs?: string, bears: (name: string, snapshotID: string) => boolean = () => true, peers = plainPeers()) {
     this.url = url;
+    this.peers = peers;
     this.target = target;
     this.#recordedAs = recordedAs;
     this.#bears = bears;

@@ -3,6 +3,7 @@ import type { ClusterFrame, NameRecord, SandboxIDs, StateFrame } from "@svc/cont
 import { slotOf } from "@svc/contract/cluster-records.ts";
 import type { SharedSandbox, StoredSnapshot, StoredTemplate } from "@svc/contract/shared-records.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import { Departures } from "./departures.ts";
@@ -19,6 +20,7 @@ export type MembersOptions = {
   readonly log: Log;
   /** A node that sends nothing for this long counts as lost until it does. */
   readonly silenceMs: number;
+  readonly peers?: PeerClient | undefined;
   readonly openTarget: (member: () => Member) => Target;
   /** Creates the stream from a node; by default it is a connection. Simulations pass their own. */
   readonly newLink?: (options: LinkOptions) => Stream;
@@ -64,18 +66,16 @@ export class Members {
 
   /** Starts to follow a node. */
   add({ url, slot, nodeID }: Known): Member {
-    const { apiKey, domain, silenceMs, openTarget, newLink = (options) => new Link(options) } = this.#options;
-    const member: Member = new Member(
-      url,
-      openTarget(() => member),
-      nodeID,
-      (name, snapshotID) => this.names.bears(name, snapshotID),
-    );
+    const { apiKey, domain, silenceMs, openTarget, peers, newLink = (options) => new Link(options) } = this.#options;
+    const bears = (name: string, snapshotID: string) => this.names.bears(name, snapshotID);
+    const target = openTarget(() => member);
+    const member: Member = new Member(url, target, nodeID, bears, peers);
     this.#all = [...this.#all, member];
     if (slot !== undefined) this.#slots.set(slot, member);
     if (nodeID !== undefined) this.#byNodeID.set(nodeID, member);
     const link = newLink({
       url,
+      peers: member.peers,
       apiKey,
       domain,
       silenceMs,

@@ -85,7 +85,7 @@ export class Names {
     for (let owed = this.#owed.get(member); owed !== undefined && owed.size > 0 && member.isUp; owed = this.#owed.get(member)) {
       const names = [...owed.values()].slice(0, MAX_SETTLED_NAMES);
       try {
-        await call(settleNames, { names }, { baseURL: member.url, apiKey, signal: member.signal, timeoutMs: TIMEOUT_MS });
+        await call(settleNames, { names }, { baseURL: member.url, apiKey, send: member.peers.send, signal: member.signal, timeoutMs: TIMEOUT_MS });
         for (const each of names) if (owed.get(each.name) === each) owed.delete(each.name);
       } catch (error) {
         if (!member.isUp) break;

@@ -93,7 +93,11 @@ export class StoredOnly {
         const [member] = members.up;
         try {
           if (member === undefined || signal.aborted) throw new Error("no node answered in time");
-          const detail = await call(clusterOperations.readSandbox, { manifest }, { baseURL: member.url, apiKey, signal, timeoutMs: READS_MS });
+          const detail = await call(
+            clusterOperations.readSandbox,
+            { manifest },
+            { baseURL: member.url, apiKey, send: member.peers.send, signal, timeoutMs: READS_MS },
+          );
           this.#keep(manifest, listedSandbox.parse(detail));
         } catch (error) {
           missing.add(nodeID);

@@ -16,10 +16,8 @@ export class NodeTarget implements TargetPolicy {
   }
 
   ways(): readonly Way[] {
-    if (this.#ways === undefined) {
-      const { hostname, port } = new URL(this.#member().url);
-      this.#ways = [{ connect: { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80) } }];
-    }
+    const { peers, url } = this.#member();
+    this.#ways ??= [{ connect: peers.dial(url) }];
     return this.#ways;
   }
 

@@ -1,5 +1,5 @@
 // GET /events of a gateway merges the streams of all nodes; each event's id contains the reader's position on every node.
-import { type ClientRequest, type IncomingMessage, request, type ServerResponse } from "node:http";
+import type { ClientRequest, IncomingMessage, ServerResponse } from "node:http";
 import { MISSING_NODES_HEADER } from "@svc/contract/cluster.ts";
 import { formatCursor, parseCursor } from "@svc/contract/event-cursor.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -118,7 +118,7 @@ class Reader {
     const position = this.#positions.get(member.name) ?? (this.#fromStart ? 0 : undefined);
     const query = new URLSearchParams(this.#filters);
     if (position !== undefined) query.set("after", String(position));
-    const source = request(`${member.url}${streamEvents.path}?${query}`, { agent: false, headers: { "x-api-key": this.#apiKey } });
+    const source = member.peers.request(`${member.url}${streamEvents.path}?${query}`, { headers: { "x-api-key": this.#apiKey } });
     this.#sources.set(member, source);
     const over = () => {
       if (this.#sources.get(member) === source) this.#sources.delete(member);

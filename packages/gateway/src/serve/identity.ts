@@ -18,7 +18,7 @@ export function identityRoutes(members: Pick<Members, "up">, nowMs: () => number
   async function asked(path: Path): Promise<Document> {
     const answers = await Promise.allSettled(
       members.up.map(async (member) => {
-        const answer = await fetch(member.url + path, { signal: AbortSignal.any([member.signal, AbortSignal.timeout(TIMEOUT_MS)]) });
+        const answer = await member.peers.fetch(member.url + path, { signal: AbortSignal.any([member.signal, AbortSignal.timeout(TIMEOUT_MS)]) });
         if (!answer.ok) throw new Error(`${member.name} answered ${answer.status}`);
         return (await answer.json()) as Document;
       }),

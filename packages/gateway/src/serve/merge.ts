@@ -71,6 +71,7 @@ export function openMerge({ members, apiKey, log }: MergeParts): Merge {
           await callForAnswer(operation, input as Input<T>, {
             baseURL: member.url,
             apiKey,
+            send: member.peers.send,
             headers: { ...actingHeaders(operation, context), ...context.trace },
             signal,
             timeoutMs: TIMEOUT_MS,

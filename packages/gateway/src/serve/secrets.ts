@@ -37,7 +37,7 @@ export function openGatewaySecrets({ members, merge, relay, apiKey, log }: Gatew
   const settling = openSettling({ members, what: "secrets", canSettle: ({ identity }) => identity?.settlesSecrets === true, settle, log });
 
   async function settle(member: Member): Promise<boolean> {
-    const to = { baseURL: member.url, apiKey, signal: member.signal, timeoutMs: TIMEOUT_MS };
+    const to = { baseURL: member.url, apiKey, send: member.peers.send, signal: member.signal, timeoutMs: TIMEOUT_MS };
     const { stamps } = await call(settleSecrets, { stamps: true }, to);
     const later = stamps.filter((stamp) => isLaterSecret(stamp, stampOfKnown(stamp.name)));
     for (let at = 0; at < later.length; at += secretBatch.names) {

@@ -43,7 +43,7 @@ export function openGatewayWebhooks({ members, merge, apiKey, log }: WebhookPart
   /** Gives a node the later records, and learns those that it has. @throws if it does not answer. */
   async function settle(member: Member): Promise<boolean> {
     const given = [...known.values()];
-    const to = { baseURL: member.url, apiKey, signal: member.signal, timeoutMs: TIMEOUT_MS };
+    const to = { baseURL: member.url, apiKey, send: member.peers.send, signal: member.signal, timeoutMs: TIMEOUT_MS };
     const answered = await call(settleWebhooks, { webhooks: given }, to);
     const news = answered.filter((each) => isLaterWebhook(each, known.get(each.id)));
     for (const each of news) known.set(each.id, each);

@@ -3,8 +3,11 @@
 import { type ClientRequest, type IncomingMessage, Agent as PlainAgent, request as plainRequest } from "node:http";
 import { Agent as TlsAgent, request as tlsRequest } from "node:https";
 import { setTimeout as sleep } from "node:timers/promises";
+import { TLSSocket } from "node:tls";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { z } from "zod";
+import type { PeerCertificates } from "../peers/peer-certificates.ts";
+import { PeerClient } from "../peers/peer-client.ts";
 
 export type EtcdOptions = {
   /** One `http://HOST:PORT` per member. */
@@ -15,6 +18,8 @@ export type EtcdOptions = {
   readonly callMs?: number;
   /** The interval of checks that the member which watches read from still belongs to the cluster. */
   readonly checkMs?: number;
+  /** Shown to members at `https://` URLs; absent: members need no certificate of their clients, and a public authority signed theirs. */
+  readonly certificates?: PeerCertificates | undefined;
 };
 
 /** A call of kind `once` is never sent to a second member if the first one may have executed it. */
@@ -71,19 +76,25 @@ class Unanswered extends Error {
 
 const refusal = z.object({ code: z.number().optional(), message: z.string().optional(), error: z.unknown() });
 
-export function openEndpoints({ endpoints, attemptMs = ATTEMPT_MS, callMs = CALL_MS }: EtcdOptions): Endpoints {
+export function openEndpoints({ endpoints, attemptMs = ATTEMPT_MS, callMs = CALL_MS, certificates }: EtcdOptions): Endpoints {
   const parsed = etcdEndpoints.min(1).safeParse(endpoints);
   if (!parsed.success) fail("SETTING_INVALID", `etcd: ${parsed.error.issues[0]?.message}, got ${JSON.stringify(endpoints)}`);
   const urls = parsed.data.map((text) => new URL(text).origin);
   const pool = { keepAlive: true, maxSockets: SOCKETS_PER_MEMBER };
   const agents = { "http:": new PlainAgent(pool), "https:": new TlsAgent(pool) };
+  const secured = certificates === undefined ? undefined : new PeerClient(certificates, "etcd");
+  // Watches keep their connection; other calls get the new certificate.
+  certificates?.onChange(() => {
+    agents["https:"] = new TlsAgent(pool);
+  });
   let current = 0;
   let isClosed = false;
 
   function begin(url: string, path: string, text: string): ClientRequest {
     const headers = { "content-type": "application/json", "content-length": Buffer.byteLength(text) };
     const isTls = url.startsWith("https:");
-    const call = (isTls ? tlsRequest : plainRequest)(`${url}${path}`, { method: "POST", headers, agent: agents[isTls ? "https:" : "http:"] });
+    const options = { method: "POST", headers, agent: agents[isTls ? "https:" : "http:"] };
+    const call = isTls && secured !== undefined ? secured.requestBy(`${url}${path}`, options) : (isTls ? tlsRequest : plainRequest)(`${url}${path}`, options);
     call.end(text);
     return call;
   }
@@ -94,7 +105,7 @@ export function openEndpoints({ endpoints, attemptMs = ATTEMPT_MS, callMs = CALL
       let isConnected = false;
       call.once("socket", (socket) => {
         if (!socket.connecting) isConnected = true;
-        else socket.once("connect", () => (isConnected = true));
+        else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () => (isConnected = true));
       });
       call.once("response", resolve);
       call.once("error", (error: NodeJS.ErrnoException) => reject(new Unanswered(`${url}: ${error.message}`, isConnected && !unsentCodes.has(error.code))));

@@ -21,6 +21,8 @@ export type FrontOptions = {
   readonly head: RequestHead;
   /** Decides on one request. `head` is valid during the call only. */
   readonly route: (head: RequestHead, client: RoutedClient) => Decision;
+  /** Says whether the request may come from a client without a certificate where the listener expects one; absent: none may. */
+  readonly isOpen?: ((head: RequestHead) => boolean) | undefined;
   /** Called at the end of each request; `kind` is -1 if it was answered here, `status` 0 if the client left before any. */
   readonly observe: (kind: number, status: number, ms: number) => void;
   /** Called for a fault of this program, as opposed to a bad request. */
@@ -117,6 +119,7 @@ export class Front implements ConnectionOwner {
     try {
       const { carried } = client;
       if (carried !== undefined && !carried.serves(head.value(HOST) ?? "")) return misdirected(head.value(HOST) ?? "");
+      if (carried?.stranger !== undefined && !this.#options.isOpen?.(head)) return answer(403, carried.stranger, { error_code: "ACCESS_DENIED" });
       return this.#options.route(head, client);
     } catch (error) {
       this.#options.onFault(error);

@@ -2,6 +2,7 @@
 import { readSync } from "node:fs";
 import { connect, type NetConnectOpts, Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { TLSSocket } from "node:tls";
 import type { Pace } from "./pace.ts";
 import { ReadBuffer } from "./read-buffer.ts";
 
@@ -76,8 +77,13 @@ export class Wire {
       const options = { noDelay: true, allowHalfOpen: true, onread };
       return typeof where === "function" ? where(options) : connect({ ...where, ...options } as NetConnectOpts);
     });
-    wire.socket.on("connect", () => owner.onConnect?.());
-    wire.#readsAfterFailedWrites(owner);
+    const { socket } = wire;
+    // A connection by TLS carries requests once the server's certificate is verified; after a failure it is destroyed already.
+    if (socket instanceof TLSSocket) socket.on("secureConnect", () => socket.destroyed || owner.onConnect?.());
+    else {
+      socket.on("connect", () => owner.onConnect?.());
+      wire.#readsAfterFailedWrites(owner);
+    }
     return wire;
   }
 

@@ -8,6 +8,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { TRIAL_DOMAIN } from "../proxy/address.ts";
 import { keepSelfSigned, ownNames, type SelfSigned } from "./self-signed.ts";
+import type { ServedCertificates } from "./served.ts";
 import { type TlsChoice, type TlsSettings, tlsChoice } from "./settings.ts";
 
 export type Pair = { readonly cert: string; readonly key: string; readonly certificate: X509Certificate };
@@ -34,7 +35,7 @@ export function openCertificates(settings: TlsSettings, rest: Omit<CertificateOp
   return choice === undefined ? undefined : new Certificates({ ...rest, choice });
 }
 
-export class Certificates {
+export class Certificates implements ServedCertificates {
   #pair: Pair;
   #covered = new Map<string, boolean>();
   /** Identifies the files' content that was tried last. */

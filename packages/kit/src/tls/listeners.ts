@@ -2,14 +2,14 @@
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { Front, type FrontOptions } from "../proxy/front.ts";
-import type { Certificates } from "./certificates.ts";
 import { SecureFront, type TlsLimits } from "./secure-front.ts";
+import type { ServedCertificates } from "./served.ts";
 
 export type Bound = { readonly host: string; readonly port: number };
 
 export type ListenersOptions = FrontOptions & {
   /** Absent: plain HTTP. */
-  readonly certificates?: Certificates | undefined;
+  readonly certificates?: ServedCertificates | undefined;
   readonly tlsLimits?: Partial<TlsLimits> | undefined;
   readonly log: Log;
   readonly metrics: Metrics;

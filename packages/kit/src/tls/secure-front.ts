@@ -1,4 +1,5 @@
 // The listener for TLS: bounds handshakes, then hands each connection, as HTTP/1.1 or HTTP/2, to the proxy behind it.
+import { constants } from "node:crypto";
 import { createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer, type TLSSocket, type Server as TlsServer } from "node:tls";
 import type { Log } from "../log.ts";
@@ -8,8 +9,8 @@ import { peerOf } from "../proxy/connection-owner.ts";
 import type { Front } from "../proxy/front.ts";
 import type { PeerConnection } from "../proxy/peers.ts";
 import { SlowHeads } from "../proxy/slow-heads.ts";
-import type { Certificates } from "./certificates.ts";
 import { Http2Front } from "./http2-front.ts";
+import type { ServedCertificates, ServedPair } from "./served.ts";
 
 /** Bounds of everything before a connection is decrypted. */
 export type TlsLimits = {
@@ -32,7 +33,7 @@ export const tlsLimits: TlsLimits = {
 
 export type SecureFrontOptions = {
   readonly listen: { readonly host: string; readonly port: number };
-  readonly certificates: Certificates;
+  readonly certificates: ServedCertificates;
   readonly front: Front;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -68,9 +69,10 @@ export class SecureFront {
     this.#server = createServer({ pauseOnConnect: true, allowHalfOpen: true, noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 }, (socket) =>
       this.#accept(socket),
     );
-    const contextOf = ({ cert, key }: { readonly cert: string; readonly key: string }) => ({ cert, key, minVersion: "TLSv1.2" as const });
     // The handshake's own limit also covers the time that a connection waits for its turn, so the one of the library is only the last resort.
-    this.#tls = createTlsServer({ ...contextOf(certificates.pair), ALPNProtocols: protocols, handshakeTimeout: 2 * this.#limits.handshakeMs }, (socket) =>
+    const asksClients = certificates.pair.ca !== undefined;
+    const clients = asksClients ? { requestCert: true, rejectUnauthorized: false, ALPNProtocols: ["http/1.1"] } : { ALPNProtocols: protocols };
+    this.#tls = createTlsServer({ ...contextOf(certificates.pair), ...clients, handshakeTimeout: 2 * this.#limits.handshakeMs }, (socket) =>
       this.#secured(socket),
     );
     this.#tls.on("tlsClientError", (_error, socket) => this.#failed(rawOf(socket)));
@@ -143,12 +145,13 @@ export class SecureFront {
     const { front, certificates } = this.#options;
     const isHttp2 = socket.alpnProtocol === "h2";
     this.#end(handshake, isHttp2 ? "h2" : "http/1.1");
+    const stranger = certificates.strangerAt?.(socket);
     const { servername } = socket as { servername?: string | false };
     const asked = typeof servername === "string" ? servername.toLowerCase() : undefined;
     const serves = (host: string) => asked === undefined || isSame(host, asked) || certificates.covers(bareHost(host));
     const reset = () => (raw.destroyed ? socket.destroy() : raw.resetAndDestroy());
     if (isHttp2) return this.#http2.serve(socket, { peer: handshake.peer, serves, reset });
-    const refusal = front.carry({ stream: socket, peer: handshake.peer, reset, serves });
+    const refusal = front.carry({ stream: socket, peer: handshake.peer, reset, serves, ...(stranger === undefined ? {} : { stranger }) });
     if (refusal !== undefined) socket.end(refusal, "latin1", () => socket.destroy());
   }
 
@@ -181,6 +184,14 @@ export class SecureFront {
     this.#http2.close();
   }
 }
+
+/** A session that a client resumes would skip the check of its certificate, so sessions of clients with certificates are not kept. */
+const contextOf = ({ cert, key, ca }: ServedPair) => ({
+  cert,
+  key,
+  minVersion: "TLSv1.2" as const,
+  ...(ca === undefined ? {} : { ca, secureOptions: constants.SSL_OP_NO_TICKET }),
+});
 
 /** A connection that is not decrypted yet. */
 class Handshake implements PeerConnection {

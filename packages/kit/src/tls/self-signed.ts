@@ -4,12 +4,11 @@ import { chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "n
 import { hostname, networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { TRIAL_DOMAIN } from "../proxy/address.ts";
-import { certificateOf } from "./der.ts";
+import { authorityCertificate, leafCertificate, parseCertificate } from "./x509.ts";
 
 const DAY_MS = 24 * 3_600_000;
 /** The clock of a client may be behind. */
 const BEFORE_MS = DAY_MS;
-const AUTHORITY_MS = 3_650 * DAY_MS;
 /** Clients refuse certificates of servers that are valid for more than 398 days. */
 const SERVER_MS = 390 * DAY_MS;
 const RENEW_BEFORE_MS = 30 * DAY_MS;
@@ -31,8 +30,9 @@ export function keepSelfSigned(home: string, names: readonly string[], nowMs = D
   const isGood = server?.certificate.checkIssued(authority.certificate) === true && names.every((name) => covers(server.certificate, name));
   if (isGood) return files;
   const { key, pem } = newKey();
-  const issuer = { subject: authority.subject, key: authority.key };
-  const certificate = certificateOf({ subject: SERVER_SUBJECT, key, issuer, names, from: new Date(nowMs - BEFORE_MS), until: new Date(nowMs + SERVER_MS) });
+  const issuer = { key: authority.key, certificate: parseCertificate(authority.certificate.toString()) };
+  const [from, until] = [new Date(nowMs - BEFORE_MS), new Date(nowMs + SERVER_MS)];
+  const certificate = leafCertificate(issuer, { subject: SERVER_SUBJECT, key, names, usages: ["server"], from, until });
   write(files.keyFile, pem);
   write(files.certFile, certificate);
   return files;
@@ -51,10 +51,10 @@ export function ownNames(domains: readonly string[]): string[] {
 function makeAuthority(home: string, files: SelfSigned, nowMs: number) {
   const { key, pem } = newKey();
   const subject = `svc trial authority of ${hostname()}`.slice(0, 64);
-  const text = certificateOf({ subject, key, issuer: { subject, key }, from: new Date(nowMs - BEFORE_MS), until: new Date(nowMs + AUTHORITY_MS) });
+  const text = authorityCertificate(key, subject, nowMs);
   write(join(home, "tls", "authority.key"), pem);
   write(files.authorityFile, text);
-  return { key, certificate: new X509Certificate(text), subject };
+  return { key, certificate: new X509Certificate(text) };
 }
 
 function newKey(): { key: KeyObject; pem: string } {
@@ -68,8 +68,7 @@ function readPair(certFile: string, keyFile: string, nowMs: number) {
     const certificate = new X509Certificate(readFileSync(certFile));
     const key = createPrivateKey(readFileSync(keyFile));
     const isUsable = certificate.checkPrivateKey(key) && certificate.validToDate.getTime() - nowMs > RENEW_BEFORE_MS;
-    const subject = /^CN=(.*)$/m.exec(certificate.subject)?.[1] ?? "";
-    return isUsable ? { certificate, key, subject } : undefined;
+    return isUsable ? { certificate, key } : undefined;
   } catch {
     return undefined;
   }

@@ -1,5 +1,6 @@
 // Measures the skew of this machine's clock by the Date header of HTTP servers: one answer is exact to a second, several narrow it down.
 import { setTimeout as sleep } from "node:timers/promises";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 
 /** Bounds the skew against one other clock: ours is ahead of it by more than `low` and at most `high` milliseconds. */
 export type Apart = { readonly low: number; readonly high: number };
@@ -33,12 +34,18 @@ export function skewOf(others: readonly Apart[]): number | undefined {
 }
 
 /** Asks until `isEnough` is true, at most `attempts` times. Undefined if there was no answer. */
-export async function askClock(url: string, nowMs: () => number, attempts: number, isEnough: (apart: Apart) => boolean): Promise<Apart | undefined> {
+export async function askClock(
+  url: string,
+  nowMs: () => number,
+  attempts: number,
+  isEnough: (apart: Apart) => boolean,
+  ask: PeerClient["fetch"] = fetch,
+): Promise<Apart | undefined> {
   let apart: Apart | undefined;
   for (let attempt = 1; attempt <= attempts; attempt++) {
     const sentMs = nowMs();
     try {
-      const answer = await fetch(url, { redirect: "manual", signal: AbortSignal.timeout(ATTEMPT_MS) });
+      const answer = await ask(url, { redirect: "manual", signal: AbortSignal.timeout(ATTEMPT_MS) });
       const answeredMs = nowMs();
       await answer.body?.cancel();
       const found = apartBy({ sentMs, answeredMs, date: answer.headers.get("date") ?? "" });

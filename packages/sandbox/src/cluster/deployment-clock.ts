@@ -2,6 +2,7 @@
 import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
 import { Failure } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { type Clock, hostWallMs, systemClock } from "../records/clock.ts";
 import { type Apart, askClock, skewOf } from "./clock-skew.ts";
 
@@ -18,6 +19,8 @@ export interface DeploymentClock extends Clock {
 export type DeploymentClockParts = {
   readonly nodeID: string;
   readonly etcd: readonly string[];
+  /** How etcd and other nodes are asked; absent: by the usual `fetch`. */
+  readonly fetch?: { readonly etcd: PeerClient["fetch"]; readonly nodes: PeerClient["fetch"] };
   /** The URLs of the other nodes. */
   readonly others: () => readonly string[];
   readonly log: Log;
@@ -31,7 +34,7 @@ const MAX_OTHERS = 8;
 const FINE_MS = 250;
 const RETRY_AFTER_SECONDS = 30;
 
-export function openDeploymentClock({ nodeID, etcd, others, log }: DeploymentClockParts): DeploymentClock {
+export function openDeploymentClock({ nodeID, etcd, fetch: ask, others, log }: DeploymentClockParts): DeploymentClock {
   let skewMs: number | undefined;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
@@ -39,8 +42,10 @@ export function openDeploymentClock({ nodeID, etcd, others, log }: DeploymentClo
 
   async function measure(isEnough: (apart: Apart) => boolean): Promise<void> {
     const nodes = [...others()].sort(() => Math.random() - 0.5).slice(0, MAX_OTHERS);
-    const urls = [...etcd.map((url) => new URL("/version", url).href), ...nodes.map((url) => `${url}/health`)];
-    const answers = await Promise.all(urls.map((url) => askClock(url, hostWallMs, ATTEMPTS, isEnough)));
+    const answers = await Promise.all([
+      ...etcd.map((url) => askClock(new URL("/version", url).href, hostWallMs, ATTEMPTS, isEnough, ask?.etcd)),
+      ...nodes.map((url) => askClock(`${url}/health`, hostWallMs, ATTEMPTS, isEnough, ask?.nodes)),
+    ]);
     const found = skewOf(answers.flatMap((apart) => apart ?? []));
     if (found === undefined) return;
     const wasOff = isOff();

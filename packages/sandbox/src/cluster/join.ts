@@ -8,6 +8,8 @@ import { openKeyEtcd } from "@svc/kit/keys/key-etcd.ts";
 import type { KeyStore } from "@svc/kit/keys/keys.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import type { InitKeys } from "../agent/init-keys.ts";
 import type { Catalog } from "../snapshot-transfer/exports.ts";
@@ -21,7 +23,7 @@ import { type Members, openMembers } from "./members.ts";
 import { readMembership, writeMembership } from "./membership-file.ts";
 import { openNeighbours } from "./neighbours.ts";
 import { nodeIDOf } from "./node-id.ts";
-import { type Ownership, openOwnership } from "./ownership.ts";
+import { answersBy, type Ownership, openOwnership } from "./ownership.ts";
 import { openPresence, type Presence } from "./presence.ts";
 import { openReaper } from "./reaper.ts";
 import { shareSecret } from "./shared-secret.ts";
@@ -37,6 +39,8 @@ export type JoinParts = {
   readonly seed: string;
   /** The setting node.deployment_secret_file. */
   readonly secretFile: string;
+  /** Given if servers of the deployment speak TLS to each other. */
+  readonly certificates: PeerCertificates | undefined;
   readonly log: Log;
 };
 
@@ -48,6 +52,8 @@ export type Membership = {
   readonly keys: NodeKeys;
   /** An earlier generation was declared dead or removed: its sandboxes must end before this generation serves. */
   readonly isLost: boolean;
+  /** Connections to the other nodes. */
+  readonly peers: PeerClient;
   readonly presence: Presence;
   readonly members: Members;
   readonly ownership: Ownership;
@@ -76,11 +82,12 @@ const RETRY_MS = 1_000;
 /** Returns only after etcd has answered, since the node does not know what it still owns before. @throws SETTING_INVALID. */
 export async function joinDeployment(parts: JoinParts): Promise<Membership> {
   const { home, apiKey, seed, log } = parts;
-  const etcd = openEtcd({ endpoints: parts.etcd, attemptMs: ATTEMPT_MS, callMs: CALL_MS });
+  const etcd = openEtcd({ endpoints: parts.etcd, attemptMs: ATTEMPT_MS, callMs: CALL_MS, certificates: parts.certificates });
+  const [peers, etcdPeers] = [new PeerClient(parts.certificates, "node"), new PeerClient(parts.certificates, "etcd")];
   const keys = clusterKeys(parts.name);
   const nodeID = nodeIDOf(home);
   try {
-    const ownership = openOwnership(etcd, keys, nodeID);
+    const ownership = openOwnership(etcd, keys, nodeID, answersBy(peers.fetch.bind(peers)));
     const { secret, entered, presence } = await onceEtcdAnswers(log, async () => {
       const shared = await shareSecret({ etcd, keys, home, apiKey, settingPath: parts.secretFile });
       const entered = await enter({ etcd, keys, home, nodeID, deploymentID: shared.deploymentID });
@@ -95,9 +102,15 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
     const [shared, nodes] = await onceEtcdAnswers(log, () => Promise.all([ownership.load(), etcd.list(keys.nodes)]));
     const { slot, generation } = entered.record;
     const deadAfterMs = parts.deadAfterSeconds * 1000;
-    const neighbours = openNeighbours(etcd, keys, nodeID);
+    const neighbours = openNeighbours(etcd, keys, nodeID, peers);
     const reaper = openReaper({ etcd, keys, nodeID, deadAfterMs, isHeld: presence.isHeld, log });
-    const clock = openDeploymentClock({ nodeID, etcd: etcd.endpoints, others: () => neighbours.live.map(({ url }) => url), log });
+    const clock = openDeploymentClock({
+      nodeID,
+      etcd: etcd.endpoints,
+      fetch: { etcd: etcdPeers.fetch.bind(etcdPeers), nodes: peers.fetch.bind(peers) },
+      others: () => neighbours.live.map(({ url }) => url),
+      log,
+    });
     await onceRead(neighbours);
     await clock.start();
     log.info(
@@ -111,6 +124,7 @@ export async function joinDeployment(parts: JoinParts): Promise<Membership> {
       generation,
       keys: keysFrom(secret.secret),
       isLost: entered.isLost,
+      peers,
       presence,
       members: openMembers(etcd, keys),
       ownership,

@@ -2,11 +2,13 @@
 import { type clusterKeys, liveRecord } from "@svc/contract/cluster-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import type { Neighbour, Neighbours } from "../snapshot-transfer/neighbour.ts";
 
 export type OpenNeighbours = Neighbours & { close(): Promise<void> };
 
-export function openNeighbours(etcd: Pick<Etcd, "watch">, keys: ReturnType<typeof clusterKeys>, nodeID: string): OpenNeighbours {
+export function openNeighbours(etcd: Pick<Etcd, "watch">, keys: ReturnType<typeof clusterKeys>, nodeID: string, peers: PeerClient): OpenNeighbours {
+  const fetch = peers.fetch.bind(peers);
   const members = new Set<string>();
   const lives = new Map<string, Neighbour>();
   const reads = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
@@ -15,7 +17,7 @@ export function openNeighbours(etcd: Pick<Etcd, "watch">, keys: ReturnType<typeo
     const id = key.slice(keys.lives.length);
     const { data } = liveRecord.safeParse(JSON.parse(value));
     if (data?.url === undefined) lives.delete(id);
-    else lives.set(id, { nodeID: id, url: data.url.replace(/\/$/, "") });
+    else lives.set(id, { nodeID: id, url: data.url.replace(/\/$/, ""), fetch });
   }
 
   const watches = [

@@ -5,6 +5,7 @@ import { asFailure, Failure, fail } from "@svc/contract/failures.ts";
 import type { ListedSandbox } from "@svc/contract/sandbox.ts";
 import { type SharedSandbox, sandboxRecord } from "@svc/contract/shared-records.ts";
 import type { Etcd } from "@svc/kit/etcd/client.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 
 /** Every method @throws ETCD_UNAVAILABLE; those that change a record of ours @throws SANDBOX_MOVED with `details.node` if another node took it. */
 export interface Ownership {
@@ -57,7 +58,7 @@ export function openOwnership(
   etcd: Pick<Etcd, "get" | "list" | "transact">,
   keys: ReturnType<typeof clusterKeys>,
   nodeID: string,
-  answers: (url: string) => Promise<boolean> = answersAt,
+  answers: (url: string) => Promise<boolean> = answersBy(fetch),
 ): Ownership {
   const mine = new Set<string>();
   /** The manifests of sandboxes that other nodes could take; only their resume asks etcd. "" means that the record is not known for certain. */
@@ -224,11 +225,12 @@ export function openOwnership(
   };
 }
 
-async function answersAt(url: string): Promise<boolean> {
-  return fetch(`${url.replace(/\/$/, "")}/health`, { signal: AbortSignal.timeout(ANSWER_MS) }).then(
-    () => true,
-    () => false,
-  );
+export function answersBy(fetch: PeerClient["fetch"]) {
+  return (url: string): Promise<boolean> =>
+    fetch(`${url.replace(/\/$/, "")}/health`, { signal: AbortSignal.timeout(ANSWER_MS) }).then(
+      () => true,
+      () => false,
+    );
 }
 
 export function movedTo(sandboxID: string, nodeID: string): Failure {

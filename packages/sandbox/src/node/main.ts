@@ -19,6 +19,8 @@ import { closeParts, ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, type ListenAddress, urlOf } from "@svc/kit/listen.ts";
 import { type Log, openLog, openSentences } from "@svc/kit/log.ts";
 import { type Metrics, openMetrics } from "@svc/kit/metrics.ts";
+import { openPeerCertificates, type PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { warnIfPlain } from "@svc/kit/peers/settings.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
@@ -69,7 +71,8 @@ async function run(argv: readonly string[]): Promise<number> {
   if (!destroyAll) await tryListening(settings.node.listen);
   if (destroyAll) await endExported({ home, settings, isToLeave, env: process.env, log });
   const apiKey = destroyAll ? undefined : loadApiKey({ home, env: process.env });
-  const node = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve", apiKey?.secret ?? "");
+  const peerCertificates = destroyAll ? undefined : openPeerCertificates(settings.peers, log, metrics);
+  const node = await openNode(home, settings, log, metrics, destroyAll ? "end" : "serve", apiKey?.secret ?? "", peerCertificates);
   if (apiKey === undefined) {
     const { ended, left } = await node.endAll();
     const code = await closeParts(log, node.parts(true));
@@ -81,7 +84,7 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 
   try {
-    return await serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath: loaded.configPath });
+    return await serveUntilStopped({ peerCertificates, node, home, settings, log, metrics, apiKey, configPath: loaded.configPath });
   } catch (error) {
     log.error({ err: error }, "the node cannot start");
     await closeParts(log, node.parts(false));
@@ -89,10 +92,21 @@ async function run(argv: readonly string[]): Promise<number> {
   }
 }
 
-type Serving = { node: Node; home: string; settings: NodeSettings; log: Log; metrics: Metrics; apiKey: Sourced; configPath: string };
+type Serving = {
+  peerCertificates: PeerCertificates | undefined;
+  node: Node;
+  home: string;
+  settings: NodeSettings;
+  log: Log;
+  metrics: Metrics;
+  apiKey: Sourced;
+  configPath: string;
+};
 
-async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, configPath }: Serving): Promise<number> {
+async function serveUntilStopped({ peerCertificates, node, home, settings, log, metrics, apiKey, configPath }: Serving): Promise<number> {
   const certificates = certificatesOf(settings, home, log, metrics);
+  const served = peerCertificates ?? certificates;
+  if (served === undefined) warnIfPlain(log, settings.node.listen, "traffic to this node");
   const { observe, templates, transfer } = node;
   const pages = nodePages();
   const spans = await openSpans({ server: "node", version: pages.version, log });
@@ -156,7 +170,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     keys: node.apiKeys,
     brands: brand,
     domains,
-    certificates,
+    certificates: served,
     dropsKeyAsBearer: settings.proxy.drop_key_as_bearer,
     outputBytesPerSecond: settings.proxy.output_mb_per_second * 1_000_000,
     limits: { connections: settings.proxy.max_connections, connectionsPerPeer: settings.proxy.max_connections_per_address },
@@ -167,7 +181,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   node.proxy.trafficOf = (sandboxID) => proxy.trafficOf(sandboxID);
   node.proxy.waitingFor = (sandboxID) => proxy.waitingFor(sandboxID);
   node.proxy.domain = settings.proxy.domains[0] ?? `${domains[0] ?? "localhost"}:${proxy.address.port}`;
-  const address = dialledAt(certificates === undefined ? settings.node.listen.host : proxy.local.host, proxy.local.port);
+  const address = dialledAt(served === undefined ? settings.node.listen.host : proxy.local.host, proxy.local.port);
   webConsole.start(app, address, proxy.address.port);
   const watch = node.watch();
   node.membership?.presence.onDraining((isDraining) => node.drain.set(isDraining));
@@ -177,7 +191,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
   await transfer.start();
   void node.takes.start().catch((error: unknown) => log.error({ err: error }, "the list of this node's sandboxes in etcd could not be checked"));
   templates.start();
-  const url = urlOf(settings.node.listen.host, proxy.address.port, certificates === undefined ? "http" : "https");
+  const url = urlOf(settings.node.listen.host, proxy.address.port, served === undefined ? "http" : "https");
   const stateFile = join(home, "node.json");
   // Clients on this machine send the API key only to the process that this file names.
   const self = { pid: process.pid, startTicks: startTicksOf(process.pid), url, address, authorityFile: certificates?.authorityFile };
@@ -203,6 +217,7 @@ async function serveUntilStopped({ node, home, settings, log, metrics, apiKey, c
     { name: "spans", close: async () => spans?.close() },
     { name: "watch", close: watch.close },
     ...node.parts(false),
+    { name: "certificates", close: async () => peerCertificates?.close() },
   ]);
   // A non-zero code makes the supervisor restart a fenced node.
   return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
@@ -217,26 +232,36 @@ const fencedMessages: Readonly<Record<Fence["kind"], string>> = {
     "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
 };
 
-/** @throws SETTING_INVALID for a node of a deployment: gateways and nodes speak plain HTTP to each other. */
-function certificatesOf({ tls, cluster, proxy }: NodeSettings, home: string, log: Log, metrics: Metrics): Certificates | undefined {
+/** @throws SETTING_INVALID for a node of a deployment, whose clients are gateways and other nodes. */
+function certificatesOf({ tls, cluster, peers, proxy }: NodeSettings, home: string, log: Log, metrics: Metrics): Certificates | undefined {
   const certificates = openCertificates(tls, { home, domains: proxy.domains, log, metrics });
   if (certificates !== undefined && cluster.etcd.length > 0)
     fail(
       "SETTING_INVALID",
-      "settings cluster.etcd and tls are both given: TLS of a deployment ends at its gateways; give the certificate to them, and set tls.mode to off for nodes",
+      "settings cluster.etcd and tls are both given: TLS of clients ends at the gateways of a deployment; give that certificate to them, set tls.mode to off for nodes, and see peers.certs for TLS between gateways and nodes",
     );
+  if (certificates !== undefined && peers.certs !== "")
+    fail(
+      "SETTING_INVALID",
+      "settings tls and peers.certs are both given, and a node has one port: expected tls for clients that use this node directly, or peers.certs for a node behind gateways",
+    );
+  if (peers.certs !== "" && cluster.advertise.startsWith("http:"))
+    fail("SETTING_INVALID", `setting cluster.advertise: expected https://HOST:PORT, since peers.certs is given, got ${cluster.advertise}`);
+  if (peers.certs === "" && cluster.advertise.startsWith("https:"))
+    fail("SETTING_INVALID", `setting cluster.advertise: expected http://HOST:PORT, since peers.certs is empty, got ${cluster.advertise}`);
   return certificates;
 }
 
 /** Returns the URL at which gateways and other nodes reach this node. */
-function advertisedAt({ cluster, node }: NodeSettings, port: number): string {
+function advertisedAt({ cluster, node, peers }: NodeSettings, port: number): string {
+  const scheme = peers.certs === "" ? "http" : "https";
   if (cluster.advertise !== "") return cluster.advertise.replace(/\/$/, "");
   const { host } = node.listen;
-  if (host !== "0.0.0.0" && host !== "::") return urlOf(host, port);
+  if (host !== "0.0.0.0" && host !== "::") return urlOf(host, port, scheme);
   const own = Object.values(networkInterfaces())
     .flatMap((addresses) => addresses ?? [])
     .find(({ internal, family }) => !internal && family === "IPv4");
-  return urlOf(own?.address ?? "127.0.0.1", port);
+  return urlOf(own?.address ?? "127.0.0.1", port, scheme);
 }
 
 /** Opens the port and closes it again. @throws SETTING_INVALID where it cannot be opened. */

@@ -11,6 +11,7 @@ import type { Guard } from "@svc/kit/keys/own-answer.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { openSpawner, programEnvironment } from "@svc/kit/spawn.ts";
 import { binaryOf, envdPath, keepEnvd } from "../agent/binary.ts";
 import { openInit } from "../agent/init.ts";
@@ -137,7 +138,15 @@ type CalledEarlier = {
 };
 
 /** With `purpose` "end" the node only ends existing sandboxes, so it neither reads nor creates a seed and envd. */
-export async function openNode(home: string, settings: NodeSettings, log: Log, metrics: Metrics, purpose: "serve" | "end", apiKey: string): Promise<Node> {
+export async function openNode(
+  home: string,
+  settings: NodeSettings,
+  log: Log,
+  metrics: Metrics,
+  purpose: "serve" | "end",
+  apiKey: string,
+  certificates?: PeerCertificates,
+): Promise<Node> {
   const later = new Later<CalledEarlier>();
   const quarantine = openQuarantine(join(home, QUARANTINE_FILE), log);
   const reserve = openDiskReserve(join(home, "reserve"));
@@ -150,7 +159,7 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const isEnding = purpose === "end";
   const configuredSeed = settings.sandbox.access_token_hash_seed;
   const seed = isEnding ? randomBytes(32).toString("hex") : loadSeed(home, configuredSeed, tokensInUse(records)).secret;
-  const membership = isEnding ? undefined : await joined(home, settings, { apiKey, seed, log });
+  const membership = isEnding ? undefined : await joined(home, settings, { apiKey, seed, certificates, log });
   const keys = isEnding ? keysFrom(newSecret()) : (membership?.keys ?? keysOfHome(home, settings.node.deployment_secret_file));
   const apiKeys = isEnding ? undefined : new Keys({ store: membership?.apiKeys ?? openKeyFile(join(home, "api-keys.db")), log });
   const initKeys = openInitKeys(home, keys.initSeed, isEnding);
@@ -295,7 +304,23 @@ export async function openNode(home: string, settings: NodeSettings, log: Log, m
   const pauses = openPauses({ lock, registry, drivers, checkpoints, checkpointer, networks, proxy, takenDown, collect, report, stages, clock, log });
   const idle = openIdle({ lock, registry, drivers, pauses, proxy, metrics, log }, settings.sandbox);
   const resume = openResume({ ...up, ...boot, ...starting, ownership, lock, registry, drivers, identities, trust, claims, takenDown, clock, report });
-  const moves = openMoves({ apiKey, volumes, ownership, lock, registry, drivers, claims, pauses, proxy, resume, transfer, report, clock, log });
+  const moves = openMoves({
+    apiKey,
+    send: membership?.peers.send,
+    volumes,
+    ownership,
+    lock,
+    registry,
+    drivers,
+    claims,
+    pauses,
+    proxy,
+    resume,
+    transfer,
+    report,
+    clock,
+    log,
+  });
   const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, report, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });

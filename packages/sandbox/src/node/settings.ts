@@ -8,6 +8,7 @@ import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
 import { objectsSettings } from "@svc/kit/objects/settings.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { tlsFlagNames, tlsSettings } from "@svc/kit/tls/settings.ts";
 import { z } from "zod";
 import { SLOTS } from "../network/names.ts";
@@ -77,6 +78,7 @@ export const nodeSettings = z.object({
   snapshots: snapshotsSettings,
   objects: objectsSettings,
   console: consoleSettings,
+  peers: peersSettings,
   tls: tlsSettings,
   proxy: z.object({
     domains: z.array(z.string().regex(/^[a-z0-9.-]+(:\d{1,5})?$/, "domains are lower-case, without a scheme")),
@@ -95,6 +97,7 @@ const flagNames = {
   "log-level": "node.log_level",
   runtime: "sandbox.runtime",
   ...tlsFlagNames,
+  ...peersFlagNames,
 };
 const about = `runs sandboxes on this machine and serves the E2B API and the proxy on one port.
   --destroy-all                   ends every sandbox of this home, also what its deployment has of them, and exits; needs the node's own settings of etcd and object storage

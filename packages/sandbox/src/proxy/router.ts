@@ -112,6 +112,13 @@ export class Router {
     return named === undefined && "target" in decision ? { ...decision, addedLines: OWN_ORIGIN } : decision;
   }
 
+  /** Probes and Prometheus have no certificate of the deployment: they reach the node's own health and metrics, and no sandbox. */
+  isOpen(head: RequestHead): boolean {
+    const { method, target } = head;
+    const isRead = method === "GET" || method === "HEAD";
+    return isRead && (target === "/health" || target === "/metrics") && this.#addressing.read(head, this.#options.apiKey()) === undefined;
+  }
+
   #toEnvd(head: RequestHead, access: Access, entry: ProxyEntry | undefined, { target }: Address, client: RoutedClient): Decision {
     if (namesInternalRoute(target)) return answer(404, "There is no such route");
     const refusal = refuseEnvd(head, this.#ids, access, target);

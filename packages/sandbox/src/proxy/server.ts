@@ -7,9 +7,9 @@ import type { NamedKeys } from "@svc/kit/proxy/own-keys.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { RequestMetrics, watchProxy } from "@svc/kit/proxy/request-metrics.ts";
 import { UpstreamPool } from "@svc/kit/proxy/target.ts";
-import type { Certificates } from "@svc/kit/tls/certificates.ts";
 import { type Bound, openListeners } from "@svc/kit/tls/listeners.ts";
 import type { TlsLimits } from "@svc/kit/tls/secure-front.ts";
+import type { ServedCertificates } from "@svc/kit/tls/served.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
 import { countWakes, targetKinds, watchWakes } from "./proxy-metrics.ts";
 import { Router } from "./router.ts";
@@ -31,7 +31,7 @@ export type ProxyOptions = {
   readonly dropsKeyAsBearer?: boolean;
   readonly limits?: Partial<ProxyLimits>;
   /** With certificates, `listen` speaks TLS; absent: plain HTTP. */
-  readonly certificates?: Certificates | undefined;
+  readonly certificates?: ServedCertificates | undefined;
   readonly tlsLimits?: Partial<TlsLimits>;
   /** Bound on the output of all commands of one sandbox, which wait beyond it; 0 or absent: no bound. */
   readonly outputBytesPerSecond?: number;
@@ -76,6 +76,7 @@ export async function openProxy(options: ProxyOptions): Promise<Proxy> {
     pool,
     head,
     route: (request, client) => router.route(request, client),
+    isOpen: (request) => router.isOpen(request),
     observe: (kind, status, ms) => requests.observe(kind, status, ms),
     onFault: (error) => log.error({ err: error }, "the proxy had an internal error"),
   });

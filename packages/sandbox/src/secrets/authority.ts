@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { EgressAuthority } from "@svc/contract/secrets.ts";
 import { readSecretFile, replaceSecretFile } from "@svc/kit/secret.ts";
-import { authorityCertificate, hostCertificate, LEAF_VALID_MS, nameHash, parseCertificate } from "./certificates.ts";
+import { authorityCertificate, hostCertificate, LEAF_VALID_MS, nameHash, parseCertificate } from "@svc/kit/tls/x509.ts";
 
 /** A certificate of one host with its key, both PEM, as the thread that serves it gets them. */
 export type HostCertificate = { readonly certificate: string; readonly key: string; readonly untilMs: number };

@@ -4,9 +4,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { failureOf, noAnswer } from "@svc/contract/call.ts";
 import { OFFERS_PATH, type OfferAnswer, offerAnswer } from "@svc/contract/cluster.ts";
 import { asFailure, Failure } from "@svc/contract/failures.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { MAX_MANIFEST_BYTES } from "./manifest.ts";
 
-export type Neighbour = { readonly nodeID: string; readonly url: string };
+export type Neighbour = { readonly nodeID: string; readonly url: string /** Absent: by plain HTTP. */; readonly fetch?: PeerClient["fetch"] | undefined };
 
 /** The state of other nodes according to etcd, or as last known from it. */
 export interface Neighbours {
@@ -62,12 +63,12 @@ export function openOffered(at: Neighbour, apiKey: string, id: string, signal: A
   };
 }
 
-async function get({ nodeID, url }: Neighbour, apiKey: string, path: string, maxBytes: number, signal: AbortSignal): Promise<Buffer> {
+async function get({ nodeID, url, fetch: ask = fetch }: Neighbour, apiKey: string, path: string, maxBytes: number, signal: AbortSignal): Promise<Buffer> {
   const lost = (cause: unknown) => {
     const why = signal.aborted ? "it did not answer in time" : noAnswer(url, cause).message;
     return new Failure("SERVER_UNREACHABLE", `node ${nodeID} cannot be read: ${why}`, { cause, details: { node: nodeID }, retryAfterSeconds: 1 });
   };
-  const response = await fetch(`${url}${path}`, { headers: { "x-api-key": apiKey }, signal }).catch((cause: unknown) => Promise.reject(lost(cause)));
+  const response = await ask(`${url}${path}`, { headers: { "x-api-key": apiKey }, signal }).catch((cause: unknown) => Promise.reject(lost(cause)));
   const most = response.ok ? maxBytes : MAX_ANSWER_BYTES;
   const parts: Uint8Array[] = [];
   let bytes = 0;

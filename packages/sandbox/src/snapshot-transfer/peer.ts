@@ -3,6 +3,7 @@ import { createReadStream } from "node:fs";
 import { join } from "node:path";
 import { CHECKPOINT_CHUNKS_PATH } from "@svc/contract/cluster.ts";
 import { Failure, fail } from "@svc/contract/failures.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import { z } from "zod";
 import type { Checkpoints } from "../records/checkpoints.ts";
@@ -19,12 +20,12 @@ const query = z.object({
   length: z.coerce.number().int().min(1).max(CHUNK_BYTES),
 });
 
-export type Peer = { readonly url: string; readonly apiKey: string };
+export type Peer = { readonly url: string; readonly apiKey: string /** Absent: by plain HTTP. */; readonly fetch?: PeerClient["fetch"] | undefined };
 /** Returns undefined if the chunk has to come from object storage. The caller verifies the bytes. */
 export type FromPeer = (sha256: string) => Promise<Buffer | undefined>;
 
 /** Reads from the files of a checkpoint; after the first request that fails, no further one is sent. */
-export function openPeer({ url, apiKey }: Peer, { captureID: checkpointID, files }: Manifest): FromPeer {
+export function openPeer({ url, apiKey, fetch: ask = fetch }: Peer, { captureID: checkpointID, files }: Manifest): FromPeer {
   const locations = new Map<string, { readonly file: string; readonly at: number; readonly length: number }>();
   for (const file of files) for (const { sha256, at, length } of chunksOf(file)) locations.set(sha256, { file: file.name, at, length });
   let isLost = false;
@@ -33,7 +34,7 @@ export function openPeer({ url, apiKey }: Peer, { captureID: checkpointID, files
     if (location === undefined || isLost) return undefined;
     try {
       const parameters = new URLSearchParams({ file: location.file, at: String(location.at), length: String(location.length) });
-      const response = await fetch(`${url}${CHECKPOINT_CHUNKS_PATH}/${checkpointID}?${parameters}`, {
+      const response = await ask(`${url}${CHECKPOINT_CHUNKS_PATH}/${checkpointID}?${parameters}`, {
         headers: { "x-api-key": apiKey },
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });

@@ -7,6 +7,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { readMembership } from "../../cluster/membership-file.ts";
 import { nodeIDOf } from "../../cluster/node-id.ts";
 import { openOwnership } from "../../cluster/ownership.ts";
@@ -18,7 +19,7 @@ const SHOWN = 3;
 
 export type EndExportedParts = {
   readonly home: string;
-  readonly settings: Pick<NodeSettings, "cluster" | "objects" | "node">;
+  readonly settings: Pick<NodeSettings, "cluster" | "node" | "objects" | "peers">;
   /** Leaves exported sandboxes in the deployment, so that other nodes can resume them. */
   readonly isToLeave: boolean;
   readonly env: NodeJS.ProcessEnv;
@@ -47,7 +48,8 @@ export async function endExported({ home, settings, isToLeave, env, log }: EndEx
       `${ids.length} paused sandboxes of ${home} were exported to object storage (${shown}), and ${left}: expected the node's own settings, and ${missing.join(" and ")} is missing; give it as when the node is started (--config FILE, --etcd, --objects.url), or add --leave-exported to leave them to other nodes. Nothing was ended`,
     );
   }
-  const etcd = isMember ? openEtcd({ endpoints: cluster.etcd }) : undefined;
+  const certificates = openPeerCertificates(settings.peers, log);
+  const etcd = isMember ? openEtcd({ endpoints: cluster.etcd, certificates }) : undefined;
   const store = await openObjects(objects, settings.node.durability, env);
   try {
     const nodeID = nodeIDOf(home);
@@ -66,6 +68,7 @@ export async function endExported({ home, settings, isToLeave, env, log }: EndEx
   } finally {
     await store.close();
     await etcd?.close();
+    certificates?.close();
   }
 }
 

@@ -6,7 +6,7 @@ import type { NodeSettings } from "../settings.ts";
 export async function joined(
   home: string,
   { cluster, node }: NodeSettings,
-  known: Pick<JoinParts, "apiKey" | "seed" | "log">,
+  known: Pick<JoinParts, "apiKey" | "seed" | "certificates" | "log">,
 ): Promise<Membership | undefined> {
   if (cluster.etcd.length === 0) return undefined;
   const { joinDeployment } = await import("../../cluster/join.ts");

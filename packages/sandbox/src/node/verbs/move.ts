@@ -1,7 +1,7 @@
 // Moves a sandbox to another node: it is paused and exported here, offered in etcd, taken over there, then forgotten here.
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { call } from "@svc/contract/call.ts";
+import { call, type Send } from "@svc/contract/call.ts";
 import { takeSandbox } from "@svc/contract/cluster.ts";
 import type { NodeRecord } from "@svc/contract/cluster-records.ts";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
@@ -32,6 +32,8 @@ import type { ResumeSandbox } from "./resume.ts";
  */
 export type MoveParts = {
   readonly apiKey: string;
+  /** How another node is asked; undefined: by plain HTTP. */
+  readonly send: Send | undefined;
   readonly ownership: Ownership | undefined;
   readonly lock: KeyedLock;
   readonly registry: Pick<Registry, "get" | "owned">;
@@ -152,7 +154,7 @@ type Leaving = MoveParts & { readonly ownership: Ownership; readonly exports: No
 type Plan = { readonly targets: readonly NodeRecord[]; readonly timeoutSeconds: number | undefined; readonly stages: Stages };
 
 async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSeconds, stages }: Plan): Promise<Done> {
-  const { apiKey, ownership, exports, lock, registry, claims, transfer } = parts;
+  const { apiKey, send, ownership, exports, lock, registry, claims, transfer } = parts;
   const begin = performance.now();
   const stage = (name: string) => parts.log.debug({ stage: name, sandboxID }, "stage begins");
   stage("move-export");
@@ -166,7 +168,7 @@ async function leave(parts: Leaving, sandboxID: string, { targets, timeoutSecond
     });
     stage("move-ask");
     const { nodeID, answer } = await firstThatTakes(parts, targets, (url) =>
-      call(takeSandbox, { sandboxID, timeoutSeconds }, { baseURL: url, apiKey, timeoutMs: TAKE_MS }),
+      call(takeSandbox, { sandboxID, timeoutSeconds }, { baseURL: url, apiKey, timeoutMs: TAKE_MS, ...(send && { send }) }),
     );
     stages.importMs = answer.importMs;
     stages.resumeMs = answer.resumeMs;

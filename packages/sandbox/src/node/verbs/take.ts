@@ -17,7 +17,7 @@ export type Taken = Output<typeof takeSandbox>;
 
 export type TakeParts = {
   readonly apiKey: string;
-  readonly membership: Pick<Membership, "ownership" | "shared" | "members"> | undefined;
+  readonly membership: Pick<Membership, "ownership" | "shared" | "members" | "peers"> | undefined;
   readonly transfer: Pick<SnapshotTransfer, "importSandbox" | "endSandbox" | "exports">;
   readonly registry: Pick<Registry, "get" | "owned">;
   readonly records: Pick<Records, "ended">;
@@ -51,7 +51,7 @@ export function openTake(parts: TakeParts): Takes {
 
   async function fetch(sandboxID: string): Promise<number> {
     const begin = performance.now();
-    const { ownership, members } = membership ?? standsAlone();
+    const { ownership, members, peers } = membership ?? standsAlone();
     // The sandbox has ended here and etcd may not know it yet, or its record here is quarantined: `owned` throws the matching failure.
     if (records.ended(sandboxID) !== undefined || quarantine.find("sandbox", sandboxID) !== undefined) registry.owned(sandboxID);
     const manifest = await ownership.takeable(sandboxID);
@@ -66,7 +66,7 @@ export function openTake(parts: TakeParts): Takes {
       await ownership.take(sandboxID, manifest);
       log.debug({ stage: "take-record", sandboxID }, "stage begins");
     };
-    await transfer.importSandbox(manifest, own, url === undefined ? undefined : { url, apiKey });
+    await transfer.importSandbox(manifest, own, url === undefined ? undefined : { url, apiKey, fetch: peers.fetch.bind(peers) });
     return Math.round(performance.now() - begin);
   }
 

@@ -1,5 +1,6 @@
-// X.509 certificates: the deployment's authority for egress, and a certificate per host that it signs.
+// X.509 certificates: authorities, and the certificates of servers and their clients that an authority signs.
 import { createPublicKey, hash, type KeyObject, randomBytes, sign } from "node:crypto";
+import { isIP } from "node:net";
 import { AsnConvert, OctetString } from "@peculiar/asn1-schema";
 import * as x509 from "@peculiar/asn1-x509";
 
@@ -20,40 +21,79 @@ export function parseCertificate(pem: string): x509.Certificate {
   return AsnConvert.parse(Buffer.from(body, "base64"), x509.Certificate);
 }
 
-/** Returns a self-signed authority that may sign certificates of hosts, and no further authorities. */
-export function authorityCertificate(key: KeyObject, commonName: string, nowMs: number): string {
+type AuthorityOptions = {
+  /** The authority that signs this one; absent: it signs itself. */
+  readonly issuer?: Issuer;
+  /** How many further authorities may be below this one; none by default. */
+  readonly authoritiesBelow?: number;
+};
+
+/** Returns an authority that may sign certificates of hosts. */
+export function authorityCertificate(key: KeyObject, commonName: string, nowMs: number, { issuer, authoritiesBelow = 0 }: AuthorityOptions = {}): string {
   const name = nameOf(commonName);
-  return signed(key, {
+  const above = issuer?.certificate.tbsCertificate;
+  return signed(issuer?.key ?? key, {
     subject: name,
-    issuer: name,
+    issuer: above?.subject ?? name,
     validity: validity(nowMs - LEAF_BEFORE_MS, nowMs + AUTHORITY_VALID_MS),
     subjectPublicKeyInfo: publicInfo(key),
     extensions: [
-      extension(x509.id_ce_basicConstraints, new x509.BasicConstraints({ cA: true, pathLenConstraint: 0 }), true),
+      extension(x509.id_ce_basicConstraints, new x509.BasicConstraints({ cA: true, pathLenConstraint: authoritiesBelow }), true),
       extension(x509.id_ce_keyUsage, new x509.KeyUsage(x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign), true),
       extension(x509.id_ce_subjectKeyIdentifier, new x509.SubjectKeyIdentifier(keyIdentifier(publicInfo(key)))),
+      ...(above === undefined ? [] : [authorityKeyOf(above)]),
+    ],
+  });
+}
+
+export type Leaf = {
+  readonly subject: string;
+  readonly key: KeyObject;
+  /** DNS names, which may begin with "*.", and addresses. */
+  readonly names: readonly string[];
+  /** Both by default: servers of a deployment are also clients of each other. */
+  readonly usages?: readonly ("server" | "client")[];
+  readonly from: Date;
+  readonly until: Date;
+};
+
+const usageIDs = { server: x509.id_kp_serverAuth, client: x509.id_kp_clientAuth };
+
+/** Returns the certificate of a server, of a client, or of both. */
+export function leafCertificate({ key, certificate }: Issuer, { subject, key: leafKey, names, usages = ["server", "client"], from, until }: Leaf): string {
+  const { tbsCertificate } = certificate;
+  const generalNames = names.map((name) => new x509.GeneralName(isIP(name) === 0 ? { dNSName: name } : { iPAddress: name }));
+  return signed(key, {
+    subject: nameOf(subject),
+    issuer: tbsCertificate.subject,
+    validity: validity(from.getTime(), until.getTime()),
+    subjectPublicKeyInfo: publicInfo(leafKey),
+    extensions: [
+      extension(x509.id_ce_basicConstraints, new x509.BasicConstraints({ cA: false }), true),
+      extension(x509.id_ce_keyUsage, new x509.KeyUsage(x509.KeyUsageFlags.digitalSignature), true),
+      extension(x509.id_ce_extKeyUsage, new x509.ExtendedKeyUsage(usages.map((usage) => usageIDs[usage]))),
+      extension(x509.id_ce_subjectAltName, new x509.SubjectAlternativeName(generalNames)),
+      extension(x509.id_ce_subjectKeyIdentifier, new x509.SubjectKeyIdentifier(keyIdentifier(publicInfo(leafKey)))),
+      authorityKeyOf(tbsCertificate),
     ],
   });
 }
 
 /** Returns a certificate of one host, for servers. */
-export function hostCertificate({ key, certificate }: Issuer, host: string, hostKey: KeyObject, nowMs: number): string {
-  const { subject, subjectPublicKeyInfo } = certificate.tbsCertificate;
-  const authorityKey = new x509.AuthorityKeyIdentifier({ keyIdentifier: new x509.KeyIdentifier(keyIdentifier(subjectPublicKeyInfo)) });
-  return signed(key, {
-    // A common name has at most 64 characters; clients read the subjectAltName.
-    subject: nameOf(host.length <= 64 ? host : "svc egress"),
-    issuer: subject,
-    validity: validity(nowMs - LEAF_BEFORE_MS, nowMs + LEAF_VALID_MS),
-    subjectPublicKeyInfo: publicInfo(hostKey),
-    extensions: [
-      extension(x509.id_ce_basicConstraints, new x509.BasicConstraints({ cA: false }), true),
-      extension(x509.id_ce_keyUsage, new x509.KeyUsage(x509.KeyUsageFlags.digitalSignature), true),
-      extension(x509.id_ce_extKeyUsage, new x509.ExtendedKeyUsage([x509.id_kp_serverAuth])),
-      extension(x509.id_ce_subjectAltName, new x509.SubjectAlternativeName([new x509.GeneralName({ dNSName: host })])),
-      extension(x509.id_ce_authorityKeyIdentifier, authorityKey),
-    ],
-  });
+export function hostCertificate(issuer: Issuer, host: string, hostKey: KeyObject, nowMs: number): string {
+  // A common name has at most 64 characters; clients read the subjectAltName.
+  const subject = host.length <= 64 ? host : "svc egress";
+  const [from, until] = [new Date(nowMs - LEAF_BEFORE_MS), new Date(nowMs + LEAF_VALID_MS)];
+  return leafCertificate(issuer, { subject, key: hostKey, names: [host], usages: ["server"], from, until });
+}
+
+const authorityKeyOf = (authority: x509.TBSCertificate) =>
+  extension(x509.id_ce_authorityKeyIdentifier, new x509.AuthorityKeyIdentifier({ keyIdentifier: new x509.KeyIdentifier(subjectKeyOf(authority)) }));
+
+/** Returns the key identifier that the authority's own certificate has, since OpenSSL compares the two. */
+function subjectKeyOf({ extensions, subjectPublicKeyInfo }: x509.TBSCertificate): ArrayBuffer {
+  const found = extensions?.find(({ extnID }) => extnID === x509.id_ce_subjectKeyIdentifier);
+  return found === undefined ? keyIdentifier(subjectPublicKeyInfo) : AsnConvert.parse(found.extnValue.buffer, x509.SubjectKeyIdentifier).buffer;
 }
 
 type Parts = Pick<x509.TBSCertificate, "subject" | "issuer" | "validity" | "subjectPublicKeyInfo"> & { readonly extensions: x509.Extension[] };

@@ -1,0 +1,5 @@
+// Says whether an address is reached from this machine only.
+
+export function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || host === "[::1]" || /^127(\.\d{1,3}){3}$/.test(host);
+}
