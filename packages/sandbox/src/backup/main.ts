@@ -1,7 +1,7 @@
 // `svc backup create|verify|restore`: a node's state in a directory or in object storage, and back.
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { type HelpPage, renderHelp, usageOfPage } from "@svc/contract/help.ts";
 import { complained, loadConfig } from "@svc/kit/config.ts";
 import { openSentences } from "@svc/kit/log.ts";
@@ -49,6 +49,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   try {
     return await run(verb as "create" | "verify" | "restore", target, flags);
   } catch (error) {
+    if (isDiskFull(error)) return complained("backup", asFailure(error));
     if (!(error instanceof Failure)) throw error;
     return complained("backup", error);
   }
