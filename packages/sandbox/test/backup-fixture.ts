@@ -6,7 +6,7 @@ import { openLog } from "@svc/kit/log.ts";
 import { openSpawner } from "@svc/kit/spawn.ts";
 import { openCheckpoints } from "../src/records/checkpoints.ts";
 import { openRecords } from "../src/records/records.ts";
-import { recordWith } from "./record-fixture.ts";
+import { handle, recordWith } from "./record-fixture.ts";
 
 export const MIB = 2 ** 20;
 const quarantine = { addUnreadable: () => {} };
@@ -18,7 +18,7 @@ export async function makeBackedUpHome(home: string, checkpointMB: number, check
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
   writeFileSync(join(home, "secrets/api-key"), `sdk_${"a".repeat(64)}`, { mode: 0o600 });
   writeFileSync(join(home, "node-id"), "node-backed-up");
-  // What a start makes anew is not in a backup.
+  // A backup leaves out the folders that a start makes.
   for (const name of ["run", "logs"]) mkdirSync(join(home, name));
   writeFileSync(join(home, "logs/i1.jsonl"), "{}\n");
   const spawner = openSpawner();
@@ -41,7 +41,7 @@ export async function makeBackedUpHome(home: string, checkpointMB: number, check
       },
       origin,
     );
-    records.put(recordWith({ state: "warming" }, `i${number}`));
+    records.put(recordWith({ state: "warm", handle }, `i${number}`));
   }
   await opened.close();
   records.close();

@@ -28,7 +28,7 @@ void describe("a backup", needs("root", "tar", "xxh128sum"), () => {
   });
   after(() => rmSync(parent, { recursive: true, force: true }));
 
-  void test("has every file of a stopped node's home, with times to the nanosecond and holes, and nothing that a start makes anew", async () => {
+  void test("has every file of a stopped node's home, with times to the nanosecond and holes, and no folder that a start makes", async () => {
     const before = contentOf(home);
     assert.equal((await runBackup(["create", at("whole"), `--home=${home}`])).code, 0);
     const { code, stderr } = await runBackup(["restore", at("whole"), `--home=${at("back")}`]);
@@ -84,7 +84,7 @@ void describe("a backup", needs("root", "tar", "xxh128sum"), () => {
     for (let round = 0; round < 4; round++) {
       const target = at(`killed-${round}`);
       const folder = join(target, "home");
-      // Rounds end at different moments: during the copy of records, or after so many pieces.
+      // Rounds end at different moments: during the copy of records, or after a number of pieces.
       const isThere = () => (round === 0 ? existsSync(join(home, "backup")) : existsSync(folder) && readdirSync(folder).length >= round);
       let kill: () => void = () => {};
       const running = runBackup(["create", target, `--home=${home}`], (end) => {
@@ -158,7 +158,8 @@ void describe("a backup", needs("root", "tar", "xxh128sum"), () => {
   });
 
   void test("of a home that is not one, or into one that is not empty, is refused and changes nothing", async () => {
-    assert.match((await runBackup(["create", at("x"), `--home=${parent}`])).stderr, /is not the home of a node: it has no sandboxes\.db/);
+    assert.match((await runBackup(["create", at("x"), `--home=${at("whole")}`])).stderr, /is not the home of a node: it has no sandboxes\.db/);
+    assert.match((await runBackup(["create", join(home, "own"), `--home=${home}`])).stderr, /is below the home .*: give a directory elsewhere/);
     assert.equal((await runBackup(["create", at("y"), `--home=${home}`])).code, 0);
     const before = contentOf(home);
     assert.match((await runBackup(["restore", at("y"), `--home=${home}`])).stderr, /is not empty: it has .*and was not changed; give another --home/);

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { fail } from "@svc/contract/failures.ts";
 
-/** What a backup counts, by database and query. */
+/** The counts in a manifest, by database and query. */
 const counted: readonly (readonly [name: string, file: string, sql: string])[] = [
-  ["sandboxes", "sandboxes.db", "SELECT count(*) AS n FROM sandboxes"],
+  ["sandboxes", "sandboxes.db", "SELECT count(*) AS n FROM sandboxes WHERE record LIKE '%\"claim\":{%'"],
   ["paused", "sandboxes.db", 'SELECT count(*) AS n FROM sandboxes WHERE record LIKE \'%"state":"paused"%\''],
   ["snapshots", "sandboxes.db", "SELECT count(*) AS n FROM snapshots"],
   ["templates", "templates.db", "SELECT count(*) AS n FROM templates"],

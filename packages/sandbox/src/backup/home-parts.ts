@@ -4,7 +4,7 @@ export const STAGING = "backup";
 /** A home with this file was not restored completely; a node does not start on it. */
 export const UNFINISHED = "restore-unfinished.json";
 
-/** Names of a home that are made anew by each start, or that describe only what runs now. */
+/** Names in a home that each start makes again, or that describe only what runs now. */
 const transient: ReadonlySet<string> = new Set([
   "run",
   "sandboxes",

@@ -28,7 +28,7 @@ const page: HelpPage = {
     ["--config FILE", "the settings, of which objects.* say how s3:// is reached"],
     ["--output table|json", "how to print"],
   ],
-  more: "A backup holds secrets: whoever reads it can act as the node. Exit codes: 0 success, 1 failure or damage, 2 usage error.",
+  more: "A backup holds secrets: a reader of it can act as the node. Exit codes: 0 success, 1 failure or damage, 2 usage error.",
   examples: ["svc backup create /backups/$(date +%F)", "svc backup verify /backups/2026-08-01", "svc backup restore s3://backups/node-a --home /var/lib/svc"],
 };
 const EXIT_USAGE = 2;
@@ -62,6 +62,8 @@ async function run(verb: "create" | "verify" | "restore", target: string, flags:
   if (loaded === "help") return 0;
   const { settings, home } = loaded;
   const url = /^(file|s3):\/\//.test(target) ? target : pathToFileURL(resolve(target)).href;
+  if (verb === "create" && url.startsWith(`${pathToFileURL(home).href}/`))
+    fail("INVALID_REQUEST", `${target} is below the home ${home}, and would be lost with it: give a directory elsewhere, at best on another machine's disk`);
   const objects = await openObjects({ ...settings.objects, url }, "disk", process.env);
   const log = openSentences("svc backup");
   try {

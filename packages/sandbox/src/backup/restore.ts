@@ -16,7 +16,7 @@ import { UNFINISHED } from "./home-parts.ts";
 import { untar } from "./tar-stream.ts";
 
 const SYNC_TIMEOUT_MS = 30 * 60_000;
-/** What an empty file system or a node that was never started may have. */
+/** An empty file system has these names, too. */
 const IGNORED: ReadonlySet<string> = new Set(["lost+found"]);
 
 /** @throws HOST_UNSUITABLE, in words that say what to do, for a home that a restore did not finish. */

@@ -85,7 +85,7 @@ export interface Checkpoints {
   /** Keeps a checkpoint on disk while `work` reads it, even if it is removed meanwhile. */
   holding<T>(checkpointID: string, work: () => Promise<T>): Promise<T>;
   remove(checkpointID: string): Promise<void>;
-  /** Keeps every checkpoint on disk until the returned function is called; removals that are asked for meanwhile happen then. */
+  /** Keeps every checkpoint on disk until the returned function is called; removals that are requested meanwhile happen then. */
   holdAll(): Promise<() => Promise<void>>;
   /** Returns all checkpoints except `inUse`: incomplete ones that a kill left, and unreferenced ones. */
   strays(inUse: ReadonlySet<string>): Promise<string[]>;

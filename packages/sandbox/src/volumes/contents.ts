@@ -1,4 +1,4 @@
-// The files of volumes without a node: mounted to be backed up, and made anew when a backup is restored.
+// The files of volumes without a node: mounted to be backed up, and made again when a backup is restored.
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
