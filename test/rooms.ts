@@ -24,6 +24,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
     "snapshot-transfer",
     "cluster",
     "doctor",
+    "backup",
     "node",
   ],
   "sandbox/node": ["supply", "verbs", "watch", "serve"],

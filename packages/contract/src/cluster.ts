@@ -1,6 +1,7 @@
 // The protocol between gateways and nodes: a node's state as a stream of lines, queries for ids, and the headers of a gateway's requests.
 // Longer than 300 lines: one table of what nodes and gateways serve each other.
 import { z } from "zod";
+import { stageBackup } from "./backup.ts";
 import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";
 import { operation } from "./operation.ts";
@@ -314,6 +315,7 @@ export const clusterOperations = {
   settleSecrets,
   registerKey,
   declineKey,
+  stageBackup,
 } as const;
 
 /**

@@ -73,6 +73,7 @@ export const failures = {
   GUEST_UNRESPONSIVE: { http: 503, connect: "unavailable", retry: false },
   // The snapshot is intact but incompatible with this node (CPU, deployment or driver).
   SNAPSHOT_UNSUITABLE: { http: 422, connect: "failed_precondition", retry: false },
+  BACKUP_DAMAGED: { http: 500, connect: "internal", retry: false },
   SNAPSHOT_DAMAGED: { http: 500, connect: "internal", retry: false },
   SANDBOX_CHANGING_STATE: { http: 409, connect: "failed_precondition" },
   SANDBOX_NOT_RUNNING: { http: 502, connect: "unavailable" },

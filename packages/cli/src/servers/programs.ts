@@ -119,6 +119,12 @@ export const programs: readonly Program[] = [
     summary: "run a router in front of inference engines in the foreground",
     settings: "packages/router/src/settings.ts",
   },
+  {
+    name: "backup",
+    file: "packages/sandbox/src/backup/main.ts",
+    summary: "back up a node, verify a backup, restore one into an empty home",
+    verbs: ["create", "verify", "restore"],
+  },
   { name: "mcp", file: "packages/mcp/src/main.ts", summary: "give an agent sandboxes over the Model Context Protocol (MCP)" },
   { name: "bench", file: "bench/main.ts", summary: "run the benchmarks, or the one named" },
 ];

@@ -25,6 +25,7 @@ import { fingerprintOf } from "@svc/kit/secret.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import { type Certificates, openCertificates } from "@svc/kit/tls/certificates.ts";
+import { refuseUnfinished } from "../backup/restore.ts";
 import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
@@ -65,6 +66,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const { settings, home } = loaded;
   mkdirSync(join(home, "secrets"), { recursive: true, mode: 0o700 });
   await lockHome(home, "node");
+  refuseUnfinished(home);
   const log = destroyAll ? openSentences("svc node") : openLog("node", settings.node.log_level);
   const metrics = openMetrics();
   // A node that could not be reached must not create anything on the host, so the port is tried first.
@@ -117,7 +119,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
     handlers: {
       ...nodeHandlers(node.verbs),
       ...nodeControlHandlers({ home, drain: node.drain, membership: node.membership }),
-      ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates }),
+      ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates, stageBackup: node.stageBackup }),
       ...keyHandlers(node.keyed),
       ...templateHandlers(
         templates,

@@ -3,6 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
+import type { StagedBackup } from "@svc/contract/backup.ts";
 import { openDiskReserve } from "@svc/kit/disk-reserve.ts";
 import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
 import { openKeyFile } from "@svc/kit/keys/key-file.ts";
@@ -16,6 +17,7 @@ import { openSpawner, programEnvironment } from "@svc/kit/spawn.ts";
 import { binaryOf, envdPath, keepEnvd } from "../agent/binary.ts";
 import { openInit } from "../agent/init.ts";
 import { openInitKeys } from "../agent/init-keys.ts";
+import { openStaging } from "../backup/staging.ts";
 import { keysFrom, keysOfHome, newSecret } from "../cluster/deployment-secret.ts";
 import type { Membership } from "../cluster/join.ts";
 import { nodeIDOf } from "../cluster/node-id.ts";
@@ -114,6 +116,8 @@ export type Node = {
   readonly apiKeys: Keys | undefined;
   /** Refuses what a tenant's request may not name. */
   readonly guard: Guard;
+  /** Copies the node's state as of one moment, for `svc backup create`. */
+  readonly stageBackup: () => Promise<StagedBackup>;
   recover(): Promise<Recovered>;
   /** Ends every sandbox; returns the ids of those that ended and of those that could not be ended. */
   endAll(): Promise<EndedAll>;
@@ -361,6 +365,7 @@ export async function openNode(
     transfer,
     proxy: shared,
   };
+  const staging = { home, settings, spawner, checkpoints, layers: templates.builder.layers, volumes, nodeID, env: process.env };
   let program = "";
   const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name, program: () => program });
   // A first start has written secrets, envd and folders; later acknowledgements depend on them, so they are synced first (I20).
@@ -386,6 +391,7 @@ export async function openNode(
     keyed,
     apiKeys,
     guard: openTenantGuard({ registry, quarantine }),
+    stageBackup: openStaging(staging),
     async recover() {
       if (recovering.isLost) records.keys.forget();
       program = (await drivers.runtimes.get("gvisor")?.program()) ?? "";

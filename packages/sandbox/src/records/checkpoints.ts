@@ -85,6 +85,8 @@ export interface Checkpoints {
   /** Keeps a checkpoint on disk while `work` reads it, even if it is removed meanwhile. */
   holding<T>(checkpointID: string, work: () => Promise<T>): Promise<T>;
   remove(checkpointID: string): Promise<void>;
+  /** Keeps every checkpoint on disk until the returned function is called; removals that are requested meanwhile happen then. */
+  holdAll(): Promise<() => Promise<void>>;
   /** Returns all checkpoints except `inUse`: incomplete ones that a kill left, and unreferenced ones. */
   strays(inUse: ReadonlySet<string>): Promise<string[]>;
   /** Waits for the syncs in the background. */
@@ -100,6 +102,8 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
   const syncing = new Set<Promise<void>>();
   const holders = new Map<string, number>();
   const doomed = new Set<string>();
+  let holdsOfAll = 0;
+  const discarding = new Set<Promise<void>>();
   const grounds = openGrounds(spawner);
   const sums = openSums(spawner);
   const directoryOf = (checkpointID: string) => join(folder, checkpointID);
@@ -246,13 +250,26 @@ export async function openCheckpoints(folder: string, spawner: Spawner, log: Log
         if (left > 0) holders.set(checkpointID, left);
         else {
           holders.delete(checkpointID);
-          if (doomed.delete(checkpointID)) await discard(checkpointID);
+          if (holdsOfAll === 0 && doomed.delete(checkpointID)) await discard(checkpointID);
         }
       }
     },
     async remove(checkpointID) {
-      if (holders.has(checkpointID)) doomed.add(checkpointID);
-      else await discard(checkpointID);
+      if (holdsOfAll > 0 || holders.has(checkpointID)) return void doomed.add(checkpointID);
+      const work = discard(checkpointID).finally(() => discarding.delete(work));
+      discarding.add(work);
+      await work;
+    },
+    async holdAll() {
+      holdsOfAll++;
+      await Promise.allSettled(discarding);
+      let isHeld = true;
+      return async () => {
+        if (!isHeld) return;
+        isHeld = false;
+        if (--holdsOfAll > 0) return;
+        for (const checkpointID of [...doomed]) if (!holders.has(checkpointID) && doomed.delete(checkpointID)) await discard(checkpointID);
+      };
     },
     strays: async (inUse) => (await readdir(folder)).filter((name) => idPattern.test(name) && !inUse.has(name)),
     async close() {

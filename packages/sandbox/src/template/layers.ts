@@ -39,6 +39,8 @@ export interface Layers {
   /** Verifies the layer once in the life of this process. @throws SNAPSHOT_DAMAGED that names layer and file. */
   verify(layerID: string): Promise<void>;
   remove(layerID: string): Promise<void>;
+  /** Keeps every layer on disk until the returned function is called: `remove` leaves them meanwhile to the next collection. */
+  holdAll(): Promise<() => void>;
   /** Waits until new layers are written to the disk. */
   sync(): Promise<void>;
 }
@@ -85,6 +87,8 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
       );
   }
   const verified = new Map<string, Promise<void>>();
+  let holdsOfAll = 0;
+  const removing = new Set<Promise<void>>();
   const inDiff = (layerID: string) => join(folder, layerID, "diff");
 
   async function readInfo(path: string, layerID: string): Promise<LayerInfo> {
@@ -128,6 +132,16 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
       cwd: diff,
     });
     return !archive.includes("trusted.overlay.opaque");
+  }
+
+  async function removeNow(layerID: string): Promise<void> {
+    known.delete(layerID);
+    verified.delete(layerID);
+    // Renamed before the delete, so that a kill in between leaves no incomplete layer that looks complete.
+    const part = join(folder, `${layerID}.part`);
+    await rename(join(folder, layerID), part).catch(() => undefined);
+    await rm(part, { recursive: true, force: true });
+    if (unread.delete(layerID)) quarantine.drop("layer", layerID);
   }
 
   /** Syncs the whole file system, which is cheaper than syncing each of a layer's many files. */
@@ -185,13 +199,19 @@ export async function openLayers(folder: string, spawner: Spawner, { quarantine,
     },
     async remove(layerID) {
       if (!idPattern.test(layerID)) return;
-      known.delete(layerID);
-      verified.delete(layerID);
-      // Renamed before the delete, so that a kill in between leaves no incomplete layer that looks complete.
-      const part = join(folder, `${layerID}.part`);
-      await rename(join(folder, layerID), part).catch(() => undefined);
-      await rm(part, { recursive: true, force: true });
-      if (unread.delete(layerID)) quarantine.drop("layer", layerID);
+      if (holdsOfAll > 0) return;
+      const work = removeNow(layerID).finally(() => removing.delete(work));
+      removing.add(work);
+      await work;
+    },
+    async holdAll() {
+      holdsOfAll++;
+      await Promise.allSettled(removing);
+      let isHeld = true;
+      return () => {
+        if (isHeld) holdsOfAll--;
+        isHeld = false;
+      };
     },
     sync,
   };

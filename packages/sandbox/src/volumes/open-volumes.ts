@@ -32,6 +32,8 @@ export interface Volumes {
   holding<T>(references: readonly VolumeReference[], work: () => Promise<T>): Promise<T>;
   /** Mounts the volumes on the host, for a sandbox that is about to start. @throws VOLUME_NOT_FOUND, VOLUME_DAMAGED, DISK_FULL. */
   mounted(references: readonly VolumeReference[]): Promise<MountedVolume[]>;
+  /** Returns the volumes on this node's own disk, mounted; none for a directory that nodes share. */
+  onThisDisk(): Promise<{ readonly volumeID: string; readonly name: string; readonly files: string }[]>;
   /** True if other nodes reach the same volumes, so that sandboxes with volumes may move. */
   readonly isShared: boolean;
   close(everything: boolean): Promise<void>;
@@ -151,6 +153,10 @@ export async function openVolumes({ home, settings, seed, spawner, registry, nod
         await disks[record.backing].remove(volumeID);
         swept.delete(volumeID);
       });
+    },
+    async onThisDisk() {
+      const all = isShared ? [] : await records.list();
+      return Promise.all(all.map(async (record) => ({ volumeID: record.volumeID, name: record.name, files: (await foldersOf(record)).files })));
     },
     has: async (asked) => (await records.find(asked)) !== undefined,
     tokenOf: (volumeID) => volumeToken(seed, volumeID),

@@ -1,4 +1,5 @@
 // The handlers of what gateways and other nodes ask of this node: takeovers, names, and counts of spawns.
+import type { StagedBackup } from "@svc/contract/backup.ts";
 import type { NameRecord } from "@svc/contract/cluster.ts";
 import type { SnapshotTransfer } from "../../snapshot-transfer/open-snapshot-transfer.ts";
 import type { Templates } from "../../template/open-templates.ts";
@@ -12,9 +13,11 @@ export type ClusterHandlerParts = {
   readonly listing: Pick<Listing, "detail">;
   readonly snapshots: Pick<NamedSnapshots, "settle">;
   readonly templates: Pick<Templates, "index" | "builder">;
+  readonly stageBackup: () => Promise<StagedBackup>;
 };
 
-export const clusterHandlers = ({ takes: { take, end }, transfer, listing: { detail }, snapshots, templates }: ClusterHandlerParts) => ({
+export const clusterHandlers = ({ takes: { take, end }, transfer, listing: { detail }, snapshots, templates, stageBackup }: ClusterHandlerParts) => ({
+  stageBackup,
   settleNames: ({ names }: { names: readonly NameRecord[] }) => ({ changed: snapshots.settle(names) }),
   countSpawns() {
     const fetched = new Set(templates.builder.copies.all().map(({ templateID }) => templateID));

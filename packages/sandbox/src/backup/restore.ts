@@ -1,0 +1,85 @@
+// `svc backup restore`: a backup into an empty home, all of it or none: until the last file is on the disk, no node starts there.
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fail } from "@svc/contract/failures.ts";
+import { lockHome } from "@svc/kit/home-lock.ts";
+import type { Log } from "@svc/kit/log.ts";
+import type { Objects } from "@svc/kit/objects/objects.ts";
+import { openSpawner } from "@svc/kit/spawn.ts";
+import { syncAll } from "@svc/kit/sync.ts";
+import { unmountUnder } from "../runtime/mounts.ts";
+import { openVolumeContents } from "../volumes/contents.ts";
+import { type Manifest, readArchive, readManifest } from "./archive.ts";
+import { movePaths } from "./databases.ts";
+import { UNFINISHED } from "./home-parts.ts";
+import { untar } from "./tar-stream.ts";
+
+const SYNC_TIMEOUT_MS = 30 * 60_000;
+/** An empty file system has these names, too. */
+const IGNORED: ReadonlySet<string> = new Set(["lost+found"]);
+
+/** @throws HOST_UNSUITABLE, in words that say what to do, for a home that a restore did not finish. */
+export function refuseUnfinished(home: string): void {
+  let text: string;
+  try {
+    text = readFileSync(join(home, UNFINISHED), "utf8");
+  } catch {
+    return;
+  }
+  const from = /"url":"([^"]*)"/.exec(text)?.[1] ?? "the same backup";
+  fail("HOST_UNSUITABLE", `${home} was not restored completely: run \`svc backup restore ${from} --home ${home}\` again, which starts over`);
+}
+
+export type RestoreParts = { readonly home: string; readonly objects: Objects; readonly log: Log };
+
+/** @throws INVALID_REQUEST for a home that is not empty, BACKUP_DAMAGED, DISK_FULL. After each the same command can be run again. */
+export async function restoreBackup({ home, objects, log }: RestoreParts): Promise<Manifest> {
+  const manifest = await readManifest(objects);
+  mkdirSync(home, { recursive: true, mode: 0o711 });
+  await lockHome(home, "node");
+  const spawner = openSpawner();
+  try {
+    const names = readdirSync(home).filter((name) => !IGNORED.has(name));
+    const isUnfinished = names.includes(UNFINISHED);
+    if (names.length > 0 && !isUnfinished)
+      fail(
+        "INVALID_REQUEST",
+        `${home} is not empty: it has ${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}, and was not changed; give another --home, or remove this one with \`svc uninstall --home ${home}\``,
+      );
+    if (isUnfinished) {
+      await unmountUnder(spawner, home);
+      for (const name of names) if (name !== UNFINISHED) rmSync(join(home, name), { recursive: true, force: true });
+    }
+    writeFileSync(join(home, UNFINISHED), JSON.stringify({ backupID: manifest.backupID, url: objects.url }), { mode: 0o600, flush: true });
+    await syncAll([home]);
+
+    const [own, ...ofVolumes] = manifest.archives;
+    if (own?.name !== "home") return fail("BACKUP_DAMAGED", `the backup in ${objects.url} has no archive of a home`);
+    await untar(home, readArchive(objects, own));
+    movePaths(home, manifest.home);
+    const contents = openVolumeContents({ directory: join(home, "volumes"), spawner, log });
+    try {
+      for (const archive of ofVolumes) {
+        const volumeID = archive.name.replace(/^volume-/, "");
+        await contents.restore(volumeID, (files) => untar(files, readArchive(objects, archive)));
+      }
+    } finally {
+      await contents.close();
+    }
+    await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS, repeatable: true });
+    await markCheckpoints(home);
+    await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS, repeatable: true });
+    rmSync(join(home, UNFINISHED));
+    await syncAll([home]);
+    return manifest;
+  } finally {
+    await spawner[Symbol.asyncDispose]();
+  }
+}
+
+/** Each file's digest was right and all are synced, so no checkpoint is torn, whichever boot wrote it (records/sealed.ts). */
+async function markCheckpoints(home: string): Promise<void> {
+  const folder = join(home, "snapshots");
+  for (const name of await readdir(folder).catch(() => [])) await writeFile(join(folder, name, "on-disk"), "", { mode: 0o600 });
+}
