@@ -77,6 +77,7 @@ export class TenantQuotas {
       ...(quotas.createsPerMinute === undefined ? [] : [`createsPerMinute=${quotas.createsPerMinute}`]),
     ];
     const left = limited.map((amount) => `${amount}=${Math.max(0, (quotas[amount] ?? 0) - used[amount])}`);
+    if (limits.length === 0) return {};
     return { [QUOTA_HEADER]: limits.join(", "), ...(left.length === 0 ? {} : { [QUOTA_LEFT_HEADER]: left.join(", ") }) };
   }
 
