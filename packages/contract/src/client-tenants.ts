@@ -18,7 +18,7 @@ export class TenantClient {
     return this.#calls.call(api.getTenant, { tenant });
   }
 
-  /** Replaces all quotas: one that is left out is no limit. */
+  /** Replaces all quotas: the tenant has no limit where one is left out. */
   setQuotas(tenant: string, quotas: api.Quotas): Promise<api.ShownTenant> {
     return this.#calls.call(api.setTenantQuotas, { tenant, quotas });
   }

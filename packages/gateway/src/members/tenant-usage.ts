@@ -1,4 +1,4 @@
-// What tenants use over all nodes: as the nodes' streams report it, and what this gateway has made that no stream shows yet.
+// The usage of tenants over all nodes: as the nodes' streams report it, and sandboxes of this gateway that no stream shows yet.
 import { NO_USAGE, type Usage } from "@svc/contract/tenants.ts";
 import { type Charge, sum } from "@svc/kit/keys/tenant-quotas.ts";
 import type { Member } from "./member.ts";

@@ -9,7 +9,7 @@ export type Charge = { readonly tenant: string | undefined; readonly usage: Usag
 export type QuotaParts = {
   /** Returns undefined for a tenant without limits, to which nothing here applies. */
   readonly quotasOf: (tenant: string) => Quotas | undefined;
-  /** What the tenant's sandboxes use now, those of `run` below included once they exist. */
+  /** Returns the present usage of the tenant's sandboxes, those of `run` below included once they exist. */
   readonly usedBy: (tenant: string) => Usage;
   readonly nowMs?: () => number;
 };
@@ -23,7 +23,7 @@ export const QUOTA_LEFT_HEADER = "svc-quota-left";
 export class TenantQuotas {
   readonly #parts: QuotaParts;
   readonly #nowMs: () => number;
-  /** What is under way, by tenant. */
+  /** The sum of the charges under way, by tenant. */
   readonly #underWay = new Map<string, Usage>();
   readonly #creates = new Map<string, { readonly perMinute: number; readonly bucket: TokenBucket }>();
 
