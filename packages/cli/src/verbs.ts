@@ -4,7 +4,7 @@ import { CommanderError } from "commander";
 import { complain, EXIT_USAGE, UsageError } from "./output/complain.ts";
 import { programsHere } from "./servers/programs.ts";
 import { version } from "./shell/version.ts";
-import { addKeyVerbs } from "./verbs/keys.ts";
+import { addKeyVerbs, addTenantVerbs } from "./verbs/keys.ts";
 import { addLifeVerbs } from "./verbs/life.ts";
 import { addNodeVerbs } from "./verbs/nodes.ts";
 import { addObserveVerbs } from "./verbs/observe.ts";
@@ -35,6 +35,7 @@ export function verbs(): Verb {
   addVolumeVerbs(program);
   addSecretVerbs(program);
   addKeyVerbs(program);
+  addTenantVerbs(program);
   addNodeVerbs(program);
   addServerVerbs(program);
   addShellVerbs(program);

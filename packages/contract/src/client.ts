@@ -6,6 +6,7 @@ import { type LogOptions, readLogs } from "./client-logs.ts";
 import { SecretClient } from "./client-secrets.ts";
 import { type ExportedSnapshot, exportSnapshot, importSnapshot } from "./client-snapshots.ts";
 import { TemplateClient } from "./client-templates.ts";
+import { TenantClient } from "./client-tenants.ts";
 import { VolumeClient } from "./client-volumes.ts";
 import { EnvdClient } from "./envd.ts";
 import type { SandboxAnswer } from "./fields.ts";
@@ -40,6 +41,7 @@ export class SvcClient {
   readonly volumes: VolumeClient;
   readonly secrets: SecretClient;
   readonly keys: KeyClient;
+  readonly tenants: TenantClient;
   readonly #calls: Calls;
 
   constructor(options: ClientOptions = {}) {
@@ -49,6 +51,7 @@ export class SvcClient {
     this.volumes = new VolumeClient(this.#calls);
     this.secrets = new SecretClient(this.#calls);
     this.keys = new KeyClient(this.#calls);
+    this.tenants = new TenantClient(this.#calls);
   }
 
   /**

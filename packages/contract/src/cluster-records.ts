@@ -10,6 +10,7 @@ import { z } from "zod";
 // svc/NAME/sandboxes/ID        the owner of a sandbox that other nodes can resume, or that moved
 // svc/NAME/snapshots/ID        a snapshot that is complete in object storage, as lists show it
 // svc/NAME/api-keys/ID         a named key: hashes of it, its tenant and role
+// svc/NAME/tenants/NAME        the quotas of a tenant
 // svc/NAME/api-key-uses/ID     when that key was last used, to the hour
 // svc/NAME/templates/ID        the same for a template that has a build in object storage
 
@@ -35,6 +36,8 @@ export const clusterKeys = (name: string) => {
     templates: `${base}templates/`,
     apiKeys: `${base}api-keys/`,
     apiKey: (id: string) => `${base}api-keys/${id}`,
+    tenants: `${base}tenants/`,
+    tenant: (name: string) => `${base}tenants/${name}`,
     apiKeyUses: `${base}api-key-uses/`,
     apiKeyUse: (id: string) => `${base}api-key-uses/${id}`,
   };

@@ -90,6 +90,8 @@ export const heldTemplate = z.object({
   /** false if no build of it is ready. */
   isReady: z.boolean(),
   memoryMB: count,
+  cpuCount: z.number().default(0),
+  diskSizeMB: count.default(0),
   /** For a template: its builds that are in object storage, where other nodes fetch them. */
   builds: z.array(z.string()).default([]),
   /** true if other nodes can fetch it from this one. */
@@ -141,11 +143,17 @@ export const offerAnswer = z.object({
 });
 export type OfferAnswer = z.output<typeof offerAnswer>;
 
+/** A tenant's sandbox as quotas count it. */
+export const ownedSandbox = z.object({ tenant: z.string(), processors: z.number(), memoryMB: count, diskMB: count });
+export type OwnedSandbox = z.output<typeof ownedSandbox>;
+
 /** Sandbox ids by their new state; if a later line lists a sandbox under another state, that replaces this one. */
 const sandboxIDs = z.object({
   running: z.array(z.string()),
   paused: z.array(z.string()),
   gone: z.array(z.string()),
+  /** Sizes of those that belong to a tenant, by id; those of the deployment itself are left out. */
+  owned: z.record(z.string(), ownedSandbox).default({}),
   /** Being moved from or to this node, until another line reports them as running or paused on one of the two nodes. */
   leaving: z.array(z.string()).default([]),
 });

@@ -111,6 +111,8 @@ export const failures = {
   ETCD_REFUSED: { http: 500, connect: "internal", retry: false },
   // Capacity and time
   TOO_MANY_REQUESTS: { http: 429, connect: "resource_exhausted" },
+  // The limit of a tenant: waiting helps once one of its sandboxes has ended, or for creates a minute.
+  QUOTA_EXCEEDED: { http: 429, connect: "resource_exhausted" },
   CAPACITY_EXHAUSTED: { http: 503, connect: "unavailable" },
   SERVER_UNREACHABLE: { http: 503, connect: "unavailable" },
   SHUTTING_DOWN: { http: 503, connect: "unavailable" },

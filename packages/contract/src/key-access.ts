@@ -11,6 +11,7 @@ const viewer: readonly string[] = [
   "getSandboxLogs",
   "getSandboxLogsV2",
   "listTeams",
+  "getTenant",
 ];
 const member: readonly string[] = [
   "createSandbox",

@@ -20,6 +20,7 @@ import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetric
 import { operation } from "./operation.ts";
 import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
+import { tenantOperations } from "./tenants.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
 import { webhookOperations } from "./webhooks.ts";
 
@@ -284,5 +285,6 @@ export const nodeOperations = {
   ...volumeOperations,
   ...secretOperations,
   ...keyOperations,
+  ...tenantOperations,
   getHealth,
 } as const;

@@ -16,6 +16,7 @@ import { openKeptCalls } from "@svc/kit/kept-calls.ts";
 import { openKeyEtcd } from "@svc/kit/keys/key-etcd.ts";
 import { openKeyFile } from "@svc/kit/keys/key-file.ts";
 import { Keys } from "@svc/kit/keys/keys.ts";
+import { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
@@ -34,9 +35,11 @@ import { fateOf } from "./members/fate.ts";
 import { Lookups } from "./members/lookups.ts";
 import { Members } from "./members/members.ts";
 import { StoredOnly } from "./members/stored-only.ts";
+import { TenantUsage } from "./members/tenant-usage.ts";
 import { openMetricsListener } from "./metrics-listener.ts";
 import { AdmissionQueue } from "./place/queue.ts";
 import { openGatewayProxy, openNodeTargets } from "./proxy/server.ts";
+import { openCharged } from "./serve/charged.ts";
 import { openCreate } from "./serve/create.ts";
 import { openMergedEvents } from "./serve/events.ts";
 import { fileRoutes } from "./serve/file-routes.ts";
@@ -123,6 +126,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const keyEtcd = etcd.length === 0 ? undefined : openEtcd({ endpoints: etcd, certificates: peerCertificates });
   const keyStore = keyEtcd === undefined ? openKeyFile(join(home, "api-keys.db")) : openKeyEtcd({ etcd: keyEtcd, name, log });
   const keys = new Keys({ store: keyStore, log });
+  const tenantUsage = new TenantUsage(members, nowMs);
+  const quotas = new TenantQuotas({ quotasOf: (tenant) => keys.quotasOf(tenant), usedBy: (tenant) => tenantUsage.usedBy(tenant), nowMs });
   const merge = openMerge({ members, apiKey, log });
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
@@ -150,6 +155,8 @@ async function run(argv: readonly string[]): Promise<number> {
     storedOnly: new StoredOnly({ members, apiKey, log }),
     merge,
     keys,
+    quotas,
+    charged: openCharged(quotas, tenantUsage),
     webhooks,
     volumes,
     scaling: scaling.handler,
@@ -185,6 +192,7 @@ async function run(argv: readonly string[]): Promise<number> {
     handlers,
     apiKey,
     keys,
+    quotas,
     guard: openGatewayGuard(members),
     anyOrigin: true,
     servesMetrics: false,

@@ -130,8 +130,19 @@ function loadOf({ starting, busy }: Pick<Node, "starting" | "busy">, gateways: n
 
 function memberOf({ nodeID }: Node, gateways: number): Member {
   const member = new Member(`http://${nodeID}`, {} as Target);
-  const none: SandboxIDs = { running: [], paused: [], gone: [], leaving: [] };
-  const base = { templateID: "base", names: ["base"], kind: "template" as const, isReady: true, memoryMB: 64, builds: [], isOffered: false, createdAtMs: 0 };
+  const none: SandboxIDs = { running: [], paused: [], gone: [], leaving: [], owned: {} };
+  const base = {
+    templateID: "base",
+    names: ["base"],
+    kind: "template" as const,
+    isReady: true,
+    memoryMB: 64,
+    cpuCount: 1,
+    diskSizeMB: 1024,
+    builds: [],
+    isOffered: false,
+    createdAtMs: 0,
+  };
   const state: StateFrame = {
     kind: "state",
     version: 1,

@@ -90,7 +90,7 @@ export class SimulatedNode {
         endsSandboxes: true,
       },
       load: this.load(gateways),
-      sandboxes: { running: [...this.running], paused: [...this.paused], gone: [], leaving: [] },
+      sandboxes: { running: [...this.running], paused: [...this.paused], gone: [], leaving: [], owned: {} },
       templates: [{ ...base, builds: [], isOffered: false, createdAtMs: 0 }] as unknown as StateFrame["templates"],
       copies: [],
       names: [],

@@ -98,7 +98,7 @@ export async function simulateScale(options: ScaleOptions): Promise<ScaleReport>
   }
   /** Each gateway learns of a change at a moment of its own. */
   function changed(node: SimulatedNode, change: Partial<Record<"running" | "paused" | "gone", string[]>>): void {
-    const frame: ClusterFrame = { kind: "change", sandboxes: { running: [], paused: [], gone: [], leaving: [], ...change } };
+    const frame: ClusterFrame = { kind: "change", sandboxes: { running: [], paused: [], gone: [], leaving: [], owned: {}, ...change } };
     const { generation } = node;
     for (const gateway of gateways) at(1 + random() * 20, () => node.isUp && node.generation === generation && send(gateway, frame, node));
   }

@@ -10,6 +10,7 @@ import { startGateway } from "@svc/harness/gateway.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { until } from "@svc/harness/until.ts";
 import { Sandbox } from "e2b";
+import { quotasSuite } from "./quotas.suite.ts";
 import { ask, keyFor, tenantsSuite } from "./tenants.suite.ts";
 
 void describe("named keys at a gateway with a fixed list of nodes", needs("root", "envd", "base", "runc"), () => {
@@ -20,6 +21,7 @@ void describe("named keys at a gateway with a fixed list of nodes", needs("root"
   after(() => deployment[Symbol.asyncDispose]());
 
   tenantsSuite(() => deployment.gateway, { ...nodeOperations, ...nodesOperations, ...nodeControlOperations });
+  quotasSuite(() => deployment.gateway);
 
   void test("the E2B SDK works with a named key, and an application never sees the key", async () => {
     const { gateway } = deployment;

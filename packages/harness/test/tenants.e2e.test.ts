@@ -5,6 +5,7 @@ import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { getSandbox, nodeOperations } from "@svc/contract/sandbox.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
+import { quotasSuite } from "./quotas.suite.ts";
 import { ask, keyFor, tenantsSuite } from "./tenants.suite.ts";
 
 void describe("named keys at a node", needs("root", "envd", "base", "runsc"), () => {
@@ -15,6 +16,7 @@ void describe("named keys at a node", needs("root", "envd", "base", "runsc"), ()
   after(() => node[Symbol.asyncDispose]());
 
   tenantsSuite(() => node, { ...nodeOperations, ...nodeControlOperations });
+  quotasSuite(() => node);
 
   void test("keys, their tenants and their sandboxes survive kill -9, and a revoked key stays revoked", async () => {
     const kept = await keyFor(node, "acme", "member");

@@ -29,6 +29,7 @@ const bodies: Readonly<Record<string, object>> = {
   setSandboxNetwork: { denyOut: ["0.0.0.0/0"] },
   createKey: { name: "more" },
   updateKey: { role: "viewer" },
+  setTenantQuotas: { quotas: {} },
 };
 
 /** Queries without which an operation answers nothing. */
@@ -72,6 +73,7 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
       path
         .replace("{sandboxID}", sandboxID)
         .replace("{apiKeyID}", owner.id)
+        .replace("{tenant}", "globex")
         .replace(/\{\w+\}/g, "base");
     return { owner, sandboxID, filled };
   }

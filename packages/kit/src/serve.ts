@@ -12,6 +12,7 @@ import { authenticate, endWithKey } from "./keys/authenticate.ts";
 import type { Keys } from "./keys/keys.ts";
 import { type Guard, ownAnswer } from "./keys/own-answer.ts";
 import { authorize, DEPLOYMENT, type Principal } from "./keys/principal.ts";
+import type { TenantQuotas } from "./keys/tenant-quotas.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { proxyLimits } from "./proxy/limits.ts";
@@ -56,6 +57,8 @@ export type ServeOptions<T extends Record<string, Operation>> = {
   readonly apiKey: string;
   /** Further keys, each of a tenant and with a role. */
   readonly keys?: Keys | undefined;
+  /** The headers that say a tenant's quotas, and what is left of them. */
+  readonly quotas?: Pick<TenantQuotas, "headersFor"> | undefined;
   /** Called before the handler of a request of a tenant. @throws if the input names what belongs to others. */
   readonly guard?: Guard | undefined;
   readonly log: Log;
@@ -80,7 +83,7 @@ export type ServeOptions<T extends Record<string, Operation>> = {
 
 /** Creates an HTTP server for these operations and GET /metrics; the caller makes it listen. */
 export function serve<T extends Record<string, Operation>>(options: ServeOptions<T>): FastifyInstance {
-  const { operations, handlers, apiKey, keys, guard, log, metrics, raw, audit, spans } = options;
+  const { operations, handlers, apiKey, keys, guard, quotas, log, metrics, raw, audit, spans } = options;
   const app = fastify({
     bodyLimit: MAX_BODY_BYTES,
     http: { maxHeaderSize: proxyLimits.headBytes },
@@ -115,6 +118,13 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     }
     done();
   });
+  if (quotas !== undefined) {
+    app.addHook("onSend", async (request, reply, payload) => {
+      const principal = principals.get(request);
+      if (principal?.kind === "tenant" && !reply.raw.headersSent) reply.headers(quotas.headersFor(principal.tenant));
+      return payload;
+    });
+  }
   const failed = new WeakMap<FastifyRequest, FailureName>();
   if (audit !== undefined) auditAnswers(app, audit, (request) => failed.get(request));
   app.addHook("onResponse", async (request, reply) => {

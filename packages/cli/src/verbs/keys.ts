@@ -1,4 +1,4 @@
-// The verbs for named keys: create, list, show, rotate and revoke them.
+// The verbs for named keys, and for tenants and their quotas.
 import { roles } from "@svc/contract/keys.ts";
 import { InvalidArgumentError, Option } from "commander";
 import { outputOption, several, type Verb } from "./verb.ts";
@@ -55,6 +55,42 @@ Examples:
     .usage("[options] <keys...>")
     .addHelpText("after", "\nExamples:\n  svc keys revoke ci")
     .run(async (references: string[], options: never) => (await import("../keys/keys.ts")).revokeKeys(references, options));
+}
+
+export function addTenantVerbs(program: Verb): void {
+  const tenants = program.verb("tenants", "see what tenants use, and set their quotas");
+  tenants
+    .clientVerb("list", "list the tenants that have keys or quotas, as USED/LIMIT")
+    .alias("ls")
+    .addOption(outputOption())
+    .addHelpText("after", "\nExamples:\n  svc tenants list")
+    .run(async (options: never) => (await import("../keys/tenants.ts")).listTenants(options));
+  tenants
+    .clientVerb("show", "show one tenant; a named key shows its own")
+    .argument("<tenant>", "its name")
+    .addOption(outputOption())
+    .usage("[options] <tenant>")
+    .addHelpText("after", "\nExamples:\n  svc tenants show acme")
+    .run(async (tenant: string, options: never) => (await import("../keys/tenants.ts")).showTenant(tenant, options));
+  tenants
+    .clientVerb("set", "set quotas of a tenant; those that are not given stay")
+    .argument("<tenant>", "its name")
+    .option("--sandboxes <count>", "running sandboxes; none: no limit", limit)
+    .option("--processors <count>", "processors of running sandboxes", limit)
+    .option("--memory <MB>", "memory of running sandboxes", limit)
+    .option("--disk <MB>", "disk of sandboxes, running and paused", limit)
+    .option("--creates <count>", "creates a minute", limit)
+    .addOption(outputOption())
+    .usage("[options] <tenant>")
+    .addHelpText("after", "\nExamples:\n  svc tenants set acme --sandboxes 10 --memory 8192\n  svc tenants set acme --memory none")
+    .run(async (tenant: string, options: never) => (await import("../keys/tenants.ts")).setTenant(tenant, options));
+}
+
+/** Parses a limit; `none` removes it. */
+function limit(text: string): number | "none" {
+  if (text === "none") return "none";
+  if (!/^\d{1,9}(\.\d{1,3})?$/.test(text)) throw new InvalidArgumentError(`expected a number, or none for no limit, got "${text}"`);
+  return Number(text);
 }
 
 const unitSeconds: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };

@@ -1,6 +1,6 @@
 // One node as a gateway knows it: its last reported state, whether that state is current, and what this gateway has sent there since.
 import { CLOCK_LIMIT_MS, clockReason } from "@svc/contract/clock.ts";
-import type { CopiedTemplate, HeldTemplate, NodeIdentity, NodeLoad, StateFrame } from "@svc/contract/cluster.ts";
+import type { CopiedTemplate, HeldTemplate, NodeIdentity, NodeLoad, OwnedSandbox, SandboxIDs, StateFrame } from "@svc/contract/cluster.ts";
 import { type PeerClient, plainPeers } from "@svc/kit/peers/peer-client.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import type { Candidate } from "../place/place.ts";
@@ -27,6 +27,8 @@ export class Member {
   load: NodeLoad | undefined;
   readonly running = new Set<string>();
   readonly paused = new Set<string>();
+  /** Sizes of the sandboxes of tenants, running and paused. */
+  readonly owned = new Map<string, OwnedSandbox>();
   templates: readonly HeldTemplate[] = [];
   /** Templates of other nodes that this node fetched. */
   copies: readonly CopiedTemplate[] = [];
@@ -100,11 +102,17 @@ export class Member {
     this.isFull = false;
     this.running.clear();
     this.paused.clear();
+    this.owned.clear();
+    this.takeOwned(sandboxes);
     for (const id of sandboxes.running) this.running.add(id);
     for (const id of sandboxes.paused) this.paused.add(id);
     this.takeTemplates({ templates, copies });
     this.status = { state: "up" };
     if (this.#gone.signal.aborted) this.#gone = new AbortController();
+  }
+
+  takeOwned({ owned }: Pick<SandboxIDs, "owned">): void {
+    for (const [id, size] of Object.entries(owned)) this.owned.set(id, size);
   }
 
   takeTemplates({ templates, copies }: Pick<StateFrame, "templates" | "copies">): void {

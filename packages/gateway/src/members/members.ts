@@ -181,6 +181,7 @@ export class Members {
         break;
       case "change":
         this.#takeChange(member, frame.sandboxes);
+        member.takeOwned(frame.sandboxes);
         break;
       case "templates":
         member.takeTemplates(frame);
@@ -244,8 +245,7 @@ export class Members {
       this.#own(id, member);
     }
     for (const id of gone) {
-      member.running.delete(id);
-      member.paused.delete(id);
+      for (const ids of [member.running, member.paused, member.owned]) ids.delete(id);
       const isElsewhere = this.#owners.has(id) ? this.#owners.get(id) !== member : this.#gone.has(id);
       if (!isElsewhere) {
         this.#owners.delete(id);

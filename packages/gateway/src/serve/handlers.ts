@@ -9,6 +9,7 @@ import { apiKeyHandlers } from "@svc/kit/keys/handlers.ts";
 import { ownIdempotencyKey } from "@svc/kit/keys/idempotency.ts";
 import type { Keys } from "@svc/kit/keys/keys.ts";
 import { sees } from "@svc/kit/keys/principal.ts";
+import type { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Arrivals } from "../members/arrivals.ts";
 import type { EtcdDirectory } from "../members/etcd-directory.ts";
@@ -19,6 +20,7 @@ import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { StoredOnly } from "../members/stored-only.ts";
 import { weightOf } from "../place/place.ts";
+import type { Charged } from "./charged.ts";
 import type { openCreate } from "./create.ts";
 import { openDeleteTemplate } from "./delete-template.ts";
 import { listHandlers, withNames } from "./lists.ts";
@@ -38,6 +40,8 @@ export type HandlerParts = {
   readonly relay: Relay;
   readonly merge: Merge;
   readonly keys: Keys;
+  readonly quotas: TenantQuotas;
+  readonly charged: Charged;
   readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
   readonly webhooks: Pick<GatewayWebhooks, "handlers">;
@@ -54,7 +58,8 @@ type NodeOperations = typeof nodeOperations;
 type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nodeControlOperations>;
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
-  const { members, lookups, arrivals, directory, relay, keys, merge, storedOnly, create, webhooks, volumes, scaling, secrets, isFixed, checkHealth } = parts;
+  const { members, lookups, arrivals, directory, relay, keys, quotas, charged, merge, storedOnly, create, webhooks, volumes, scaling, secrets } = parts;
+  const { isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -140,8 +145,8 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
   }
 
   return {
-    createSandbox: (input, context) => create(ops.createSandbox, ownCreate(input, context), context),
-    createSandboxV1: (input, context) => create(ops.createSandboxV1, ownCreate(input, context), context),
+    createSandbox: charged.create((input, context) => create(ops.createSandbox, ownCreate(input, context), context)),
+    createSandboxV1: charged.create((input, context) => create(ops.createSandboxV1, ownCreate(input, context), context)),
     ...listHandlers(merge, storedOnly, members),
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
@@ -163,11 +168,11 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
       members.ended(sandboxID, ender);
       return undefined;
     },
-    connectSandbox: onSandbox(ops.connectSandbox),
-    connectSandboxV1: onSandbox(ops.connectSandboxV1),
+    connectSandbox: charged.resume(onSandbox(ops.connectSandbox)),
+    connectSandboxV1: charged.resume(onSandbox(ops.connectSandboxV1)),
     pauseSandbox: onSandbox(ops.pauseSandbox),
-    resumeSandbox: onSandbox(ops.resumeSandbox),
-    forkSandbox: onSandbox(ops.forkSandbox),
+    resumeSandbox: charged.resume(onSandbox(ops.resumeSandbox)),
+    forkSandbox: charged.fork(onSandbox(ops.forkSandbox)),
     moveSandbox: onSandbox(ops.moveSandbox),
     setSandboxTimeout: onSandbox(ops.setSandboxTimeout),
     refreshSandbox: onSandbox(ops.refreshSandbox),
@@ -235,7 +240,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...webhooks.handlers,
     ...volumes.handlers,
     ...secrets.handlers,
-    ...apiKeyHandlers(keys),
+    ...apiKeyHandlers(keys, quotas),
     getHealth() {
       checkHealth();
     },

@@ -2,17 +2,21 @@
 import { fail } from "@svc/contract/failures.ts";
 import { mayDo } from "@svc/contract/key-access.ts";
 import { type CreatedKey, DEPLOYMENT_TENANT, type KeyRecord, type keyOperations, type Role, type ShownKey } from "@svc/contract/keys.ts";
+import type { ShownTenant, tenantOperations } from "@svc/contract/tenants.ts";
 import type { Handlers } from "../serve.ts";
 import type { Keys, Made } from "./keys.ts";
 import { type Principal, sees, shownTenant } from "./principal.ts";
+import type { TenantQuotas } from "./tenant-quotas.ts";
 
 /** E2B's spelling of a key: its prefix, and the number of characters after it. */
 const PREFIX = "e2b_";
 const VALUE_LENGTH = 40;
 const MASKED_PREFIX = "";
 
-export function apiKeyHandlers(given: Keys | undefined): Handlers<typeof keyOperations> {
+export function apiKeyHandlers(given: Keys | undefined, quotas: Pick<TenantQuotas, "used">): Handlers<typeof keyOperations & typeof tenantOperations> {
   const keys = given ?? fail("INTERNAL", "named keys are not open");
+
+  const shownTenantOf = (tenant: string): ShownTenant => ({ tenant, quotas: keys.quotasOf(tenant) ?? {}, used: quotas.used(tenant) });
 
   function shown(record: KeyRecord): ShownKey {
     const lastUsedMs = keys.lastUsedMs(record.id);
@@ -71,6 +75,15 @@ export function apiKeyHandlers(given: Keys | undefined): Handlers<typeof keyOper
     },
     async rotateKey({ apiKeyID, overlapSeconds }, { principal }) {
       return created(await keys.rotate(found(principal, apiKeyID), overlapSeconds * 1000));
+    },
+    listTenants: () => keys.tenants().map(shownTenantOf),
+    getTenant({ tenant }, { principal }) {
+      if (!sees(principal, tenant)) fail("ACCESS_DENIED", `tenant '${tenant}' is not that of this key`);
+      return shownTenantOf(tenant);
+    },
+    async setTenantQuotas({ tenant, quotas: next }) {
+      await keys.setQuotas(tenant, next);
+      return shownTenantOf(tenant);
     },
     listTeams(_input, { principal }) {
       const names = principal.kind === "tenant" ? [principal.tenant] : [DEPLOYMENT_TENANT, ...new Set(keys.all().map(({ tenant }) => tenant))];

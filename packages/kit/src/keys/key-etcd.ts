@@ -2,6 +2,7 @@
 import { clusterKeys } from "@svc/contract/cluster-records.ts";
 import { fail } from "@svc/contract/failures.ts";
 import { type KeyRecord, keyRecord } from "@svc/contract/keys.ts";
+import { type TenantRecord, tenantRecord } from "@svc/contract/tenants.ts";
 import type { Etcd } from "../etcd/client.ts";
 import { isAbsent } from "../etcd/transaction.ts";
 import type { Watch } from "../etcd/watch.ts";
@@ -20,6 +21,14 @@ export function openKeyEtcd({ etcd, name, log }: KeyEtcdOptions): KeyStore {
       return [keyRecord.parse(JSON.parse(value))];
     } catch (error) {
       log.error({ err: error, key }, "the record of a named key in etcd cannot be read: the key is refused");
+      return [];
+    }
+  }
+  function tenantOf({ key, value }: KeyValue): TenantRecord[] {
+    try {
+      return [tenantRecord.parse(JSON.parse(value))];
+    } catch (error) {
+      log.error({ err: error, key }, "the quotas of a tenant in etcd cannot be read: the tenant keeps those that this server knew");
       return [];
     }
   }
@@ -46,6 +55,12 @@ export function openKeyEtcd({ etcd, name, log }: KeyEtcdOptions): KeyStore {
           },
           onInterrupted: (reason) => log.warn({ reason }, "etcd does not answer: named keys that are created or revoked meanwhile are not seen"),
         }),
+        etcd.watch(keys.tenants, {
+          onAll: (entries) => changed.tenants(entries.flatMap(tenantOf)),
+          onEvents(events) {
+            for (const event of events) if (event.type === "put") for (const record of tenantOf(event.entry)) changed.tenant(record);
+          },
+        }),
         etcd.watch(keys.apiKeyUses, {
           onAll(entries) {
             for (const { key, value } of entries) changed.used(idOf(key, keys.apiKeyUses), Number(value));
@@ -60,6 +75,9 @@ export function openKeyEtcd({ etcd, name, log }: KeyEtcdOptions): KeyStore {
     async remove(record) {
       await write(record.id, record, undefined);
       await etcd.delete(keys.apiKeyUse(record.id));
+    },
+    async putTenant(record) {
+      await etcd.put(keys.tenant(record.tenant), JSON.stringify(record));
     },
     async putUse(id, atMs) {
       await etcd.put(keys.apiKeyUse(id), String(atMs));

@@ -1,11 +1,13 @@
 // The named keys of one server, as rows of an SQLite file in its home. The file is made with the first key.
 import { existsSync } from "node:fs";
 import { keyRecord } from "@svc/contract/keys.ts";
+import { tenantRecord } from "@svc/contract/tenants.ts";
 import { openStore, type Store } from "../database.ts";
 import type { KeyStore } from "./keys.ts";
 
 const tables = `
   CREATE TABLE IF NOT EXISTS keys (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS tenants (tenant TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS uses (id TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
 `;
 const ADVICE = "bring it back from a backup; without the file the server starts with no named keys, and the deployment's own key stays valid";
@@ -26,6 +28,8 @@ export function openKeyFile(path: string): KeyStore {
           .all()
           .map((row) => keyRecord.parse(JSON.parse(row["record"] as string))),
       );
+      const tenants = db.prepare("SELECT record FROM tenants").all();
+      changed.tenants(tenants.map((row) => tenantRecord.parse(JSON.parse(row["record"] as string))));
       for (const row of db.prepare("SELECT id, at FROM uses").all()) changed.used(row["id"] as string, row["at"] as number);
     },
     async put(record) {
@@ -39,6 +43,11 @@ export function openKeyFile(path: string): KeyStore {
         db.prepare("DELETE FROM keys WHERE id = ?").run(id);
         db.prepare("DELETE FROM uses WHERE id = ?").run(id);
       });
+    },
+    async putTenant(record) {
+      const { db, write } = store();
+      const put = db.prepare("INSERT INTO tenants VALUES (?, ?) ON CONFLICT (tenant) DO UPDATE SET record = excluded.record");
+      write(() => void put.run(record.tenant, JSON.stringify(record)));
     },
     async putUse(id, atMs) {
       const { db, settle } = store();

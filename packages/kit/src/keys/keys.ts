@@ -3,10 +3,12 @@ import { randomUUID } from "node:crypto";
 import { BlockList, isIPv6 } from "node:net";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { type KeyRecord, MAX_KEYS } from "@svc/contract/keys.ts";
+import type { Quotas, TenantRecord } from "@svc/contract/tenants.ts";
 import type { Log } from "../log.ts";
 import { SecretMap } from "../secret.ts";
 import { hashOfKey, isKeyForm, type MadeKey, makeKey } from "./key-secret.ts";
 import type { TenantPrincipal } from "./principal.ts";
+import { addressesOf } from "./source-addresses.ts";
 
 /** Where records are kept. Changes of other servers arrive through `open`'s callbacks, and so may this server's own. */
 export interface KeyStore {
@@ -15,6 +17,7 @@ export interface KeyStore {
   put(record: KeyRecord, previous: KeyRecord | undefined): Promise<void>;
   remove(record: KeyRecord): Promise<void>;
   putUse(id: string, atMs: number): Promise<void>;
+  putTenant(record: TenantRecord): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -23,6 +26,8 @@ export type KeyChanges = {
   one(record: KeyRecord): void;
   gone(id: string): void;
   used(id: string, atMs: number): void;
+  tenants(records: readonly TenantRecord[]): void;
+  tenant(record: TenantRecord): void;
 };
 
 export type KeyState = "active" | "expired" | "revoked";
@@ -47,6 +52,7 @@ export class Keys {
   readonly #byID = new Map<string, Known>();
   readonly #bySecret = new SecretMap<{ readonly id: string; readonly secret: Secret }>();
   readonly #uses = new Map<string, number>();
+  readonly #quotas = new Map<string, Quotas>();
   /** Callbacks of open streams, by key. */
   readonly #streams = new Map<string, Set<() => void>>();
   #sweep: NodeJS.Timeout | undefined;
@@ -63,6 +69,11 @@ export class Keys {
       },
       one: (record) => this.#take(record),
       gone: (id) => this.#drop(id),
+      tenants: (records) => {
+        this.#quotas.clear();
+        for (const { tenant, quotas } of records) this.#quotas.set(tenant, quotas);
+      },
+      tenant: ({ tenant, quotas }) => void this.#quotas.set(tenant, quotas),
       used: (id, atMs) => void this.#uses.set(id, Math.max(atMs, this.#uses.get(id) ?? 0)),
     });
   }
@@ -109,6 +120,21 @@ export class Keys {
 
   get(id: string): KeyRecord | undefined {
     return this.#byID.get(id)?.record;
+  }
+
+  /** Returns undefined for a tenant without any limit. */
+  quotasOf(tenant: string): Quotas | undefined {
+    return this.#quotas.get(tenant);
+  }
+
+  async setQuotas(tenant: string, quotas: Quotas): Promise<void> {
+    await this.#store.putTenant({ version: 1, tenant, quotas });
+    this.#quotas.set(tenant, quotas);
+  }
+
+  /** The names of all tenants that have keys or quotas. */
+  tenants(): string[] {
+    return [...new Set([...this.#quotas.keys(), ...this.all().map(({ tenant }) => tenant)])].sort();
   }
 
   lastUsedMs(id: string): number | undefined {
@@ -256,23 +282,6 @@ function refuse(reason: string, message: string): never {
 function stateOf({ revokedAtMs, expiresAtMs }: KeyRecord, nowMs: number): KeyState {
   if (revokedAtMs !== undefined) return "revoked";
   return expiresAtMs !== undefined && expiresAtMs <= nowMs ? "expired" : "active";
-}
-
-/** @throws INVALID_REQUEST. */
-function addressesOf(ranges: readonly string[] | undefined): BlockList | undefined {
-  if (ranges === undefined || ranges.length === 0) return undefined;
-  const list = new BlockList();
-  for (const range of ranges) {
-    const [address = "", bits] = range.split("/");
-    const family = isIPv6(address) ? "ipv6" : "ipv4";
-    try {
-      if (bits === undefined) list.addAddress(address, family);
-      else list.addSubnet(address, Number(bits), family);
-    } catch (error) {
-      throw new Failure("INVALID_REQUEST", `sourceAddresses: expected addresses or ranges such as 203.0.113.7 or 10.0.0.0/8, got '${range}'`, { cause: error });
-    }
-  }
-  return list;
 }
 
 /** Leaves out members that are undefined, as they are read back from JSON. */

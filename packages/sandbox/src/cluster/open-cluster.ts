@@ -133,7 +133,7 @@ function heldTemplates({ templates, records, transfer }: Pick<ClusterParts, "tem
   // A template that needs bind mounts of this host's files cannot be transferred, and set-up makes its own templates on each node.
   const isBuiltForTransfer = (templateID: string) =>
     builds.of(templateID).some(({ result }) => result !== undefined && (result.chain.base?.binds ?? []).length === 0);
-  const built = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB }): HeldTemplate => {
+  const built = templates.index.listed().map(({ templateID, names, aliases, buildStatus, memoryMB, cpuCount, diskSizeMB }): HeldTemplate => {
     const shared = [...transfer.templates.shared(templateID)];
     const isReady = buildStatus === "ready";
     return {
@@ -142,13 +142,24 @@ function heldTemplates({ templates, records, transfer }: Pick<ClusterParts, "tem
       kind: "template",
       isReady,
       memoryMB,
+      cpuCount,
+      diskSizeMB,
       builds: shared,
       isOffered: isReady && isBuiltForTransfer(templateID),
       createdAtMs: 0,
     };
   });
   const kept = records.snapshots.list({}).map(({ snapshotID, names, limits, image, createdAtWallMs, originNodeID }): HeldTemplate => {
-    const common = { templateID: snapshotID, names: [...names], kind: "snapshot" as const, isReady: true, memoryMB: limits.memoryMB, builds: [] };
+    const common = {
+      templateID: snapshotID,
+      names: [...names],
+      kind: "snapshot" as const,
+      isReady: true,
+      memoryMB: limits.memoryMB,
+      cpuCount: limits.cpuCount,
+      diskSizeMB: limits.diskSizeMB,
+      builds: [],
+    };
     const origin = originNodeID === undefined ? {} : { originNodeID };
     return { ...common, isOffered: image.binds.length === 0, createdAtMs: createdAtWallMs, ...origin };
   });

@@ -18,6 +18,7 @@ import { fingerprintOf, sameSecret } from "@svc/kit/secret.ts";
 import type { RawScope } from "@svc/kit/serve.ts";
 import type { Events } from "../observe/events.ts";
 import { isOwned, type Registry, shownState } from "../records/registry.ts";
+import { ownedSandboxOf } from "../records/tenant-usage.ts";
 
 export type StreamParts = {
   readonly apiKey: string;
@@ -52,10 +53,12 @@ const MAX_BEHIND_BYTES = 16 * 1024 * 1024;
 const TEMPLATES_MS = 30_000;
 const EVENT_PAGE = 256;
 
+type Shown = Exclude<keyof SandboxIDs, "owned">;
+
 export function openClusterStreams({ apiKey, registry, claims, events, identity, load, templates, copies, names, onDomain }: StreamParts): ClusterStreams {
   const readers = new Set<ServerResponse>();
   /** Changes since the last frame. */
-  let changed = new Map<string, keyof SandboxIDs>();
+  let changed = new Map<string, Shown>();
   let isSoon = false;
   let knownTemplates = "";
   let seenEvent = 0;
@@ -73,13 +76,19 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
   function flush(): void {
     isSoon = false;
     if (changed.size === 0) return;
-    const sandboxes = idsOf(changed);
+    const sandboxes = { ...idsOf(changed), owned: ownedOf(changed.keys()) };
     changed = new Map();
     send({ kind: "change", sandboxes });
   }
 
+  function ownedOf(ids: Iterable<string>): SandboxIDs["owned"] {
+    return Object.fromEntries(
+      [...ids].flatMap((sandboxID) => [ownedSandboxOf(registry.get(sandboxID))].flatMap((each) => (each === undefined ? [] : [[sandboxID, each]]))),
+    );
+  }
+
   /** Sends all changes of one event-loop tick in one frame. */
-  function onChange(sandboxID: string, shown: keyof SandboxIDs): void {
+  function onChange(sandboxID: string, shown: Shown): void {
     changed.set(sandboxID, shown);
     if (isSoon) return;
     isSoon = true;
@@ -149,8 +158,13 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
     reader.on("error", () => remove(reader));
     reader.writeHead(200, { "content-type": "application/x-ndjson", "cache-control": "no-store" });
     readers.add(reader);
-    const sandboxes: SandboxIDs = { running: [], paused: [], gone: [], leaving: [...claims.leaving.keys()] };
-    for (const record of registry.all()) if (isOwned(record)) sandboxes[shownState(record)].push(record.sandboxID);
+    const sandboxes: SandboxIDs = { running: [], paused: [], gone: [], leaving: [...claims.leaving.keys()], owned: {} };
+    for (const record of registry.all()) {
+      if (!isOwned(record)) continue;
+      sandboxes[shownState(record)].push(record.sandboxID);
+      const owned = ownedSandboxOf(record);
+      if (owned !== undefined) sandboxes.owned[record.sandboxID] = owned;
+    }
     const state: ClusterFrame = {
       kind: "state",
       version: Math.min(version, CLUSTER_VERSION),
@@ -194,8 +208,8 @@ export function openClusterStreams({ apiKey, registry, claims, events, identity,
   };
 }
 
-function idsOf(changed: ReadonlyMap<string, keyof SandboxIDs>): SandboxIDs {
-  const ids: SandboxIDs = { running: [], paused: [], gone: [], leaving: [] };
+function idsOf(changed: ReadonlyMap<string, Shown>): Omit<SandboxIDs, "owned"> {
+  const ids: Record<Shown, string[]> = { running: [], paused: [], gone: [], leaving: [] };
   for (const [sandboxID, shown] of changed) ids[shown].push(sandboxID);
   return ids;
 }

@@ -9,6 +9,7 @@ import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
 import { openKeyFile } from "@svc/kit/keys/key-file.ts";
 import { Keys } from "@svc/kit/keys/keys.ts";
 import type { Guard } from "@svc/kit/keys/own-answer.ts";
+import { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
@@ -31,6 +32,7 @@ import { runtimesInUse, tokensInUse } from "../records/in-use.ts";
 import { openQuarantine, QUARANTINE_FILE } from "../records/quarantine.ts";
 import { openRecords } from "../records/records.ts";
 import { openRegistry } from "../records/registry.ts";
+import { usedBy } from "../records/tenant-usage.ts";
 import type { RuntimeName } from "../runtime/runtime.ts";
 import { openSecrets, type Secrets } from "../secrets/open-secrets.ts";
 import { openSnapshotTransfer, type SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
@@ -114,6 +116,7 @@ export type Node = {
   readonly keyed: KeyedCreates;
   /** Absent while sandboxes are only ended. */
   readonly apiKeys: Keys | undefined;
+  readonly quotas: TenantQuotas;
   /** Refuses what a tenant's request may not name. */
   readonly guard: Guard;
   /** Copies the node's state as of one moment, for `svc backup create`. */
@@ -177,7 +180,8 @@ export async function openNode(
   const { start_concurrency, start_queue, start_timeout_seconds, max_sandboxes, max_timeout_seconds } = settings.sandbox;
   const lock = openKeyedLock("sandbox", MAX_WAITING_PER_SANDBOX);
   const population = { running: () => registry.runningCount, pauseIdle: () => later.get("idle").pauseOne() };
-  const capacity = openCapacity(max_sandboxes, population, () => nodeIDOf(home));
+  const quotas = new TenantQuotas({ quotasOf: (tenant) => apiKeys?.quotasOf(tenant), usedBy: (tenant) => usedBy(registry, tenant) });
+  const capacity = openCapacity(max_sandboxes, population, () => nodeIDOf(home), quotas);
   const admission = openAdmission(start_concurrency, start_queue, start_timeout_seconds * 1000);
   const nodeMetrics = openNodeMetrics(metrics, {
     states: () => [...registry.all()].map((record) => record.status.state),
@@ -286,7 +290,7 @@ export async function openNode(
   const pool = openPool({ start, ends, templateIndex, drivers, registry, envdVersion, log }, poolSizes(settings), size, refill_concurrency);
   later.set({ start, pool });
   const handOver = openHandOver({ clock, registry, identities, trust, ends, stages, report });
-  const starting = { start, precreatedPool, handOver, admission, capacity, answer, timeouts, volumes, metrics: nodeMetrics, log };
+  const starting = { start, precreatedPool, handOver, admission, capacity, quotas, limits, answer, timeouts, volumes, metrics: nodeMetrics, log };
   const { untilDurable } = transfer;
   const buildOnFirstUse = settings.template.build_on_first_use ? openFirstUse(templates, settings.sandbox) : undefined;
   const fetch = async (asked: string) => (await transfer.fetch(asked)) ?? refuseNotOffered(asked) ?? (await buildOnFirstUse?.(asked));
@@ -390,6 +394,7 @@ export async function openNode(
     takes,
     keyed,
     apiKeys,
+    quotas,
     guard: openTenantGuard({ registry, quarantine }),
     stageBackup: openStaging(staging),
     async recover() {

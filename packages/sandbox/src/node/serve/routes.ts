@@ -5,6 +5,7 @@ import type { keyOperations } from "@svc/contract/keys.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
+import type { tenantOperations } from "@svc/contract/tenants.ts";
 import type { volumeOperations } from "@svc/contract/volumes.ts";
 import type { webhookOperations } from "@svc/contract/webhooks.ts";
 import { tenantOf } from "@svc/kit/keys/principal.ts";
@@ -39,6 +40,7 @@ type Elsewhere =
   | keyof typeof volumeOperations
   | keyof typeof secretOperations
   | keyof typeof keyOperations
+  | keyof typeof tenantOperations
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"

@@ -1,11 +1,12 @@
 // The number of sandboxes on a node: running ones and those that are starting, up to a maximum; none is admitted while the node stops or drains.
 import { Failure, fail } from "@svc/contract/failures.ts";
+import type { Charge, TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 
 export interface Capacity {
   /** @throws SHUTTING_DOWN; CAPACITY_EXHAUSTED while the node drains; TOO_MANY_REQUESTS at the maximum. */
   check(): void;
-  /** Pauses idle sandboxes if the node is full, then checks as `check` does. One more sandbox counts while `work` runs. */
-  reserve<T>(work: () => Promise<T>): Promise<T>;
+  /** Pauses idle sandboxes if the node is full, then checks as `check` does. One more sandbox counts while `work` runs, and the charge against its tenant's quotas. @throws QUOTA_EXCEEDED. */
+  reserve<T>(charge: Charge, work: () => Promise<T>): Promise<T>;
   /** While true, no sandbox is admitted. */
   setDraining(isDraining: boolean): void;
   readonly isDraining: boolean;
@@ -27,7 +28,7 @@ export type Population = {
 /** Details of a refusal that lasts until an operator ends the drain; the proxy sends the reason in a header. */
 export const drains = { retryAfterSeconds: 5, details: { reason: "draining" } };
 
-export function openCapacity(maxSandboxes: number, { running, pauseIdle }: Population, nodeID: () => string): Capacity {
+export function openCapacity(maxSandboxes: number, { running, pauseIdle }: Population, nodeID: () => string, quotas: Pick<TenantQuotas, "run">): Capacity {
   let onTheirWay = 0;
   let isStopping = false;
   let isDraining = false;
@@ -49,12 +50,12 @@ export function openCapacity(maxSandboxes: number, { running, pauseIdle }: Popul
 
   return {
     check,
-    async reserve(work) {
+    async reserve(charge, work) {
       while (isFull() && !isStopping && !isDraining && (await pauseIdle()));
       check();
       onTheirWay++;
       try {
-        return await work();
+        return await quotas.run(charge, work);
       } finally {
         onTheirWay--;
       }

@@ -46,7 +46,7 @@ export function openStart(parts: StartParts): StartWarm {
   return (template, egress, precreatedFrom) => startWarm(parts, template, egress, precreatedFrom);
 }
 
-function limitsFor({ cpu_count, memory_mb, disk_size_mb, max_disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
+export function limitsFor({ cpu_count, memory_mb, disk_size_mb, max_disk_size_mb, pids }: StartParts["limits"], template: Template): Limits {
   // A memory image can only be restored with the limits it was taken with.
   if (template.limits !== undefined) return template.limits;
   return {

@@ -5,11 +5,13 @@ import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { NetworkInput } from "@svc/contract/network.ts";
 import type { IdentityToken } from "@svc/contract/secrets.ts";
 import type { VolumeMount } from "@svc/contract/volumes.ts";
+import type { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import { type EgressPolicy, openEgress, sameEgress } from "../../egress/policy.ts";
 import { egressOf } from "../../egress/rules.ts";
 import type { Networks } from "../../network/networks.ts";
 import type { Clock } from "../../records/clock.ts";
 import type { Claim, SandboxRecord } from "../../records/state.ts";
+import { chargeOf } from "../../records/tenant-usage.ts";
 import type { VolumeReference } from "../../runtime/runtime.ts";
 import type { Template, TemplateSource } from "../../template/template.ts";
 import type { Volumes } from "../../volumes/open-volumes.ts";
@@ -21,7 +23,7 @@ import type { NodeMetrics } from "../supply/node-metrics.ts";
 import type { Pool } from "../supply/pool.ts";
 import type { PrecreatedPool } from "../supply/precreated-pool.ts";
 import { type RetryStartParts, retryStart } from "../supply/retry-start.ts";
-import type { StartWarm } from "../supply/start.ts";
+import { limitsFor, type StartParts, type StartWarm } from "../supply/start.ts";
 import type { Answerable, AnswerSandbox } from "./answer.ts";
 import type { KeyedCreates } from "./create-keys.ts";
 import type { HandOver } from "./hand-over.ts";
@@ -60,6 +62,8 @@ export type CreateParts = RetryStartParts & {
   readonly drivers: Pick<Drivers, "runtime" | "named">;
   readonly keyed: Pick<KeyedCreates, "once">;
   readonly capacity: Capacity;
+  readonly quotas: Pick<TenantQuotas, "takeCreate">;
+  readonly limits: StartParts["limits"];
   readonly admission: Pick<Admission, "run">;
   readonly pool: Pick<Pool, "take">;
   readonly precreatedPool: Pick<PrecreatedPool, "take">;
@@ -174,9 +178,10 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
   };
 }
 
-function create(parts: CreateParts, claim: Claim, template: Template, idempotent: Idempotent | undefined): Promise<Answerable> {
-  const { capacity, templateIndex, handOver, volumes, metrics } = parts;
-  return capacity.reserve(async () => {
+async function create(parts: CreateParts, claim: Claim, template: Template, idempotent: Idempotent | undefined): Promise<Answerable> {
+  const { capacity, quotas, templateIndex, handOver, volumes, metrics } = parts;
+  quotas.takeCreate(claim.tenant);
+  return capacity.reserve(chargeOf(claim.tenant, limitsFor(parts.limits, template)), async () => {
     const begin = performance.now();
     const { answerable, source } = await volumes.holding(template.volumes ?? [], () =>
       retryStart(parts, async () => {

@@ -2,10 +2,12 @@
 import { asFailure } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { KeyedLock } from "@svc/kit/keyed-lock.ts";
+import type { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import type { Report } from "../../observe/open-observe.ts";
 import type { Checkpoints } from "../../records/checkpoints.ts";
 import type { Registry, RunningRecord } from "../../records/registry.ts";
 import type { Claim } from "../../records/state.ts";
+import { chargeOf } from "../../records/tenant-usage.ts";
 import type { Template } from "../../template/template.ts";
 import type { Volumes } from "../../volumes/open-volumes.ts";
 import type { Admission } from "../supply/admission.ts";
@@ -28,6 +30,7 @@ export type ForkParts = RetryStartParts & {
   readonly checkpoints: Pick<Checkpoints, "newID" | "remove">;
   readonly checkpointer: Checkpointer;
   readonly capacity: Capacity;
+  readonly quotas: Pick<TenantQuotas, "takeCreate">;
   readonly admission: Pick<Admission, "run">;
   readonly start: StartWarm;
   readonly handOver: HandOver;
@@ -69,7 +72,7 @@ export function openFork(parts: ForkParts): ForkSandbox {
 }
 
 async function child(parts: ForkParts, source: RunningRecord, template: Template, timeoutSeconds: number | undefined): Promise<Forked> {
-  const { capacity, admission, precreatedPool, start, handOver, answer } = parts;
+  const { capacity, quotas, admission, precreatedPool, start, handOver, answer } = parts;
   const { claim } = source.status;
   const asked: Claim = {
     ...claim,
@@ -78,7 +81,8 @@ async function child(parts: ForkParts, source: RunningRecord, template: Template
     forkDepth: claim.forkDepth + 1,
   };
   try {
-    const owned = await capacity.reserve(() =>
+    quotas.takeCreate(claim.tenant);
+    const owned = await capacity.reserve(chargeOf(claim.tenant, source.limits), () =>
       retryStart(parts, async () => handOver(await admission.run(() => start(template, claim.egress, precreatedPool.take)), asked, "copied")),
     );
     return { sandbox: answer(owned) };

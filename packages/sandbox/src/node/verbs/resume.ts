@@ -8,6 +8,7 @@ import type { Report } from "../../observe/open-observe.ts";
 import type { Checkpoints } from "../../records/checkpoints.ts";
 import type { Clock } from "../../records/clock.ts";
 import { isPaused, type PausedRecord, type Registry, type RunningRecord } from "../../records/registry.ts";
+import { resumeChargeOf } from "../../records/tenant-usage.ts";
 import type { CheckpointKind, Runtime, RuntimeHandle } from "../../runtime/runtime.ts";
 import type { Images } from "../../template/images.ts";
 import type { Admission } from "../supply/admission.ts";
@@ -68,7 +69,7 @@ export function openResume(parts: ResumeParts): ResumeSandbox {
         return isPaused(paused) ? resume(parts, paused, request) : Promise.resolve(registry.running(sandboxID));
       };
       if (capacity.isDraining) await refuseWhereAllDrain(parts.ownership);
-      const record = await capacity.reserve(async () => {
+      const record = await capacity.reserve(resumeChargeOf(known.status.claim.tenant, known.limits), async () => {
         // I43: etcd must refuse takeovers before any part of the sandbox starts.
         await claims.keep(sandboxID);
         return retryStart(parts, () => admission.run(attempt)).catch((error: unknown) => {
