@@ -21,6 +21,7 @@ import { operation } from "./operation.ts";
 import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
+import { webhookDeliveryOperations } from "./webhook-deliveries.ts";
 import { webhookOperations } from "./webhooks.ts";
 
 const createMembers = {
@@ -281,6 +282,7 @@ export const nodeOperations = {
   getSandboxLogsV2,
   ...template.templateOperations,
   ...webhookOperations,
+  ...webhookDeliveryOperations,
   ...volumeOperations,
   ...secretOperations,
   ...keyOperations,

@@ -6,6 +6,7 @@ import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { volumeOperations } from "@svc/contract/volumes.ts";
+import type { webhookDeliveryOperations } from "@svc/contract/webhook-deliveries.ts";
 import type { webhookOperations } from "@svc/contract/webhooks.ts";
 import { tenantOf } from "@svc/kit/keys/principal.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
@@ -36,6 +37,7 @@ const MIN_REFRESH_SECONDS = 15;
 type Elsewhere =
   | keyof typeof templateOperations
   | keyof typeof webhookOperations
+  | keyof typeof webhookDeliveryOperations
   | keyof typeof volumeOperations
   | keyof typeof secretOperations
   | keyof typeof keyOperations
