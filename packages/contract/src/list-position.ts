@@ -14,12 +14,12 @@ export function comparePositions(a: Position, b: Position): number {
 }
 
 /** @throws INVALID_REQUEST. */
-export function parsePositionToken(token: string): Position {
+export function parsePositionToken(token: string, member = "nextToken", header = "x-next-token"): Position {
   try {
     const value: unknown = JSON.parse(Buffer.from(token, "base64url").toString("utf8"));
     if (Array.isArray(value) && typeof value[0] === "number" && typeof value[1] === "string") return [value[0], value[1]];
   } catch {
     // The failure below answers it.
   }
-  return fail("INVALID_REQUEST", "nextToken: was not issued by this server; use the header x-next-token of the previous page");
+  return fail("INVALID_REQUEST", `${member}: was not issued by this server; use the header ${header} of the previous page`);
 }

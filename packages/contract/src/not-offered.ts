@@ -13,12 +13,6 @@ const rows: readonly Row[] = [
     instead: "use POST /v3/templates and POST /v2/templates/{templateID}/builds/{buildID}, as SDKs with Template.build do",
   },
   {
-    methods: ["GET"],
-    paths: ["/events/webhooks/*/deliveries", "/events/webhooks/*/stats"],
-    what: "E2B's history of a webhook's deliveries",
-    instead: "the node's log and its metric svc_node_webhook_deliveries_total have them",
-  },
-  {
     methods: any,
     paths: ["/access-tokens/**"],
     what: "access tokens, since the header Authorization belongs to applications here",

@@ -22,6 +22,7 @@ import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { tenantOperations } from "./tenants.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
+import { webhookDeliveryOperations } from "./webhook-deliveries.ts";
 import { webhookOperations } from "./webhooks.ts";
 
 const createMembers = {
@@ -282,6 +283,7 @@ export const nodeOperations = {
   getSandboxLogsV2,
   ...template.templateOperations,
   ...webhookOperations,
+  ...webhookDeliveryOperations,
   ...volumeOperations,
   ...secretOperations,
   ...keyOperations,

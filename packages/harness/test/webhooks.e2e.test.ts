@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
+import type { WebhookDelivery, WebhookDeliveryGroup, WebhookStats } from "@svc/contract/webhook-deliveries.ts";
 import { type E2bEvent, e2bEvent, type Webhook } from "@svc/contract/webhooks.ts";
 import { Sandbox } from "e2b";
 import { startFrontedNodes } from "../src/fronted-nodes.ts";
@@ -102,10 +103,11 @@ void test("what happens to a sandbox is listed as E2B lists it and pushed to web
 void test("a receiver that is down gets every event once it answers again, also over kill -9 of the node", runc, async () => {
   await using node = await startNode({ runtime: "runc" });
   await using receiver = await startReceiver();
-  await register(node, receiver, ["sandbox.lifecycle.created", "sandbox.lifecycle.killed"]);
+  const hook = await register(node, receiver, ["sandbox.lifecycle.created", "sandbox.lifecycle.killed"]);
   receiver.answer = 503;
   const first = await Sandbox.create("base", connectionTo(node));
   await until("a delivery that was refused", () => (receiver.deliveries.length > 0 ? true : undefined));
+  const killedAt = Date.now();
   await node.kill("SIGKILL");
   await node.start();
   await Sandbox.kill(first.sandboxId, connectionTo(node));
@@ -114,6 +116,48 @@ void test("a receiver that is down gets every event once it answers again, also 
   receiver.answer = 200;
   await until("the events of both", () => (accepted(receiver, second.sandboxId).length === 1 ? true : undefined));
   assert.deepEqual(accepted(receiver, first.sandboxId), ["created", "killed"], "in order, and before what happened later");
+
+  // The record of deliveries survived the kill, too.
+  const path = `/events/webhooks/${hook.id}`;
+  const recorded = async (query = "") => (await ask<WebhookDeliveryGroup[]>(node, "GET", `${path}/deliveries${query}`)).value;
+  const groups = await until("three delivered events", async () => {
+    const found = await recorded();
+    return found.length === 3 && found.every(({ attempts }) => attempts[0]?.status === "success") ? found : undefined;
+  });
+  assert.deepEqual(
+    groups.map(({ eventType, sandboxId }) => `${eventType.replace("sandbox.lifecycle.", "")} ${sandboxId}`),
+    [`created ${second.sandboxId}`, `killed ${first.sandboxId}`, `created ${first.sandboxId}`],
+  );
+  const attempts = groups.flatMap((group) => group.attempts);
+  const failed = attempts.filter(({ status }) => status === "failed");
+  assert.ok(
+    failed.some(({ timestamp }) => Date.parse(timestamp) < killedAt),
+    "what failed before the kill is there",
+  );
+  for (const { errorClass, responseHttpStatusCode } of failed) assert.deepEqual([errorClass, responseHttpStatusCode], ["http_error", 503]);
+  const ids = new Set(receiver.deliveries.map(({ headers }) => headers["e2b-delivery-id"]));
+  assert.ok(attempts.every(({ id }) => ids.has(id)));
+  const [newest] = attempts as [WebhookDelivery];
+  assert.deepEqual(
+    [newest.requestBody, newest.requestUrl, newest.responseHttpStatusCode, newest.errorClass],
+    [receiver.deliveries.find(({ headers }) => headers["e2b-delivery-id"] === newest.id)?.body, receiver.url, 200, null],
+  );
+  assert.ok(!JSON.stringify(groups).includes(SECRET) && JSON.parse(newest.requestHeaders)["e2b-signature"] === "[redacted]");
+  assert.deepEqual((await ask<WebhookDelivery>(node, "GET", `${path}/deliveries/${newest.id}`)).value, newest);
+  assert.equal((await ask(node, "GET", `${path}/deliveries/nobody`)).status, 404);
+  assert.deepEqual((await recorded("?deliveryStatus=failed")).flatMap((group) => group.attempts).length, failed.length);
+  assert.deepEqual(
+    (await recorded("?eventType=sandbox.lifecycle.killed&orderAsc=true")).map(({ sandboxId }) => sandboxId),
+    [first.sandboxId],
+  );
+  assert.deepEqual(await recorded(`?start=${encodeURIComponent(new Date(Date.now() + 60_000).toISOString())}`), []);
+  const stats = (await ask<WebhookStats>(node, "GET", `${path}/stats`)).value;
+  assert.deepEqual([stats.total, stats.failed], [attempts.length, failed.length]);
+  assert.ok(stats.durationMs.minimum <= stats.durationMs.average && stats.durationMs.average <= stats.durationMs.maximum);
+  assert.equal(
+    stats.buckets.reduce((sum, each) => sum + each.total, 0),
+    stats.total,
+  );
   const metrics = await (await fetch(`${node.url}/metrics`)).text();
   assert.match(metrics, /^svc_node_webhook_deliveries_total\{outcome="delivered"\} [1-9]/m);
 });
@@ -168,6 +212,30 @@ void test("through a gateway, one webhook has the events of every node, also of 
   assert.deepEqual(listed.toSorted(), sandboxes.map(({ sandboxId }) => sandboxId).toSorted());
   const [one] = sandboxes as [Sandbox];
   assert.equal((await ask<E2bEvent[]>(gateway, "GET", `/events/sandboxes/${one.sandboxId}`)).value.length, 1);
-  assert.equal((await ask(gateway, "DELETE", `/events/webhooks/${hook.id}`)).status, 200);
+  const path = `/events/webhooks/${hook.id}`;
+  const groups = await until("both deliveries", async () => {
+    const found = (await ask<WebhookDeliveryGroup[]>(gateway, "GET", `${path}/deliveries`)).value;
+    return found.length === 2 ? found : undefined;
+  });
+  const paged: string[] = [];
+  for (let cursor = ""; ; ) {
+    const headers = { "x-api-key": gateway.apiKey };
+    const answer = await fetch(`${gateway.url}${path}/deliveries?limit=1${cursor === "" ? "" : `&cursor=${cursor}`}`, { headers });
+    paged.push(...((await answer.json()) as WebhookDeliveryGroup[]).map(({ eventId }) => eventId));
+    cursor = answer.headers.get("x-next-cursor") ?? "";
+    if (cursor === "") break;
+  }
+  assert.deepEqual(
+    paged,
+    groups.map(({ eventId }) => eventId),
+    "page by page, the events of both nodes",
+  );
+  for (const { attempts } of groups) {
+    const [attempt] = attempts as [WebhookDelivery];
+    assert.deepEqual((await ask<WebhookDelivery>(gateway, "GET", `${path}/deliveries/${attempt.id}`)).value, attempt);
+  }
+  assert.equal((await ask<WebhookStats>(gateway, "GET", `${path}/stats`)).value.total, 2);
+  assert.equal((await ask(gateway, "DELETE", path)).status, 200);
+  assert.equal((await ask(gateway, "GET", `${path}/stats`)).status, 404);
   for (const node of nodes) assert.deepEqual((await ask<Webhook[]>(node, "GET", "/events/webhooks")).value, []);
 });

@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import { call } from "@svc/contract/call.ts";
 import { fail } from "@svc/contract/failures.ts";
 import type { Parsed } from "@svc/contract/operation.ts";
+import type { webhookDeliveryOperations } from "@svc/contract/webhook-deliveries.ts";
 import {
   type E2bEvent,
   isLaterWebhook,
@@ -21,6 +22,7 @@ import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { Merge } from "./merge.ts";
 import { openSettling } from "./settling.ts";
+import { webhookDeliveryHandlers } from "./webhook-deliveries.ts";
 
 const TIMEOUT_MS = 5_000;
 /** The same number as on a node; the records of webhooks that were deleted first go. */
@@ -31,7 +33,7 @@ const NODE_PAGE = 100;
 export type WebhookParts = { readonly members: Members; readonly merge: Merge; readonly apiKey: string; readonly log: Log };
 
 export interface GatewayWebhooks {
-  readonly handlers: Handlers<typeof webhookOperations>;
+  readonly handlers: Handlers<typeof webhookOperations & typeof webhookDeliveryOperations>;
   close(): void;
 }
 
@@ -107,6 +109,7 @@ export function openGatewayWebhooks({ members, merge, apiKey, log }: WebhookPart
 
   return {
     handlers: {
+      ...webhookDeliveryHandlers({ members, merge, apiKey, mustExist: get }),
       listSandboxEvents: (input, context) => page(input, context),
       listEventsOfSandbox: ({ sandboxID, ...input }, context) => page(input, context, sandboxID),
       async createWebhook(input, context) {

@@ -1,8 +1,8 @@
 // Delivers events to webhooks: each webhook has a position in the log of events and sends one event at a time, in order, until it is accepted.
-import { createHash, randomUUID } from "node:crypto";
 import type { E2bEvent, WebhookRecord } from "@svc/contract/webhooks.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Entry, Events } from "./events.ts";
+import { post } from "./webhook-post.ts";
 import type { WebhookStore } from "./webhook-store.ts";
 
 /*
@@ -15,12 +15,10 @@ import type { WebhookStore } from "./webhook-store.ts";
  */
 
 const PAGE = 64;
-const TIMEOUT_MS = 10_000;
 /** A receiver that has rejected the same event this many times is not expected to accept it later. */
 const MAX_REFUSALS = 5;
 const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 5 * 60_000;
-const MAX_ANSWER_BYTES = 64 * 1024;
 
 export type Outcome = "delivered" | "failed" | "skipped" | "lost";
 
@@ -38,11 +36,6 @@ export interface Deliveries {
   /** Looks for work of this webhook, which has changed. */
   wake(id: string): void;
   close(): Promise<void>;
-}
-
-/** E2B's signature: the digest of the secret with the body after it, in base64 without padding. */
-export function signatureOf(secret: string, body: string): string {
-  return createHash("sha256").update(secret).update(body).digest("base64").replace(/=+$/, "");
 }
 
 export function openDeliveries({ store, events, shown, onOutcome, log, wallMs }: DeliveryParts): Deliveries {
@@ -111,8 +104,11 @@ export function openDeliveries({ store, events, shown, onOutcome, log, wallMs }:
   async function deliver(webhook: WebhookRecord, eventID: number, event: E2bEvent): Promise<boolean> {
     const { id } = webhook;
     const attempts = (store.position(id)?.attempts ?? 0) + 1;
-    const refusal = await post(webhook, event, stopping.signal);
+    const { attempt, refusal } = await post(webhook, event, { stopping: stopping.signal, wallMs });
     if (stopping.signal.aborted) return false;
+    // A webhook that was deleted meanwhile has no record.
+    if (store.all().some((each) => each.id === id) && !store.attempts.add(attempt))
+      log.warn({ webhookID: id, deliveryID: attempt.id }, "the disk is full: a delivery to a webhook is not recorded");
     if (refusal === undefined) {
       onOutcome("delivered", 1);
       store.setPosition(id, { eventID, attempts: 0, nextAtMs: 0 });
@@ -148,48 +144,6 @@ export function openDeliveries({ store, events, shown, onOutcome, log, wallMs }:
       await Promise.allSettled(working.values());
     },
   };
-}
-
-type Refusal = { readonly why: string; readonly isFinal: boolean };
-/** Statuses of client errors that may pass. */
-const passing: readonly number[] = [408, 409, 425, 429];
-
-/** Returns undefined if the receiver answered with a 2xx status. */
-async function post(webhook: WebhookRecord, event: E2bEvent, stopping: AbortSignal): Promise<Refusal | undefined> {
-  const body = JSON.stringify(event);
-  try {
-    const answer = await fetch(webhook.url, {
-      method: "POST",
-      // A redirect would send the event where nobody registered it.
-      redirect: "manual",
-      signal: AbortSignal.any([stopping, AbortSignal.timeout(TIMEOUT_MS)]),
-      headers: {
-        "content-type": "application/json",
-        "user-agent": "svc-webhook",
-        "e2b-webhook-id": webhook.id,
-        "e2b-delivery-id": randomUUID(),
-        "e2b-signature-version": "v1",
-        "e2b-signature": signatureOf(webhook.signatureSecret, body),
-      },
-      body,
-    });
-    await readAway(answer);
-    if (answer.ok) return undefined;
-    return { why: `it answered ${answer.status}`, isFinal: answer.status >= 400 && answer.status < 500 && !passing.includes(answer.status) };
-  } catch (error) {
-    const { cause } = error as { cause?: { code?: unknown } };
-    const isSlow = (error as Error).name === "TimeoutError";
-    return { why: isSlow ? `it did not answer within ${TIMEOUT_MS / 1000} s` : String(cause?.code ?? (error as Error).message), isFinal: false };
-  }
-}
-
-/** Reads a short answer, so that its connection can be used again; a long one is cut off. */
-async function readAway(answer: Response): Promise<void> {
-  let bytes = 0;
-  for await (const chunk of answer.body ?? []) {
-    bytes += (chunk as Uint8Array).length;
-    if (bytes > MAX_ANSWER_BYTES) break;
-  }
 }
 
 function withoutSecrets(url: string): string {

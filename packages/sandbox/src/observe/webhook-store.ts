@@ -3,10 +3,12 @@ import { fail } from "@svc/contract/failures.ts";
 import { isLaterWebhook, MAX_WEBHOOK_RECORDS, type WebhookRecord } from "@svc/contract/webhooks.ts";
 import { type Durability, openStore } from "@svc/kit/database.ts";
 import type { DiskReserve } from "@svc/kit/disk-reserve.ts";
+import { attemptTables, openWebhookAttempts, type WebhookAttempts } from "./webhook-attempts.ts";
 
 const tables = `
   CREATE TABLE IF NOT EXISTS webhooks (id TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;
   CREATE TABLE IF NOT EXISTS positions (webhook_id TEXT PRIMARY KEY, event_id INTEGER NOT NULL, attempts INTEGER NOT NULL, next_at INTEGER NOT NULL) STRICT;
+  ${attemptTables}
 `;
 /** A node that was away for longer than this may bring a deleted webhook back. */
 const DELETED_KEPT_MS = 30 * 24 * 3_600_000;
@@ -15,6 +17,7 @@ const DELETED_KEPT_MS = 30 * 24 * 3_600_000;
 export type Position = { readonly eventID: number; readonly attempts: number; readonly nextAtMs: number };
 
 export interface WebhookStore {
+  readonly attempts: WebhookAttempts;
   all(): WebhookRecord[];
   /** Includes deleted ones, which gateways pass on. */
   records(): WebhookRecord[];
@@ -37,6 +40,7 @@ export type WebhookStoreOptions = {
 export function openWebhookStore({ path, durability, reserve, wallMs }: WebhookStoreOptions): WebhookStore {
   const store = openStore(path, { schema: { version: 1, tables }, durability, reserve });
   const { db } = store;
+  const attempts = openWebhookAttempts(store, wallMs);
   const known = new Map<string, WebhookRecord>();
   for (const row of db.prepare("SELECT record FROM webhooks").all()) {
     const record = JSON.parse(row["record"] as string) as WebhookRecord;
@@ -63,6 +67,7 @@ export function openWebhookStore({ path, durability, reserve, wallMs }: WebhookS
   }
 
   return {
+    attempts,
     all: living,
     records: () => [...known.values()],
     get(id) {
@@ -85,6 +90,7 @@ export function openWebhookStore({ path, durability, reserve, wallMs }: WebhookS
       };
       if (isRemoval) store.settle(steps);
       else store.write(steps);
+      for (const { id, isDeleted } of later) if (isDeleted) attempts.drop(id);
       for (const id of forgotten) known.delete(id);
       for (const each of later) {
         // The secret of a deleted webhook is in the file until SQLite reuses its page, and nowhere else.

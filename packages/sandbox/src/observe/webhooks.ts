@@ -2,6 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { fail } from "@svc/contract/failures.ts";
 import type { Parsed } from "@svc/contract/operation.ts";
+import type { webhookDeliveryOperations } from "@svc/contract/webhook-deliveries.ts";
 import {
   type E2bEvent,
   type listSandboxEvents,
@@ -17,7 +18,7 @@ import type { Events } from "./events.ts";
 import type { Deliveries } from "./webhook-delivery.ts";
 import type { WebhookStore } from "./webhook-store.ts";
 
-export type WebhookHandlers = Handlers<typeof webhookOperations & { settleWebhooks: typeof settleWebhooks }>;
+export type WebhookHandlers = Handlers<typeof webhookOperations & typeof webhookDeliveryOperations & { settleWebhooks: typeof settleWebhooks }>;
 
 export type WebhookParts = {
   readonly store: WebhookStore;
@@ -67,6 +68,14 @@ export function webhookHandlers({ store, events, deliveries, nodeID, wallMs }: W
       settle([{ ...before, updatedAtMs: later(before), isDeleted: true }]);
       return undefined;
     },
+    listWebhookDeliveries(input, context) {
+      store.get(input.webhookID);
+      const { groups, next } = store.attempts.page(input);
+      if (next !== undefined) context.header("x-next-cursor", next);
+      return groups;
+    },
+    getWebhookDelivery: ({ webhookID, deliveryID }) => store.attempts.get(store.get(webhookID).id, deliveryID),
+    getWebhookStats: ({ webhookID, start, end }) => store.attempts.stats(store.get(webhookID).id, start, end),
     settleWebhooks({ webhooks }) {
       settle(webhooks);
       return store.records();

@@ -7,6 +7,7 @@ import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
 import type { tenantOperations } from "@svc/contract/tenants.ts";
 import type { volumeOperations } from "@svc/contract/volumes.ts";
+import type { webhookDeliveryOperations } from "@svc/contract/webhook-deliveries.ts";
 import type { webhookOperations } from "@svc/contract/webhooks.ts";
 import { tenantOf } from "@svc/kit/keys/principal.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
@@ -37,6 +38,7 @@ const MIN_REFRESH_SECONDS = 15;
 type Elsewhere =
   | keyof typeof templateOperations
   | keyof typeof webhookOperations
+  | keyof typeof webhookDeliveryOperations
   | keyof typeof volumeOperations
   | keyof typeof secretOperations
   | keyof typeof keyOperations
