@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { BEAT_MS, type ClusterFrame, type NodeLoad, type StateFrame } from "@svc/contract/cluster.ts";
 import { createSandbox } from "@svc/contract/sandbox.ts";
+import { DEPLOYMENT } from "@svc/kit/keys/principal.ts";
 import { openLog } from "@svc/kit/log.ts";
 import type { Target } from "@svc/kit/proxy/target.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
@@ -196,7 +197,8 @@ export async function simulateScale(options: ScaleOptions): Promise<ScaleReport>
 
   function clientCreates(gateway = any(gateways)): void {
     const sinceMs = nowMs;
-    const context = { status() {}, header() {}, requestID: "", client: "10.0.0.1", signal: new AbortController().signal, trace: {} } as unknown as Context;
+    const client = { requestID: "", client: "10.0.0.1", principal: DEPLOYMENT, trace: {} };
+    const context = { status() {}, header() {}, ...client, signal: new AbortController().signal } as unknown as Context;
     pendingCreates++;
     const input = createSandbox.input.parse({ templateID: "base" });
     gateway
