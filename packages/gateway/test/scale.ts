@@ -196,7 +196,15 @@ export async function simulateScale(options: ScaleOptions): Promise<ScaleReport>
 
   function clientCreates(gateway = any(gateways)): void {
     const sinceMs = nowMs;
-    const context = { status() {}, header() {}, requestID: "", client: "10.0.0.1", signal: new AbortController().signal, trace: {}, principal: { kind: "deployment" } } as unknown as Context;
+    const context = {
+      status() {},
+      header() {},
+      requestID: "",
+      client: "10.0.0.1",
+      signal: new AbortController().signal,
+      trace: {},
+      principal: { kind: "deployment" },
+    } as unknown as Context;
     pendingCreates++;
     const input = createSandbox.input.parse({ templateID: "base" });
     gateway
