@@ -74,7 +74,7 @@ void test("a gateway reads the stream of a later node and ignores unknown fields
     frames.map(({ kind }) => kind),
     ["state", "change"],
   );
-  assert.deepEqual(frames[0]?.kind === "state" && frames[0].sandboxes, { running: ["i1"], paused: [], gone: [], leaving: [] });
+  assert.deepEqual(frames[0]?.kind === "state" && frames[0].sandboxes, { running: ["i1"], paused: [], gone: [], leaving: [], owned: {} });
   assert.deepEqual(downs, []);
 });
 
