@@ -204,7 +204,9 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
   );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
+  let isToRejoin = false;
   const fenced = node.membership?.presence.fenced.then(({ kind, reason }) => {
+    isToRejoin = kind === "emptied";
     log.error({ reason }, fencedMessages[kind]);
     process.kill(process.pid, "SIGTERM");
     return 1;
@@ -222,6 +224,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
     ...node.parts(false),
     { name: "certificates", close: async () => peerCertificates?.close() },
   ]);
+  if (isToRejoin && code === 0) beginAgain();
   // A non-zero code makes the supervisor restart a fenced node.
   return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
 }
@@ -232,8 +235,17 @@ const fencedMessages: Readonly<Record<Fence["kind"], string>> = {
   removed: "this node was removed from the deployment: it stops; started again, it joins again, and what ran on it ends",
   replaced: "another process runs as this node: this one stops",
   emptied:
-    "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
+    "etcd has lost the records of this deployment: this node begins again by itself and writes its own anew; its sandboxes go on meanwhile, and nothing was declared dead",
 };
+
+/**
+ * Replaces this process by a new one of the same command with the same id, so that a node without a supervisor rejoins as well. Every part is closed,
+ * and sandboxes are no children of this process.
+ */
+function beginAgain(): never {
+  process.execve?.(process.execPath, [process.execPath, ...process.execArgv, ...process.argv.slice(1)], process.env as Record<string, string>);
+  throw new Error("the node could not begin again");
+}
 
 /** @throws SETTING_INVALID for a node of a deployment, whose clients are gateways and other nodes. */
 function certificatesOf({ tls, cluster, peers, proxy }: NodeSettings, home: string, log: Log, metrics: Metrics): Certificates | undefined {
