@@ -22,7 +22,7 @@ void test("when etcd is wiped, nodes and gateways say so and not that a node was
   assert.equal(await emptied(), "0");
 
   await deployment.server.members[0]?.wipe();
-  const words = /etcd has lost the records of this deployment: this node begins again by itself and writes its own anew; its sandboxes go on/;
+  const words = /etcd has lost the records of this deployment: this node restarts by itself and writes its own again; its sandboxes go on/;
   await until("the node says so", () => (words.test(node.log()) ? true : undefined));
   assert.doesNotMatch(node.log(), /this node was declared dead|was removed from the deployment/);
   await until("the gateway has seen it", () => (/etcd has a record of the deployment again/.test(gateway.log()) ? true : undefined));
