@@ -1,8 +1,11 @@
 // Nodes of one deployment over a real etcd, with a shared key and seed, and their records in etcd.
 import { clusterKeys, type LiveRecord, liveRecord, type NodeRecord, nodeRecord } from "@svc/contract/cluster-records.ts";
 import { type Etcd, openEtcd } from "@svc/kit/etcd/client.ts";
+import { openLog } from "@svc/kit/log.ts";
+import { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { startEtcd, type TestEtcd } from "./etcd.ts";
 import { type NodeOptions, startNode, type TestNode } from "./node.ts";
+import type { PeerCerts } from "./peer-certs.ts";
 import { until } from "./until.ts";
 
 export type Deployment = AsyncDisposable & {
@@ -21,21 +24,26 @@ export type Deployment = AsyncDisposable & {
 export const DEPLOYMENT_KEY = "k".repeat(40);
 export const DEPLOYMENT_SEED = "s".repeat(40);
 
-/** `leaseSeconds` and `deadAfterSeconds` are settings of its nodes. */
-export async function startDeployment(leaseSeconds = 10, deadAfterSeconds = 60): Promise<Deployment> {
-  const server = await startEtcd();
-  const etcd = openEtcd({ endpoints: server.endpoints, attemptMs: 10_000, callMs: 60_000 });
+/** `leaseSeconds` and `deadAfterSeconds` are settings of its nodes; with `certs`, nodes and etcd need certificates of that authority. */
+export async function startDeployment(leaseSeconds = 10, deadAfterSeconds = 60, certs?: PeerCerts): Promise<Deployment> {
+  const server = await startEtcd(1, certs);
+  const own = certs?.issue("client");
+  const certificates = own === undefined ? undefined : new PeerCertificates({ directory: own, log: openLog("test", "silent") });
+  const etcd = openEtcd({ endpoints: server.endpoints, attemptMs: 10_000, callMs: 60_000, certificates });
+  let count = 0;
   const keys = clusterKeys("default");
   const records = async <T>(prefix: string, parse: (value: unknown) => T) => (await etcd.list(prefix)).entries.map(({ value }) => parse(JSON.parse(value)));
   const nodes = () => records(keys.nodes, (value) => nodeRecord.parse(value));
   const options = (more: NodeOptions = {}): NodeOptions => ({
     runtime: "gvisor",
+    isSecure: certs !== undefined,
     ...more,
     env: { SVC_API_KEY: DEPLOYMENT_KEY, SVC_SANDBOX_ACCESS_TOKEN_HASH_SEED: DEPLOYMENT_SEED, ...more.env },
     flags: [
       `--etcd=${server.endpoints.join(",")}`,
       `--cluster.lease_seconds=${leaseSeconds}`,
       `--cluster.dead_after_seconds=${deadAfterSeconds}`,
+      ...(certs === undefined ? [] : [`--peer-certs=${certs.issue("node", `node-${++count}`)}`]),
       ...(more.flags ?? []),
     ],
   });
@@ -50,6 +58,7 @@ export async function startDeployment(leaseSeconds = 10, deadAfterSeconds = 60):
     nodeAt: (url, what, holds) => until(`the node at ${url} ${what}`, async () => (await nodes()).find((record) => record.url === url && holds(record))),
     async [Symbol.asyncDispose]() {
       await etcd.close();
+      certificates?.close();
       await server[Symbol.asyncDispose]();
     },
   };

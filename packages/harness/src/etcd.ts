@@ -2,10 +2,13 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
+import { get } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { roleName } from "@svc/kit/peers/roles.ts";
 import { endWithUs } from "./children.ts";
 import { freeze, thaw } from "./freeze.ts";
+import type { PeerCerts } from "./peer-certs.ts";
 import { freePorts } from "./ports.ts";
 import { until } from "./until.ts";
 
@@ -32,27 +35,32 @@ export type TestEtcd = AsyncDisposable & {
 };
 
 const START_ATTEMPTS = 20;
-export async function startEtcd(size: 1 | 3 = 1): Promise<TestEtcd> {
+/** With `certs`, clients need a certificate of that authority, and the URLs begin with https. */
+export async function startEtcd(size: 1 | 3 = 1, certs?: PeerCerts): Promise<TestEtcd> {
   for (let attempt = 1; ; attempt++) {
-    const begun = await begin(size);
+    const begun = await begin(size, certs);
     if (begun !== undefined) return begun;
     if (attempt === START_ATTEMPTS) throw new Error("etcd ends at its start");
   }
 }
 
 /** Returns undefined if another process took a port meanwhile. */
-async function begin(size: number): Promise<TestEtcd | undefined> {
+async function begin(size: number, certs: PeerCerts | undefined): Promise<TestEtcd | undefined> {
   const folder = mkdtempSync(join(tmpdir(), "svc-test-etcd-"));
   const ports = await freePorts(size * 2);
   const peerOf = (index: number) => `http://127.0.0.1:${ports[size + index]}`;
   const cluster = Array.from({ length: size }, (_, index) => `m${index}=${peerOf(index)}`).join(",");
-  const members = Array.from({ length: size }, (_, index) => openMember(`m${index}`, `http://127.0.0.1:${ports[index]}`, peerOf(index), cluster, folder));
+  const members = Array.from({ length: size }, (_, index) =>
+    openMember(`m${index}`, `${certs === undefined ? "http" : "https"}://127.0.0.1:${ports[index]}`, peerOf(index), cluster, folder, certs),
+  );
   const end = async () => {
     await Promise.all(members.map((member) => member.kill()));
     rmSync(folder, { recursive: true, force: true });
   };
   const healthy = async () => {
-    await Promise.all(members.map((member) => until(`${member.url} serves`, async () => member.hasEnded() || (await isHealthy(member.url)) || undefined)));
+    await Promise.all(
+      members.map((member) => until(`${member.url} serves`, async () => member.hasEnded() || (await isHealthy(member.url, member.files)) || undefined)),
+    );
   };
   for (const member of members) member.spawn();
   await healthy();
@@ -60,7 +68,11 @@ async function begin(size: number): Promise<TestEtcd | undefined> {
   return { endpoints: members.map(({ url }) => url), members, healthy, [Symbol.asyncDispose]: end };
 }
 
-function openMember(name: string, url: string, peer: string, cluster: string, folder: string) {
+function openMember(name: string, url: string, peer: string, cluster: string, folder: string, certs: PeerCerts | undefined) {
+  const own = certs?.issue("etcd", `etcd-${name}`);
+  const files = own === undefined ? undefined : certs?.files(own);
+  const secure =
+    own === undefined ? [] : ["--client-cert-auth", "--trusted-ca-file", `${own}/ca.crt`, "--cert-file", `${own}/tls.crt`, "--key-file", `${own}/tls.key`];
   const data = join(folder, name);
   let child: ChildProcess | undefined;
   const hasEnded = () => child === undefined || child.exitCode !== null || child.signalCode !== null;
@@ -75,6 +87,7 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
       ["--initial-advertise-peer-urls", peer],
       ["--initial-cluster", cluster],
       ["--unsafe-no-fsync"],
+      secure,
     ].flat();
     const env = { ...process.env, ...(process.arch === "arm64" ? { ETCD_UNSUPPORTED_ARCH: "arm64" } : {}) };
     const started = spawn("etcd", flags, { stdio: "ignore", env });
@@ -92,13 +105,14 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
   async function start(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       begin();
-      const answers = await until(`${url} answers`, async () => (hasEnded() ? "ended" : (await answersAtAll(url)) ? "answers" : undefined));
+      const answers = await until(`${url} answers`, async () => (hasEnded() ? "ended" : (await answersAtAll(url, files)) ? "answers" : undefined));
       if (answers === "answers") return;
       if (attempt === START_ATTEMPTS) throw new Error(`etcd at ${url} ends at its start`);
     }
   }
   return {
     url,
+    files,
     get pid() {
       return child?.pid ?? 0;
     },
@@ -117,10 +131,17 @@ function openMember(name: string, url: string, peer: string, cluster: string, fo
 }
 
 /** /health writes through the leader; /version does not need one. */
-const isHealthy = async (url: string) => (await ask(`${url}/health`)) === true;
-const answersAtAll = async (url: string) => (await ask(`${url}/version`)) !== undefined;
+const isHealthy = async (url: string, files: Files) => (await ask(`${url}/health`, files)) === true;
+const answersAtAll = async (url: string, files: Files) => (await ask(`${url}/version`, files)) !== undefined;
 
-async function ask(url: string): Promise<boolean | undefined> {
+type Files = ReturnType<PeerCerts["files"]> | undefined;
+
+async function ask(url: string, files: Files): Promise<boolean | undefined> {
+  if (files !== undefined)
+    return new Promise((resolve) => {
+      const sent = get(url, { ...files, servername: roleName("etcd"), agent: false, timeout: 2_000 }, (answer) => resolve(answer.resume().statusCode === 200));
+      sent.once("timeout", () => sent.destroy()).once("error", () => resolve(undefined));
+    });
   return fetch(url, { signal: AbortSignal.timeout(2_000) }).then(
     (answer) => answer.ok,
     () => undefined,

@@ -124,14 +124,16 @@ export class PeerClient {
     socket.prependListener("secure", () => {
       raw = socket.getPeerCertificate().raw;
     });
-    const destroy = socket._destroy.bind(socket);
-    socket._destroy = (error: NodeJS.ErrnoException | null, done) => destroy(this.#explained(error, raw && new X509Certificate(raw), url), done);
+    // The library emits some errors of TLS without ending the socket by them, so its events are the one place that sees all.
+    const emit = socket.emit.bind(socket) as (event: string | symbol, ...values: unknown[]) => boolean;
+    socket.emit = (event: string | symbol, ...values: unknown[]) =>
+      event === "error" ? emit(event, this.#explained(values[0] as Error, raw && new X509Certificate(raw), url)) : emit(event, ...values);
     return socket;
   }
 
-  #explained(error: NodeJS.ErrnoException | null, theirs: X509Certificate | undefined, url: string): Error | null {
+  #explained(error: NodeJS.ErrnoException, theirs: X509Certificate | undefined, url: string): Error {
     const certificates = this.#certificates;
-    if (error === null || certificates === undefined || error instanceof PeerRefused) return error;
+    if (certificates === undefined || error instanceof PeerRefused) return error;
     const code = error.code ?? "";
     const { origin, hostname } = new URL(url);
     if (code === "ERR_TLS_CERT_ALTNAME_INVALID" && theirs !== undefined)
@@ -144,7 +146,7 @@ export class PeerClient {
         `the server at ${origin} presented a certificate of ${describedCertificate(theirs)} (${code}); expected one signed by ${certificates.authorities}; issue both sides' certificates by one authority (svc certs issue)`,
         error,
       );
-    if (/^ERR_SSL_(TLS|SSL)V\d+_ALERT_/.test(code))
+    if (/^ERR_SSL_.*_ALERT_/.test(code))
       return refused(
         `the server at ${origin} refused the certificate of this process, of ${certificates.described} (${code}); issue it by that server's authority`,
         error,

@@ -24,7 +24,6 @@ import { warnIfPlain } from "@svc/kit/peers/settings.ts";
 import { fingerprintOf } from "@svc/kit/secret.ts";
 import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
-import { type Certificates, openCertificates } from "@svc/kit/tls/certificates.ts";
 import { refuseUnfinished } from "../backup/restore.ts";
 import type { Fence } from "../cluster/presence.ts";
 import { openProxy } from "../proxy/server.ts";
@@ -44,6 +43,7 @@ import { nodeHandlers } from "./serve/routes.ts";
 import { ownIDs } from "./serve/tenants.ts";
 import { transferRoutes } from "./serve/transfer-routes.ts";
 import { load, type NodeSettings } from "./settings.ts";
+import { certificatesOf } from "./supply/certificates.ts";
 import { keyHandlers } from "./verbs/create-keys.ts";
 
 const KEEP_ALIVE_MS = 120_000;
@@ -204,7 +204,9 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
   );
   log.info({ url, home, runtime: node.runtime, apiKeySource: apiKey.source, apiKeyGenerated: apiKey.generated, config: configPath, ...recovered }, "ready");
   node.membership?.presence.serve(advertisedAt(settings, proxy.address.port));
+  let isToRejoin = false;
   const fenced = node.membership?.presence.fenced.then(({ kind, reason }) => {
+    isToRejoin = kind === "emptied";
     log.error({ reason }, fencedMessages[kind]);
     process.kill(process.pid, "SIGTERM");
     return 1;
@@ -222,6 +224,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
     ...node.parts(false),
     { name: "certificates", close: async () => peerCertificates?.close() },
   ]);
+  if (isToRejoin && code === 0) restart();
   // A non-zero code makes the supervisor restart a fenced node.
   return fenced === undefined ? code : Promise.race([fenced, Promise.resolve(code)]);
 }
@@ -232,27 +235,16 @@ const fencedMessages: Readonly<Record<Fence["kind"], string>> = {
   removed: "this node was removed from the deployment: it stops; started again, it joins again, and what ran on it ends",
   replaced: "another process runs as this node: this one stops",
   emptied:
-    "etcd has lost the records of this deployment: this node stops, and writes its own anew at its next start; its sandboxes go on meanwhile, and nothing was declared dead",
+    "etcd has lost the records of this deployment: this node restarts by itself and writes its own again; its sandboxes go on meanwhile, and nothing was declared dead",
 };
 
-/** @throws SETTING_INVALID for a node of a deployment, whose clients are gateways and other nodes. */
-function certificatesOf({ tls, cluster, peers, proxy }: NodeSettings, home: string, log: Log, metrics: Metrics): Certificates | undefined {
-  const certificates = openCertificates(tls, { home, domains: proxy.domains, log, metrics });
-  if (certificates !== undefined && cluster.etcd.length > 0)
-    fail(
-      "SETTING_INVALID",
-      "settings cluster.etcd and tls are both given: TLS of clients ends at the gateways of a deployment; give that certificate to them, set tls.mode to off for nodes, and see peers.certs for TLS between gateways and nodes",
-    );
-  if (certificates !== undefined && peers.certs !== "")
-    fail(
-      "SETTING_INVALID",
-      "settings tls and peers.certs are both given, and a node has one port: expected tls for clients that use this node directly, or peers.certs for a node behind gateways",
-    );
-  if (peers.certs !== "" && cluster.advertise.startsWith("http:"))
-    fail("SETTING_INVALID", `setting cluster.advertise: expected https://HOST:PORT, since peers.certs is given, got ${cluster.advertise}`);
-  if (peers.certs === "" && cluster.advertise.startsWith("https:"))
-    fail("SETTING_INVALID", `setting cluster.advertise: expected http://HOST:PORT, since peers.certs is empty, got ${cluster.advertise}`);
-  return certificates;
+/**
+ * Replaces this process by a new one of the same command with the same id, so that a node without a supervisor rejoins as well. Every part is closed,
+ * and sandboxes are no children of this process.
+ */
+function restart(): never {
+  process.execve?.(process.execPath, [process.execPath, ...process.execArgv, ...process.argv.slice(1)], process.env as Record<string, string>);
+  throw new Error("the node could not restart");
 }
 
 /** Returns the URL at which gateways and other nodes reach this node. */
