@@ -22,7 +22,7 @@ export function openGatewayGuard(members: Members): Guard {
     const asked = name === deleteTemplate.name ? templateID : snapshotID;
     if (typeof asked === "string") {
       const owner = snapshotOwner(asked);
-      // One that no stream has shown yet passes: the node that has it checks again.
+      // A snapshot that no stream has shown yet passes, because the node that has it checks again.
       const isForeign = snapshotNamed(members, asked) !== undefined || (owner !== undefined && owner.tenant !== tenant);
       if (isForeign) fail(name === deleteTemplate.name ? "TEMPLATE_NOT_FOUND" : "SNAPSHOT_NOT_FOUND", `snapshot '${asked}' was not found`);
     }
