@@ -96,6 +96,8 @@ export const heldTemplate = z.object({
   builds: z.array(z.string()).default([]),
   /** true if other nodes can fetch it from this one. */
   isOffered: z.boolean().default(false),
+  /** For a snapshot: the tenant that it belongs to; absent: the deployment itself. */
+  tenant: z.string().optional(),
   /** For a fetched snapshot: the node that took it. Only that node decides which names it has and whether it still exists. */
   originNodeID: z.string().max(63).optional(),
   /** For a snapshot: if two have the same name, the newer one gets it. */

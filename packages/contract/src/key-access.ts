@@ -10,6 +10,8 @@ const viewer: readonly string[] = [
   "getSandboxesMetrics",
   "getSandboxLogs",
   "getSandboxLogsV2",
+  "listSnapshots",
+  "getSnapshot",
   "listTeams",
   "getTenant",
 ];
@@ -25,6 +27,9 @@ const member: readonly string[] = [
   "setSandboxTimeout",
   "refreshSandbox",
   "setSandboxNetwork",
+  "createSnapshot",
+  // Deletes the tenant's own snapshots alone.
+  "deleteTemplate",
 ];
 const admin: readonly string[] = ["createKey", "listKeys", "getKey", "updateKey", "deleteKey", "rotateKey"];
 
@@ -47,10 +52,11 @@ export function mayDo(role: Role, least: Role): boolean {
 export const entryTokens: readonly string[] = ["envdAccessToken", "trafficAccessToken"];
 
 /** Operations that answer a list whose items each say their tenant. */
-export const listsOf: ReadonlySet<string> = new Set(["listSandboxes", "listSandboxesV1", "listKeys"]);
+export const listsOf: ReadonlySet<string> = new Set(["listSandboxes", "listSandboxesV1", "listKeys", "listSnapshots"]);
 
 /** Operations that answer one object that says its tenant, with the failure of one that does not exist. */
 export const ofOne: ReadonlyMap<string, { readonly failure: FailureName; readonly what: string; readonly id: string }> = new Map([
   ["getSandbox", { failure: "SANDBOX_NOT_FOUND", what: "sandbox", id: "sandboxID" }],
+  ["getSnapshot", { failure: "SNAPSHOT_NOT_FOUND", what: "snapshot", id: "snapshotID" }],
   ["getKey", { failure: "KEY_NOT_FOUND", what: "key", id: "id" }],
 ] as const);

@@ -122,6 +122,7 @@ export const snapshotInfo = z.object({
   diskSizeMB: z.number().int(),
   sizeBytes: z.number().int().describe("On disk, layers shared with others not counted"),
   createdAt: z.string(),
+  tenant: z.string().optional().describe("The tenant whose sandbox it was taken of; absent: the deployment's own key"),
   originNodeID: z.string().optional().describe("Of one that its node fetched: the node that took it, and that decides about its names"),
 });
 export type SnapshotInfo = z.output<typeof snapshotInfo>;

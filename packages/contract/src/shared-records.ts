@@ -22,6 +22,8 @@ export const sandboxRecord = z.looseObject({
   manifest: z.string().max(256).optional(),
   /** Its entry in lists while it is stored only in object storage; absent if a node of an earlier version wrote the record. */
   listed: listedSandbox.optional().catch(undefined),
+  /** The tenant that it belongs to, also where `listed` is left out; absent: the deployment itself. */
+  tenant: z.string().max(64).optional(),
   /** Any node may take it, even while its owner serves. */
   isOffered: z.boolean().default(false),
   /** Nodes that it was taken from while they did not serve, and that have not served since: each still has it on its disk. */

@@ -1,10 +1,13 @@
 // Named keys at a real node: what a tenant reaches, what survives kill -9, and `svc keys`.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
 import { getSandbox, nodeOperations } from "@svc/contract/sandbox.ts";
 import { needs } from "@svc/harness/needs.ts";
 import { startNode, type TestNode } from "@svc/harness/node.ts";
+import { until } from "@svc/harness/until.ts";
 import { quotasSuite } from "./quotas.suite.ts";
 import { ask, keyFor, tenantsSuite } from "./tenants.suite.ts";
 
@@ -28,5 +31,10 @@ void describe("named keys at a node", needs("root", "envd", "base", "runsc"), ()
     assert.equal((await ask(node, revoked.apiKey, "GET", "/sandboxes")).status, 401);
     assert.equal((await ask(node, (await keyFor(node, "globex")).key, "GET", `/sandboxes/${sandboxID}`)).status, 404);
     assert.equal((await node.call(getSandbox, { sandboxID })).tenant, "acme");
+    const audited = await until("the audit log", () => {
+      const lines = readFileSync(join(node.home, "audit.log"), "utf8").trim().split("\n");
+      return lines.map((line) => JSON.parse(line) as { operation?: string; tenant?: string; keyID?: string }).find(({ keyID }) => keyID === kept.id);
+    });
+    assert.deepEqual([audited.operation, audited.tenant], ["createSandbox", "acme"]);
   });
 });

@@ -27,6 +27,7 @@ const bodies: Readonly<Record<string, object>> = {
   setSandboxTimeout: { timeout: 1 },
   refreshSandbox: { duration: 1 },
   setSandboxNetwork: { denyOut: ["0.0.0.0/0"] },
+  createSnapshot: { memory: false },
   createKey: { name: "more" },
   updateKey: { role: "viewer" },
   setTenantQuotas: { quotas: {} },
@@ -69,17 +70,21 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     const made = await ask(server(), owner.apiKey, "POST", "/v2/sandboxes", { templateID: "base", metadata: { mark: MARK } });
     assert.equal(made.status, 201, await made.clone().text());
     const { sandboxID } = (await made.json()) as { sandboxID: string };
+    const taken = await ask(server(), owner.apiKey, "POST", `/sandboxes/${sandboxID}/snapshots`, { memory: false });
+    assert.equal(taken.status, 201, await taken.clone().text());
+    const { snapshotID } = (await taken.json()) as { snapshotID: string };
     const filled = (path: string) =>
       path
         .replace("{sandboxID}", sandboxID)
+        .replace("{snapshotID}", snapshotID)
         .replace("{apiKeyID}", owner.id)
         .replace("{tenant}", "globex")
         .replace(/\{\w+\}/g, "base");
-    return { owner, sandboxID, filled };
+    return { owner, sandboxID, snapshotID, filled };
   }
 
   void test("no operation shows or changes anything of another tenant, whatever role the key has", async () => {
-    const { sandboxID, filled, owner } = await acmes();
+    const { sandboxID, snapshotID, filled, owner } = await acmes();
     const globex = await keyFor(server(), "globex");
     for (const { name, method, path, credential } of Object.values(served)) {
       if (credential === "none") continue;
@@ -87,10 +92,15 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
       const text = await answer.text();
       assert.equal(text.includes(MARK), false, `${name}: ${text}`);
       if (roleFor(name) === undefined) assert.equal(answer.status, 403, `${name} has no row in key-access.ts, so no named key may call it: ${text}`);
-      else if (/\{(sandbox|apiKey)ID\}/.test(path)) assert.equal(answer.status, 404, `${name} (a new operation needs a valid body in this test): ${text}`);
+      else if (/\{(sandbox|apiKey|snapshot|template)ID\}/.test(path))
+        assert.equal(answer.status, 404, `${name} (a new operation needs a valid body in this test): ${text}`);
       else assert.ok(answer.status < 300, `${name}: ${answer.status} ${text}`);
     }
     assert.equal((await server().call(getSandbox, { sandboxID })).metadata?.["mark"], MARK);
+    // Snapshots are deleted like templates.
+    const removed = await ask(server(), globex.key, "DELETE", `/templates/${snapshotID}`);
+    assert.equal(removed.status, 404, await removed.text());
+    assert.equal((await ask(server(), owner.key, "GET", `/snapshots/${snapshotID}`)).status, 200);
     assert.equal((await server().call(listKeys, {})).find(({ id }) => id === owner.id)?.role, "admin");
   });
 
@@ -171,6 +181,24 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     assert.equal((await ask(server(), owner.key, "DELETE", `/sandboxes/${sandboxID}`)).status, 204);
     assert.equal((await ask(server(), globex.key, "GET", `/v2/sandboxes/${sandboxID}/logs`)).status, 404);
     assert.equal((await ask(server(), owner.key, "GET", `/v2/sandboxes/${sandboxID}/logs`)).status, 200);
+  });
+
+  void test("a tenant starts from its own snapshots, lists and deletes them, and no other tenant finds them", async () => {
+    const { owner, snapshotID } = await acmes();
+    const globex = await keyFor(server(), "globex");
+    const listed = async (key: string) =>
+      ((await (await ask(server(), key, "GET", "/snapshots")).json()) as { snapshotID: string }[]).map((each) => each.snapshotID);
+    assert.equal((await listed(owner.key)).includes(snapshotID), true);
+    assert.equal((await listed(server().apiKey)).includes(snapshotID), true);
+    assert.equal((await listed(globex.key)).includes(snapshotID), false);
+    assert.equal((await ask(server(), globex.key, "POST", "/v2/sandboxes", { templateID: snapshotID })).status, 404);
+    const copy = await ask(server(), owner.key, "POST", "/v2/sandboxes", { templateID: snapshotID });
+    assert.equal(copy.status, 201, await copy.clone().text());
+    const named = await ask(server(), owner.key, "POST", `/sandboxes/${((await copy.json()) as { sandboxID: string }).sandboxID}/snapshots`, { name: "mine" });
+    assert.equal(named.status, 403);
+    assert.equal((await ask(server(), owner.key, "DELETE", `/templates/base`)).status, 404);
+    assert.equal((await ask(server(), owner.key, "DELETE", `/templates/${snapshotID}`)).status, 204);
+    assert.equal((await listed(owner.key)).includes(snapshotID), false);
   });
 
   void test("two tenants that use the same Idempotency-Key get a sandbox each", async () => {

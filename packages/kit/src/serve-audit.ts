@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import type { FailureName } from "@svc/contract/failures.ts";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import type { Principal } from "./keys/principal.ts";
 
 export type AuditEntry = {
   /** RFC 3339 time when the answer was ready. */
@@ -20,6 +21,9 @@ export type AuditEntry = {
   readonly requestID: string;
   /** The first eight hexadecimal digits of the SHA-256 of the given API key; absent if no key was sent. */
   readonly keyFingerprint?: string;
+  /** The tenant and the id of the named key, also of one that a gateway checked. */
+  readonly tenant?: string;
+  readonly keyID?: string;
   readonly durationMs: number;
 };
 
@@ -33,7 +37,7 @@ export function isAudited(method: string, status: number): boolean {
   return (method !== "GET" && method !== "HEAD" && method !== "OPTIONS") || status === 401 || status === 403;
 }
 
-export function auditEntry(request: FastifyRequest, reply: FastifyReply, failure: FailureName | undefined): AuditEntry {
+export function auditEntry(request: FastifyRequest, reply: FastifyReply, failure: FailureName | undefined, principal?: Principal): AuditEntry {
   const { operation = "none" } = request.routeOptions.config as { operation?: string };
   const key = request.headers["x-api-key"];
   return {
@@ -48,6 +52,7 @@ export function auditEntry(request: FastifyRequest, reply: FastifyReply, failure
     userAgent: String(request.headers["user-agent"] ?? "").slice(0, MAX_TEXT),
     requestID: request.id,
     ...(key === undefined || key === "" ? {} : { keyFingerprint: fingerprint(String(key)) }),
+    ...(principal?.kind === "tenant" ? { tenant: principal.tenant, keyID: principal.keyID } : {}),
     durationMs: Math.round(reply.elapsedTime),
   };
 }

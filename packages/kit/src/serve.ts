@@ -126,7 +126,7 @@ export function serve<T extends Record<string, Operation>>(options: ServeOptions
     });
   }
   const failed = new WeakMap<FastifyRequest, FailureName>();
-  if (audit !== undefined) auditAnswers(app, audit, (request) => failed.get(request));
+  if (audit !== undefined) auditAnswers(app, (request, reply) => audit(auditEntry(request, reply, failed.get(request), principals.get(request))));
   app.addHook("onResponse", async (request, reply) => {
     const operation = (request.routeOptions.config as { operation?: string }).operation ?? "none";
     seconds.observe({ operation, code: String(reply.statusCode) }, reply.elapsedTime / 1000);
@@ -192,12 +192,12 @@ export function addMetrics(app: FastifyInstance, metrics: Metrics): void {
  * Audits before the answer leaves, so that a client cannot hide a change by hanging up. Each request is audited once, even if its answer is
  * replaced.
  */
-function auditAnswers(app: FastifyInstance, audit: (entry: AuditEntry) => void, failureOf: (request: FastifyRequest) => FailureName | undefined): void {
+function auditAnswers(app: FastifyInstance, audit: (request: FastifyRequest, reply: FastifyReply) => void): void {
   const audited = new WeakSet<FastifyRequest>();
   app.addHook("onSend", async (request, reply, payload) => {
     if (!audited.has(request) && isAudited(request.method, reply.statusCode)) {
       audited.add(request);
-      audit(auditEntry(request, reply, failureOf(request)));
+      audit(request, reply);
     }
     return payload;
   });

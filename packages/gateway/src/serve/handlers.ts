@@ -29,6 +29,7 @@ import { shownNode } from "./nodes.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
+import { ownerOf } from "./tenants.ts";
 import type { GatewayVolumes } from "./volumes.ts";
 import type { GatewayWebhooks } from "./webhooks.ts";
 
@@ -158,7 +159,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     async deleteSandbox(input, context) {
       const { sandboxID } = input;
       // If the node of a sandbox is lost, only the record in etcd says whose it is.
-      const isOwn = sees(context.principal, members.moved.get(sandboxID)?.listed?.tenant);
+      const isOwn = sees(context.principal, ownerOf(members.moved.get(sandboxID)));
       const grave = isOwn ? arrivals.graveOf(sandboxID) : undefined;
       const ender = isOwn ? (arrivals.enderOf(sandboxID) ?? grave?.ender) : undefined;
       if (ender === undefined) return onSandbox(ops.deleteSandbox)(input, context);

@@ -149,11 +149,12 @@ function heldTemplates({ templates, records, transfer }: Pick<ClusterParts, "tem
       createdAtMs: 0,
     };
   });
-  const kept = records.snapshots.list({}).map(({ snapshotID, names, limits, image, createdAtWallMs, originNodeID }): HeldTemplate => {
+  const kept = records.snapshots.list({}).map(({ snapshotID, names, limits, image, createdAtWallMs, originNodeID, tenant }): HeldTemplate => {
     const common = {
       templateID: snapshotID,
       names: [...names],
       kind: "snapshot" as const,
+      ...(tenant === undefined ? {} : { tenant }),
       isReady: true,
       memoryMB: limits.memoryMB,
       cpuCount: limits.cpuCount,

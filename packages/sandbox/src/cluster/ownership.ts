@@ -51,7 +51,7 @@ const ANSWER_MS = 2_000;
 const MAX_LISTED_BYTES = 2048;
 
 type Change = Pick<SharedSandbox, "nodeID" | "manifest" | "isOffered"> &
-  Partial<Pick<SharedSandbox, "takenFrom" | "isOver">> & { readonly listed?: ListedSandbox | undefined };
+  Partial<Pick<SharedSandbox, "takenFrom" | "isOver" | "tenant">> & { readonly listed?: ListedSandbox | undefined };
 
 /** `answers` returns true if a node at this URL serves, as far as this node can reach it. */
 export function openOwnership(
@@ -132,7 +132,7 @@ export function openOwnership(
       shared.set(sandboxID, "");
       await change(sandboxID, (known) => {
         mustBeOurs(sandboxID, known);
-        return { ...own(manifest), listed: Buffer.byteLength(JSON.stringify(listed)) > MAX_LISTED_BYTES ? undefined : listed };
+        return { ...own(manifest), tenant: listed.tenant, listed: Buffer.byteLength(JSON.stringify(listed)) > MAX_LISTED_BYTES ? undefined : listed };
       });
       shared.set(sandboxID, manifest);
     },

@@ -395,7 +395,7 @@ export async function openNode(
     keyed,
     apiKeys,
     quotas,
-    guard: openTenantGuard({ registry, quarantine }),
+    guard: openTenantGuard({ registry, quarantine, snapshots: records.snapshots }),
     stageBackup: openStaging(staging),
     async recover() {
       if (recovering.isLost) records.keys.forget();

@@ -26,6 +26,8 @@ export type Snapshot = {
   readonly env: Readonly<Record<string, string>>;
   /** The volumes that the sandbox mounted; their files are not in the snapshot. */
   readonly volumes?: readonly VolumeReference[] | undefined;
+  /** The tenant of the sandbox; absent: the deployment itself. */
+  readonly tenant?: string | undefined;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;
   /** For a fetched copy: the node that took it, "" if unknown. A copy is found by its id only (I55). */
@@ -34,7 +36,7 @@ export type Snapshot = {
 
 export type NamedSnapshot = Snapshot & { readonly names: readonly string[] };
 
-export type SnapshotQuery = { readonly sandboxID?: string | undefined; readonly name?: string | undefined };
+export type SnapshotQuery = { readonly tenant?: string | undefined; readonly sandboxID?: string | undefined; readonly name?: string | undefined };
 
 export interface Snapshots {
   /** Adds a snapshot; `name` (name:tag) moves to it from the snapshot that had it. */
@@ -198,9 +200,10 @@ export function openSnapshots(store: Store, quarantine: Pick<Quarantine, "addUnr
     },
     find: (asked) => byID.get(asked) ?? byID.get(bearers.get(withTag(asked)) ?? ""),
     unreadable: (asked) => [asked, bearers.get(withTag(asked)) ?? ""].find((snapshotID) => unread.has(snapshotID)),
-    list({ sandboxID, name: asked }) {
-      if (sandboxID === undefined && asked === undefined) return all();
-      return all().filter((each) => (sandboxID === undefined || each.sandboxID === sandboxID) && (asked === undefined || bearsName(each.names, asked)));
+    list({ tenant, sandboxID, name: asked }) {
+      const seen = tenant === undefined ? all() : all().filter((each) => each.tenant === tenant);
+      if (sandboxID === undefined && asked === undefined) return seen;
+      return seen.filter((each) => (sandboxID === undefined || each.sandboxID === sandboxID) && (asked === undefined || bearsName(each.names, asked)));
     },
     get size() {
       return byID.size;
@@ -244,5 +247,6 @@ export function shownSnapshot(snapshot: NamedSnapshot): SnapshotInfo {
     sizeBytes,
     createdAt: new Date(createdAtWallMs).toISOString(),
     ...(originNodeID === undefined ? {} : { originNodeID }),
+    ...(snapshot.tenant === undefined ? {} : { tenant: snapshot.tenant }),
   };
 }

@@ -71,6 +71,8 @@ const snapshotShape = z.object({
     .max(MAX_VOLUME_MOUNTS)
     .optional(),
   createdAtWallMs: z.number(),
+  /** The tenant that it belongs to; ignored in files. */
+  tenant: text(64).optional(),
   /** The node that took it; absent in files, and in manifests of an earlier version. */
   originNodeID: text(63).optional(),
 });

@@ -83,7 +83,9 @@ export function openSnapshotFiles(parts: SnapshotFilesParts): SnapshotFiles {
 
   async function keep({ manifest, isOwn }: ReadManifest, received: Received, from: "file" | "storage" | "node", name?: string): Promise<NamedSnapshot> {
     const originNodeID = from === "file" || manifest.snapshot?.originNodeID === parts.nodeID() ? undefined : (manifest.snapshot?.originNodeID ?? "");
-    const snapshot = { ...snapshotOf(manifest, received), originNodeID };
+    const arrived = { ...snapshotOf(manifest, received), originNodeID };
+    // A file may come from anywhere, and must not give a tenant anything.
+    const snapshot = from === "file" ? { ...arrived, tenant: undefined } : arrived;
     const known = snapshots.find(snapshot.snapshotID);
     if (known !== undefined) {
       // The same snapshot arrived by another path meanwhile.

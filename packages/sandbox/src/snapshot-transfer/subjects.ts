@@ -15,7 +15,9 @@ export function snapshotSubject(snapshot: NamedSnapshot, nodeID?: string): Subje
   const { checkpointID, kind, runtime, image, limits, envd, envdVersion } = snapshot;
   const { snapshotID, sandboxID, templateID, names, user, workdir, strictFiles, env, volumes, createdAtWallMs } = snapshot;
   const shown = { snapshotID, sandboxID, templateID, names: [...names], user, workdir, env: { ...env }, createdAtWallMs };
-  const origin = nodeID === undefined ? {} : { originNodeID: snapshot.originNodeID ?? nodeID };
+  // Tenants are those of a deployment, so a file carries none.
+  const owner = snapshot.tenant === undefined ? {} : { tenant: snapshot.tenant };
+  const origin = nodeID === undefined ? {} : { originNodeID: snapshot.originNodeID ?? nodeID, ...owner };
   const transferred = {
     ...shown,
     ...(strictFiles === undefined ? {} : { strictFiles }),

@@ -170,8 +170,10 @@ export async function openTemplates(options: TemplatesOptions): Promise<Template
     snapshots,
     envdVersion,
     deleteTemplate,
-    isOpenTo: (_tenant, { source, templateID }) =>
-      source !== "snapshot" && (index.setUp(templateID) !== undefined || builds.template(templateID)?.public === true),
+    isOpenTo(tenant, { source, templateID, tenant: owner }) {
+      if (source === "snapshot") return owner === tenant;
+      return index.setUp(templateID) !== undefined || builds.template(templateID)?.public === true;
+    },
     async dropCopy(buildID) {
       const copy = copies.get(buildID);
       if (copy === undefined) return;

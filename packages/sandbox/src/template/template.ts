@@ -34,6 +34,8 @@ export type Template = {
   readonly startup?: Startup | undefined;
   /** The volumes that its sandboxes mount: those of a snapshot or of a fork's source, or of the create. */
   readonly volumes?: readonly VolumeReference[] | undefined;
+  /** For a snapshot: the tenant that it belongs to; absent: the deployment itself. */
+  readonly tenant?: string | undefined;
   /** The checkpoint was just written, so it need not be verified. */
   readonly verified?: boolean | undefined;
 };

@@ -137,7 +137,7 @@ export function nodeHandlers(verbs: Verbs): Omit<Handlers<typeof nodeOperations>
       return snapshot;
     },
     listSnapshots(input, context) {
-      const { items, next } = snapshots.page(input);
+      const { items, next } = snapshots.page({ ...input, tenant: tenantOf(context.principal) });
       if (next !== undefined) context.header("x-next-token", next);
       return items;
     },

@@ -1,16 +1,20 @@
 // A tenant's requests at this node name its own sandboxes, and templates that are public; all else is absent to them.
 import { fail } from "@svc/contract/failures.ts";
+import { createSnapshot } from "@svc/contract/lifecycle.ts";
+import { deleteTemplate } from "@svc/contract/template.ts";
 import { refuseDeploymentOnly } from "@svc/kit/keys/deployment-only.ts";
 import { ownIdempotencyKey } from "@svc/kit/keys/idempotency.ts";
 import type { Guard } from "@svc/kit/keys/own-answer.ts";
 import { type Principal, tenantOf } from "@svc/kit/keys/principal.ts";
 import type { Quarantine } from "../../records/quarantine.ts";
 import type { Registry } from "../../records/registry.ts";
+import type { Snapshots } from "../../records/snapshots.ts";
 import type { CreateInput } from "../verbs/create.ts";
 
 export type TenantParts = {
   readonly registry: Pick<Registry, "ownerOf">;
   readonly quarantine: Pick<Quarantine, "find">;
+  readonly snapshots: Pick<Snapshots, "find">;
 };
 
 /** Adds the tenant of the request, which no member of the body can set. */
@@ -21,8 +25,8 @@ export function ownCreate<T extends Omit<CreateInput, "tenant" | "secure">>(
   return { ...input, idempotencyKey: ownIdempotencyKey(principal, input.idempotencyKey), tenant: tenantOf(principal) };
 }
 
-export function openTenantGuard({ registry, quarantine }: TenantParts): Guard {
-  return ({ tenant }, _operation, input) => {
+export function openTenantGuard({ registry, quarantine, snapshots }: TenantParts): Guard {
+  return ({ tenant }, { name }, input) => {
     const { sandboxID } = input;
     if (typeof sandboxID === "string") {
       const owner = registry.ownerOf(sandboxID);
@@ -30,6 +34,11 @@ export function openTenantGuard({ registry, quarantine }: TenantParts): Guard {
       const isForeign = owner === "none" ? quarantine.find("sandbox", sandboxID) !== undefined : owner.tenant !== tenant;
       if (isForeign) fail("SANDBOX_NOT_FOUND", `sandbox '${sandboxID}' was not found`);
     }
+    const snapshotID = name === deleteTemplate.name ? input["templateID"] : input["snapshotID"];
+    if (typeof snapshotID === "string" && snapshots.find(snapshotID)?.tenant !== tenant)
+      fail(name === deleteTemplate.name ? "TEMPLATE_NOT_FOUND" : "SNAPSHOT_NOT_FOUND", `snapshot '${snapshotID}' was not found`);
+    if (name === createSnapshot.name && typeof input["name"] === "string")
+      fail("ACCESS_DENIED", "name: names of snapshots belong to the deployment; leave it out, and use the snapshot's id");
     refuseDeploymentOnly(input);
   };
 }

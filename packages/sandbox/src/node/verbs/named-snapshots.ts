@@ -117,5 +117,6 @@ function templateOf(snapshot: NamedSnapshot): Template {
     runtime: snapshot.runtime,
     limits,
     volumes: snapshot.volumes,
+    tenant: snapshot.tenant,
   };
 }

@@ -67,6 +67,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
         strictFiles: claim.strictFiles,
         env: claim.envVars,
         ...(claim.volumes === undefined || claim.volumes.length === 0 ? {} : { volumes: claim.volumes }),
+        ...(claim.tenant === undefined ? {} : { tenant: claim.tenant }),
         sizeBytes,
         createdAtWallMs: clock.wallMs(),
       };
