@@ -119,6 +119,9 @@ function explain(error: unknown, { url, keyFrom, withheld }: Access): unknown {
   if (error.name !== "UNAUTHENTICATED") return error;
   const missing =
     withheld === undefined ? `no API key for ${url}: run svc auth, or set SDK_API_KEY` : `no API key may be sent to ${url}: ${withheld}; ${WITHHELD_ADVICE}`;
-  const text = keyFrom === "" ? missing : `${url} refuses the API key from ${keyFrom}; run svc auth with the right one`;
+  // The server says why only to the holder of a named key that was valid once.
+  const { reason } = error.details;
+  const why = reason === undefined || reason === "unknown" ? "" : `: ${error.message}`;
+  const text = keyFrom === "" ? missing : `${url} refuses the API key from ${keyFrom}${why}; run svc auth with the right one`;
   return new Failure(error.name, text, { cause: error });
 }
