@@ -8,7 +8,7 @@ import type { Etcd } from "@svc/kit/etcd/client.ts";
 import { isAbsent } from "@svc/kit/etcd/transaction.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { z } from "zod";
-import { CHUNKS } from "../snapshot-transfer/chunk-store.ts";
+import { CHUNKS, COLLECTING, INTENTS } from "../snapshot-transfer/chunk-store.ts";
 import { type Archive, type CopiedObject, copyKey, readArchive, readCopy, storeArchive } from "./archive.ts";
 import { tarOf, untar } from "./tar-stream.ts";
 
@@ -64,7 +64,9 @@ export async function restoreEtcd({ etcd, name }: EtcdScope, objects: Objects, a
  */
 export async function copyObjects(from: Objects, to: Objects, isOfChunks: boolean): Promise<CopiedObject[]> {
   const keys: string[] = [];
-  for await (const { key } of from.list("")) if (key.startsWith(CHUNKS) === isOfChunks) keys.push(key);
+  // Notes of what is under way end with their writers.
+  const isPassing = (key: string) => key.startsWith(INTENTS) || key.startsWith(COLLECTING);
+  for await (const { key } of from.list("")) if (!isPassing(key) && key.startsWith(CHUNKS) === isOfChunks) keys.push(key);
   const copied: CopiedObject[] = [];
   await each(keys, async (key) => {
     const body = await from.get(key, MAX_OBJECT_BYTES);
