@@ -149,6 +149,15 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     createSandbox: charged.create((input, context) => create(ops.createSandbox, ownCreate(input, context), context)),
     createSandboxV1: charged.create((input, context) => create(ops.createSandboxV1, ownCreate(input, context), context)),
     ...listHandlers(merge, storedOnly, members),
+    async collectGarbage({ dryRun }, context) {
+      const answers = await merge.ask(ops.collectGarbage, () => ({ dryRun }), context);
+      const [items, failed, unneeded] = [
+        answers.flatMap((each) => each.items),
+        answers.flatMap((each) => each.failed),
+        answers.flatMap((each) => each.unneeded),
+      ];
+      return { dryRun, items, failed, more: answers.some((each) => each.more), unneeded };
+    },
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
