@@ -16,7 +16,7 @@ import { until } from "../src/until.ts";
 const given = needs("root", "runsc", "envd", "base");
 
 void test("a dry run says what would be lost and changes nothing; gc then removes that and no more, and what runs goes on", given, async () => {
-  const flags = ["--retention.snapshots=count=0,unnamed,label:env=dev", "--retention.paused=age=1s,label:env=dev", "--retention.interval_seconds=0"];
+  const flags = ["--retention.snapshots=count=0 unnamed label:env=dev", "--retention.paused=age=1s label:env=dev", "--retention.interval_seconds=0"];
   await using node = await startNode({ runtime: "gvisor", flags });
   const options = { ...connectionTo(node), timeoutMs: 600_000 };
   const dev = { ...options, metadata: { env: "dev" } };
@@ -35,7 +35,7 @@ void test("a dry run says what would be lost and changes nothing; gc then remove
   assert.deepEqual(idsOf(dry), expected);
   assert.deepEqual(
     dry.items.map(({ rule }) => rule),
-    ["count=0,unnamed,label:env=dev", "age=1s,label:env=dev"],
+    ["count=0 unnamed label:env=dev", "age=1s label:env=dev"],
   );
   assert.equal((await node.call(listSnapshots, {})).length, 2, "nothing was changed");
 

@@ -1,6 +1,5 @@
 // `svc backup restore`: a backup into an empty home, all of it or none: until the last file is on the disk, no node starts there.
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { readdir, writeFile } from "node:fs/promises";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
@@ -79,8 +78,7 @@ export async function restoreBackup({ home, objects, log, etcd, storage }: Resto
       await contents.close();
     }
     const notes = await restoreShared(manifest, { home, objects, etcd, storage });
-    await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS, repeatable: true });
-    await markCheckpoints(home);
+    markCheckpoints(home);
     await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS, repeatable: true });
     rmSync(join(home, UNFINISHED));
     await syncAll([home]);
@@ -104,8 +102,9 @@ async function restoreShared(manifest: Manifest, { home, objects, etcd, storage 
   return [...notes, written === undefined ? "etcd has records of this deployment, and was not changed" : `${written} records were written to etcd`];
 }
 
-/** Each file's digest was right and all are synced, so no checkpoint is torn, whichever boot wrote it (records/sealed.ts). */
-async function markCheckpoints(home: string): Promise<void> {
+/** Each file's digest was right, and no node starts before all are synced: no checkpoint is torn, whichever boot wrote it (records/sealed.ts). */
+function markCheckpoints(home: string): void {
   const folder = join(home, "snapshots");
-  for (const name of await readdir(folder).catch(() => [])) await writeFile(join(folder, name, "on-disk"), "", { mode: 0o600 });
+  if (!existsSync(folder)) return;
+  for (const name of readdirSync(folder)) writeFileSync(join(folder, name, "on-disk"), "", { mode: 0o600 });
 }

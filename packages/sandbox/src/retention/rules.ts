@@ -9,7 +9,7 @@ export type Item = {
   /** When it was made, or paused. */
   readonly atMs: number;
   readonly sizeBytes: number;
-  /** What needs it; it is then kept whatever a rule says, and counts. */
+  /** A description of its user; the item is then kept whatever a rule says, and counts. */
   readonly neededBy: string | undefined;
   /** `count` counts within a group; all items are one group by default. */
   readonly group?: string;
@@ -27,15 +27,15 @@ export type Selected = { readonly item: Item; readonly rule: string };
 
 const seconds = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 const bytes = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 } as const;
-const EXPECTED = 'expected age=30d (s, m, h, d), count=100 or bytes=50GB, and any of named, unnamed and label:KEY=VALUE, joined by ","';
+const EXPECTED = "expected age=30d (s, m, h, d), count=100 or bytes=50GB, and any of named, unnamed and label:KEY=VALUE, separated by spaces";
 
-/** Parses `age=30d,unnamed,label:env=dev`. @throws SETTING_INVALID. */
+/** Parses `age=30d unnamed label:env=dev`. @throws SETTING_INVALID. */
 export function parseRule(text: string): Rule {
   const refuse = (): never => fail("SETTING_INVALID", `${EXPECTED}; got ${JSON.stringify(text)}`);
   const limits: Rule["limit"][] = [];
   const labels: [string, string][] = [];
   const named: boolean[] = [];
-  for (const word of text.split(",").map((each) => each.trim())) {
+  for (const word of text.trim().split(/ +/)) {
     const [, age, unit] = /^age=(\d+(?:\.\d+)?)([smhd])$/.exec(word) ?? [];
     const [, size, scale] = /^bytes=(\d+(?:\.\d+)?)(B|kB|MB|GB|TB)$/.exec(word) ?? [];
     const [, number] = /^count=(\d+)$/.exec(word) ?? [];

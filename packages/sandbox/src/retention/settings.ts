@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { isRule } from "./rules.ts";
 
-const rules = z.array(z.string().refine(isRule, 'expected a rule such as "age=30d", "count=100,unnamed" or "bytes=50GB,label:env=dev"')).max(100);
+const rules = z.array(z.string().refine(isRule, 'expected a rule such as "age=30d", "count=100 unnamed" or "bytes=50GB label:env=dev"')).max(100);
 
 export const retentionSettings = z.object({
   interval_seconds: z

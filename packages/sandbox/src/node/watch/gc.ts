@@ -74,7 +74,7 @@ export function openGC(parts: GCParts): GC {
       );
       items.push({ id: sandboxID, names: [], labels: status.claim.metadata, atMs: status.pausedAtWallMs, sizeBytes, neededBy: undefined });
     }
-    // One that was resumed since the list was made is kept.
+    // A sandbox that was resumed since the list was made is kept.
     const isStill = ({ status }: SandboxRecord, atMs: number) => status.state === "paused" && status.pausedAtWallMs === atMs;
     return { kind: "paused", items, remove: ({ id, atMs }) => ends.endIf(id, "killed", (record) => isStill(record, atMs)) };
   }
