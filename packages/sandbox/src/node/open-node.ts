@@ -358,9 +358,8 @@ export async function openNode(
   const unusable = openUnusable({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
   const quarantined = openQuarantineDeletion({ home, lock, records, registry, unusable, ends, drivers, checkpoints, networks, quarantine, log });
   later.set({ unusable, quarantined });
-  const pooled = new Set([...poolSizes(settings).keys()]);
-  const gcParts = { registry, snapshots: records.snapshots, named: snapshots, templates, transfer, checkpoints, ends, pooled, nodeID, log };
-  const gc = openGC({ ...gcParts, settings: settings.retention, wallMs: clock.wallMs });
+  const collecting = { registry, snapshots: records.snapshots, named: snapshots, templates, transfer, checkpoints, ends, nodeID, log };
+  const gc = openGC({ ...collecting, settings: settings.retention, pooled: poolSizes(settings), wallMs: clock.wallMs });
   const isLost = membership?.isLost === true;
   const kept = { records, registry, unusable, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };
@@ -389,7 +388,6 @@ export async function openNode(
     transfer,
     proxy: shared,
   };
-  const staging = { home, settings, spawner, checkpoints, layers: templates.builder.layers, volumes, nodeID, env: process.env };
   let program = "";
   const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name, program: () => program });
   // A first start has written secrets, envd and folders; later acknowledgements depend on them, so they are synced first (I20).
@@ -417,7 +415,7 @@ export async function openNode(
     quotas,
     guard: openTenantGuard({ registry, quarantine, snapshots: records.snapshots }),
     gc,
-    stageBackup: openStaging(staging),
+    stageBackup: openStaging({ home, settings, spawner, checkpoints, layers: templates.builder.layers, volumes, nodeID, env: process.env }),
     async recover() {
       if (recovering.isLost) records.keys.forget();
       program = (await drivers.runtimes.get("gvisor")?.program()) ?? "";

@@ -27,7 +27,7 @@ export type GCParts = {
   readonly checkpoints: Pick<Checkpoints, "find" | "remove">;
   readonly ends: Pick<Ends, "endIf">;
   /** The templates and snapshots that the pool's settings name. */
-  readonly pooled: ReadonlySet<string>;
+  readonly pooled: ReadonlyMap<string, number>;
   readonly wallMs: () => number;
   readonly log: Log;
 };
