@@ -16,6 +16,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
     "runtime",
     "agent",
     "records",
+    "retention",
     "volumes",
     "secrets",
     "proxy",

@@ -10,6 +10,7 @@ import { TenantClient } from "./client-tenants.ts";
 import { VolumeClient } from "./client-volumes.ts";
 import { EnvdClient } from "./envd.ts";
 import type { SandboxAnswer } from "./fields.ts";
+import { collectGarbage, type GCAnswer } from "./gc.ts";
 import * as life from "./lifecycle.ts";
 import { setSandboxNetwork } from "./network.ts";
 import { type NodeDrain, nodeControlOperations } from "./node-control.ts";
@@ -62,6 +63,11 @@ export class SvcClient {
    */
   create(request: Input<typeof api.createSandbox>): Promise<SandboxAnswer> {
     return this.#calls.call(api.createSandbox, request);
+  }
+
+  /** Removes what the retention rules of the nodes name, and what nobody needs; with `dryRun` it only says what would be lost. */
+  gc(dryRun: boolean): Promise<GCAnswer> {
+    return this.#calls.call(collectGarbage, { dryRun });
   }
 
   /** Yields every sandbox that matches the filter, newest first, fetched page by page as the loop advances. */

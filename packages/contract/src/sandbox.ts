@@ -1,8 +1,10 @@
 // The public API of the sandbox platform as a table: the operations that E2B's clients call, in both versions of its API.
+
 import { z } from "zod";
 import { createHeaderFields, createHeaders } from "./create-headers.ts";
 import { envVars, stringMap } from "./create-maps.ts";
 import { limits, sandboxAnswer, sandboxID, seconds } from "./fields.ts";
+import { collectGarbage } from "./gc.ts";
 import { keyOperations } from "./keys.ts";
 import {
   connectSandbox,
@@ -288,5 +290,6 @@ export const nodeOperations = {
   ...secretOperations,
   ...keyOperations,
   ...tenantOperations,
+  collectGarbage,
   getHealth,
 } as const;

@@ -158,7 +158,10 @@ void describe("a backup", needs("root", "tar", "xxh128sum"), () => {
   });
 
   void test("of a home that is not one, or into one that is not empty, is refused and changes nothing", async () => {
-    assert.match((await runBackup(["create", at("x"), `--home=${at("whole")}`])).stderr, /is not the home of a node: it has no sandboxes\.db/);
+    assert.match(
+      (await runBackup(["create", at("x"), `--home=${at("whole")}`])).stderr,
+      /is not the home of a node or of a store's master: it has neither sandboxes\.db/,
+    );
     assert.match((await runBackup(["create", join(home, "own"), `--home=${home}`])).stderr, /is below the home .*: give a directory elsewhere/);
     assert.equal((await runBackup(["create", at("y"), `--home=${home}`])).code, 0);
     const before = contentOf(home);

@@ -1,6 +1,6 @@
 // The verbs for servers and access to them: auth, up, down, openapi.
 import { Option } from "commander";
-import { count, several, type Verb } from "./verb.ts";
+import { count, outputOption, several, type Verb } from "./verb.ts";
 
 /** The limit is low because each node is a process with its own pool. */
 const MAX_NODES = 9;
@@ -70,6 +70,22 @@ Examples:
     .option("-y, --yes", "accepted as for svc delete; nothing is asked in any case")
     .addHelpText("after", "\nExamples:\n  svc down\n  svc down --sandboxes")
     .run(async (options: never) => (await import("../servers/down.ts")).down(options));
+
+  program
+    .clientVerb("gc", "remove what the retention rules of the settings name, and what nobody needs")
+    .option("--dry-run", "say what the rules would remove, and change nothing")
+    .addOption(outputOption())
+    .addHelpText(
+      "after",
+      `
+The rules are the settings retention.snapshots, retention.paused and retention.builds of each node; nodes also apply them at
+an interval. What runs, what the pool needs and what a tag names is never removed.
+
+Examples:
+  svc gc --dry-run
+  svc gc`,
+    )
+    .run(async (options: never) => (await import("../servers/gc.ts")).gc(options));
 
   program
     .clientVerb("console", "open the server's console in a browser, signed in")

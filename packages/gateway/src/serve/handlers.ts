@@ -23,6 +23,7 @@ import { weightOf } from "../place/place.ts";
 import type { Charged } from "./charged.ts";
 import type { openCreate } from "./create.ts";
 import { openDeleteTemplate } from "./delete-template.ts";
+import { gcHandler } from "./gc.ts";
 import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
@@ -149,6 +150,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     createSandbox: charged.create((input, context) => create(ops.createSandbox, ownCreate(input, context), context)),
     createSandboxV1: charged.create((input, context) => create(ops.createSandboxV1, ownCreate(input, context), context)),
     ...listHandlers(merge, storedOnly, members),
+    collectGarbage: gcHandler(merge),
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;

@@ -6,8 +6,10 @@ import { z } from "zod";
 import { type Walked, walkTar } from "./tar-walk.ts";
 
 // manifest                  one line "svc-backup-1 SHA256", then the JSON with that digest; a backup without it is not one
+// objects/KEY               a copy of an object of the deployment's object storage
 // ARCHIVE/000000, 000001…   a tar stream in pieces of 16 MiB, each with its digest in the manifest
 
+const COPIES = "objects/";
 const MANIFEST = "manifest";
 const FORMAT = "svc-backup-1";
 const PIECE_BYTES = 16 * 2 ** 20;
@@ -19,6 +21,9 @@ const MAX_NAMED = 5;
 const count = z.number().int().min(0);
 const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const archiveName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$/);
+
+export const copiedObject = z.object({ key: z.string(), sizeBytes: count, sha256 });
+export type CopiedObject = z.output<typeof copiedObject>;
 
 const archiveShape = z.object({
   name: archiveName,
@@ -43,10 +48,13 @@ const manifestShape = z.object({
   volumes: z.array(z.object({ volumeID: z.string(), name: z.string() })),
   notInHome: z.array(z.string()),
   archives: z.array(archiveShape),
+  /** Object storage that the records name; its objects are in the backup if they were copied. */
+  objects: z.object({ url: z.string(), isCopied: z.boolean(), copies: z.array(copiedObject) }).optional(),
 });
 export type Manifest = z.output<typeof manifestShape>;
 
 const digestOf = (bytes: Buffer | string) => createHash("sha256").update(bytes).digest("hex");
+export const copyKey = (key: string) => `${COPIES}${key}`;
 const pieceKey = (archive: string, index: number) => `${archive}/${String(index).padStart(6, "0")}`;
 
 /** Reads the manifest. @throws BACKUP_DAMAGED if there is none, or not what was written. */
@@ -159,7 +167,10 @@ function heldBy({ entries }: Archive, index: number): string {
 }
 
 /** Reads every file of the backup; returns what is wrong with each, and how many files of the home were checked. */
-export async function verifyArchives(objects: Objects, { archives }: Manifest): Promise<{ readonly faults: string[]; readonly entries: number }> {
+export async function verifyArchives(
+  objects: Objects,
+  { archives, objects: stored }: Manifest,
+): Promise<{ readonly faults: string[]; readonly entries: number }> {
   const faults: string[] = [];
   let checked = 0;
   for (const archive of archives) {
@@ -185,14 +196,33 @@ export async function verifyArchives(objects: Objects, { archives }: Manifest): 
     walk.end();
     if (at !== archive.entries.length) faults.push(`${archive.name} has ${at} entries, expected ${archive.entries.length}`);
   }
+  for (const object of stored?.copies ?? []) {
+    const fault = await readCopy(objects, object).then(
+      () => undefined,
+      (error: Failure) => (error.name === "BACKUP_DAMAGED" ? error.message : Promise.reject(error)),
+    );
+    if (fault === undefined) checked++;
+    else faults.push(fault);
+  }
   return { faults, entries: checked };
 }
 
-/** Removes the pieces that an interrupted `create` left. */
+/** @throws BACKUP_DAMAGED that names the object. */
+export async function readCopy(from: Objects, { key, sizeBytes, sha256 }: CopiedObject): Promise<Buffer> {
+  const body = await from.get(copyKey(key), sizeBytes).catch((error: Failure) => {
+    if (error.name === "PAYLOAD_TOO_LARGE") return Buffer.alloc(0);
+    throw error;
+  });
+  if (body === undefined) return fail("BACKUP_DAMAGED", `file ${COPIES}${key} of the backup is missing`);
+  const computed = createHash("sha256").update(body).digest("hex");
+  return computed === sha256 ? body : fail("BACKUP_DAMAGED", `file ${COPIES}${key} of the backup is damaged: its digest is ${computed}, expected ${sha256}`);
+}
+
+/** Removes the files that an interrupted `create` left. */
 export async function removePieces(objects: Objects): Promise<number> {
   let removed = 0;
   const keys: string[] = [];
-  for await (const { key } of objects.list("")) if (/^[^/]+\/\d{6}$/.test(key)) keys.push(key);
+  for await (const { key } of objects.list("")) if (/^[^/]+\/\d{6}$/.test(key) || key.startsWith(COPIES)) keys.push(key);
   for (const key of keys) {
     await objects.delete(key);
     removed++;

@@ -4,6 +4,8 @@ import { pathToFileURL } from "node:url";
 import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
 import { type HelpPage, renderHelp, usageOfPage } from "@svc/contract/help.ts";
 import { complained, loadConfig } from "@svc/kit/config.ts";
+import { openEtcd } from "@svc/kit/etcd/client.ts";
+import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { openSentences } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
@@ -26,14 +28,23 @@ const page: HelpPage = {
   options: [
     ["--home DIR", "the node's home (default: SVC_HOME, else /var/lib/svc for root, ~/.local/share/svc for others)"],
     ["--config FILE", "the settings, of which objects.* say how s3:// is reached"],
+    ["--etcd URL,URL", "etcd of the deployment: create adds its records; restore writes them where there are none"],
+    ["--copy-objects", "create adds what the deployment's object storage has (objects.url); otherwise the backup refers to it"],
     ["--output table|json", "how to print"],
   ],
   more: "A backup holds secrets: a reader of it can act as the node. Exit codes: 0 success, 1 failure or damage, 2 usage error.",
   examples: ["svc backup create /backups/$(date +%F)", "svc backup verify /backups/2026-08-01", "svc backup restore s3://backups/node-a --home /var/lib/svc"],
 };
 const EXIT_USAGE = 2;
+const COPY = "--copy-objects";
 
-const settingsShape = z.object({ objects: objectsSettings, volumes: volumesSettings, node: z.object({ audit_log: z.string() }) });
+const settingsShape = z.object({
+  objects: objectsSettings,
+  volumes: volumesSettings,
+  node: z.object({ audit_log: z.string() }),
+  cluster: z.object({ etcd: etcdEndpoints, name: z.string() }),
+  store: z.object({ brand: z.array(z.string()).min(1) }),
+});
 
 export async function main(argv: readonly string[]): Promise<number> {
   if (argv.includes("--help") || argv.includes("-h")) {
@@ -57,8 +68,9 @@ export async function main(argv: readonly string[]): Promise<number> {
 
 async function run(verb: "create" | "verify" | "restore", target: string, flags: readonly string[]): Promise<number> {
   const isJSON = isToPrintJSON(flags);
-  const argv = flags.filter((flag, at) => !/^(-o|--output)(=|$)/.test(flag) && !/^(-o|--output)$/.test(flags[at - 1] ?? ""));
-  const loaded = loadConfig({ server: "backup", schema: settingsShape, flagNames: {}, argv, about: page.about });
+  const isCopied = flags.includes(COPY);
+  const argv = flags.filter((flag) => flag !== COPY).filter((flag, at, all) => !/^(-o|--output)(=|$)/.test(flag) && !/^(-o|--output)$/.test(all[at - 1] ?? ""));
+  const loaded = loadConfig({ server: "backup", schema: settingsShape, flagNames: { etcd: "cluster.etcd" }, argv, about: page.about });
   if (loaded === "help") return 0;
   const { settings, home } = loaded;
   const url = /^(file|s3):\/\//.test(target) ? target : pathToFileURL(resolve(target)).href;
@@ -66,20 +78,32 @@ async function run(verb: "create" | "verify" | "restore", target: string, flags:
     fail("INVALID_REQUEST", `${target} is below the home ${home}, and would be lost with it: give a directory elsewhere, at best on another machine's disk`);
   const objects = await openObjects({ ...settings.objects, url }, "disk", process.env);
   const log = openSentences("svc backup");
+  const { cluster, store, objects: stored } = settings;
+  const etcd = cluster.etcd.length === 0 ? undefined : { etcd: openEtcd({ endpoints: cluster.etcd }), name: cluster.name, store: `${store.brand[0]}-store/` };
+  const storage = stored.url === "" || verb === "verify" ? undefined : await openObjects(stored, "disk", process.env);
   try {
     if (verb === "create") {
-      const parts = { home, auditLog: settings.node.audit_log, volumesDirectory: volumesDirectory(home, settings.volumes), objects, log };
+      const parts = {
+        home,
+        auditLog: settings.node.audit_log,
+        volumesDirectory: volumesDirectory(home, settings.volumes),
+        objects,
+        log,
+        etcd,
+        storage: storage && { objects: storage, isCopied },
+      };
       print(await createBackup(parts), isJSON, `backed up ${home} to ${url}`);
       return 0;
     }
     if (verb === "restore") {
-      const manifest = await restoreBackup({ home, objects, log });
+      const { manifest, notes } = await restoreBackup({ home, objects, log, etcd, storage });
       print(manifest, isJSON, `restored ${home} from ${url}: the state of ${manifest.nodeID} at ${manifest.startedAt}`);
+      if (!isJSON) for (const note of notes) process.stdout.write(`${note}\n`);
       return 0;
     }
     return await verify(objects, isJSON);
   } finally {
-    await objects.close();
+    await Promise.all([objects.close(), storage?.close(), etcd?.etcd.close()]);
   }
 }
 
@@ -101,9 +125,18 @@ function print(manifest: Manifest, isJSON: boolean, what: string): void {
     process.stdout.write(`${JSON.stringify({ backupID, nodeID, startedAt, finishedAt, sizeBytes, files, ...counts, volumes: volumes.length, notInHome })}\n`);
     return;
   }
-  const { sandboxes = 0, paused = 0, snapshots = 0, templates = 0 } = counts;
-  const parts = [`sandboxes ${sandboxes} (paused ${paused})`, `snapshots ${snapshots}`, `templates ${templates}`, `volumes ${volumes.length}`];
+  const { sandboxes = 0, paused = 0, snapshots = 0, templates = 0, etcd } = counts;
+  const parts = [
+    `sandboxes ${sandboxes} (paused ${paused})`,
+    `snapshots ${snapshots}`,
+    `templates ${templates}`,
+    `volumes ${volumes.length}`,
+    ...(etcd === undefined ? [] : [`records of etcd ${etcd}`]),
+  ];
   process.stdout.write(`${what}\n${parts.join(", ")}, ${(sizeBytes / 1e6).toFixed(1)} MB\n`);
+  const stored = manifest.objects;
+  if (stored !== undefined)
+    process.stdout.write(stored.isCopied ? `objects of ${stored.url}: ${stored.copies.length}\n` : `refers to the objects in ${stored.url}\n`);
   for (const each of notInHome) process.stdout.write(`not in the backup: ${each}\n`);
 }
 

@@ -1,6 +1,5 @@
 // `svc backup restore`: a backup into an empty home, all of it or none: until the last file is on the disk, no node starts there.
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { readdir, writeFile } from "node:fs/promises";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { lockHome } from "@svc/kit/home-lock.ts";
@@ -12,9 +11,11 @@ import { unmountUnder } from "../runtime/mounts.ts";
 import { openVolumeContents } from "../volumes/contents.ts";
 import { type Manifest, readArchive, readManifest } from "./archive.ts";
 import { movePaths } from "./databases.ts";
-import { UNFINISHED } from "./home-parts.ts";
+import { ETCD_ARCHIVE, type EtcdScope, restoreEtcd, restoreObjects } from "./deployment.ts";
+import { STAGING, UNFINISHED } from "./home-parts.ts";
 import { untar } from "./tar-stream.ts";
 
+const VOLUME = "volume-";
 const SYNC_TIMEOUT_MS = 30 * 60_000;
 /** An empty file system has these names, too. */
 const IGNORED: ReadonlySet<string> = new Set(["lost+found"]);
@@ -31,10 +32,18 @@ export function refuseUnfinished(home: string): void {
   fail("HOST_UNSUITABLE", `${home} was not restored completely: run \`svc backup restore ${from} --home ${home}\` again, which starts over`);
 }
 
-export type RestoreParts = { readonly home: string; readonly objects: Objects; readonly log: Log };
+export type RestoreParts = {
+  readonly home: string;
+  readonly objects: Objects;
+  readonly log: Log;
+  readonly etcd?: EtcdScope | undefined;
+  readonly storage?: Objects | undefined;
+};
+
+export type Restored = { readonly manifest: Manifest; readonly notes: readonly string[] };
 
 /** @throws INVALID_REQUEST for a home that is not empty, BACKUP_DAMAGED, DISK_FULL. After each the same command can be run again. */
-export async function restoreBackup({ home, objects, log }: RestoreParts): Promise<Manifest> {
+export async function restoreBackup({ home, objects, log, etcd, storage }: RestoreParts): Promise<Restored> {
   const manifest = await readManifest(objects);
   mkdirSync(home, { recursive: true, mode: 0o711 });
   await lockHome(home, "node");
@@ -54,32 +63,48 @@ export async function restoreBackup({ home, objects, log }: RestoreParts): Promi
     writeFileSync(join(home, UNFINISHED), JSON.stringify({ backupID: manifest.backupID, url: objects.url }), { mode: 0o600, flush: true });
     await syncAll([home]);
 
-    const [own, ...ofVolumes] = manifest.archives;
+    const own = manifest.archives[0];
     if (own?.name !== "home") return fail("BACKUP_DAMAGED", `the backup in ${objects.url} has no archive of a home`);
     await untar(home, readArchive(objects, own));
     movePaths(home, manifest.home);
     const contents = openVolumeContents({ directory: join(home, "volumes"), spawner, log });
     try {
-      for (const archive of ofVolumes) {
-        const volumeID = archive.name.replace(/^volume-/, "");
+      for (const archive of manifest.archives) {
+        if (!archive.name.startsWith(VOLUME)) continue;
+        const volumeID = archive.name.slice(VOLUME.length);
         await contents.restore(volumeID, (files) => untar(files, readArchive(objects, archive)));
       }
     } finally {
       await contents.close();
     }
-    await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS, repeatable: true });
-    await markCheckpoints(home);
+    const notes = await restoreShared(manifest, { home, objects, etcd, storage });
+    markCheckpoints(home);
     await spawner.check(["sync", "-f", "--", home], { timeoutMs: SYNC_TIMEOUT_MS, repeatable: true });
     rmSync(join(home, UNFINISHED));
     await syncAll([home]);
-    return manifest;
+    return { manifest, notes };
   } finally {
     await spawner[Symbol.asyncDispose]();
   }
 }
 
-/** Each file's digest was right and all are synced, so no checkpoint is torn, whichever boot wrote it (records/sealed.ts). */
-async function markCheckpoints(home: string): Promise<void> {
+/** Restores what the deployment shares, as far as it is missing there; returns what a person should know. */
+async function restoreShared(manifest: Manifest, { home, objects, etcd, storage }: Omit<RestoreParts, "log">): Promise<string[]> {
+  const notes: string[] = [];
+  const ofEtcd = manifest.archives.find(({ name }) => name === ETCD_ARCHIVE);
+  const copies = manifest.objects?.copies ?? [];
+  if (copies.length > 0 && storage !== undefined)
+    notes.push(`${await restoreObjects(objects, storage, copies)} of ${copies.length} objects were missing in ${storage.url}, and are back`);
+  else if (copies.length > 0) notes.push(`${copies.length} objects of ${manifest.objects?.url} are in the backup and were not restored: give --objects.url`);
+  if (ofEtcd === undefined) return notes;
+  if (etcd === undefined) return [...notes, "the records of etcd are in the backup and were not restored: give --etcd where etcd lost them"];
+  const written = await restoreEtcd(etcd, objects, ofEtcd, join(home, STAGING, "etcd"));
+  return [...notes, written === undefined ? "etcd has records of this deployment, and was not changed" : `${written} records were written to etcd`];
+}
+
+/** Each file's digest was right, and no node starts before all are synced: no checkpoint is torn, whichever boot wrote it (records/sealed.ts). */
+function markCheckpoints(home: string): void {
   const folder = join(home, "snapshots");
-  for (const name of await readdir(folder).catch(() => [])) await writeFile(join(folder, name, "on-disk"), "", { mode: 0o600 });
+  if (!existsSync(folder)) return;
+  for (const name of readdirSync(folder)) writeFileSync(join(folder, name, "on-disk"), "", { mode: 0o600 });
 }

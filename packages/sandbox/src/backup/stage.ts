@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { diskFull, isDiskFull } from "@svc/contract/failures.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import { partOf, STAGING } from "./home-parts.ts";
+import { linkServers } from "./other-servers.ts";
 
 // $SVC_HOME/backup/<backupID>/home/             what `svc backup create` archives; its name is not used while it is read
 //   1  removals of checkpoints and layers wait  what the records name is still there in step 3
@@ -42,6 +43,7 @@ export async function stageHome({ home, auditLog, spawner, hold }: StageParts): 
     } finally {
       await release();
     }
+    await linkServers(home, folder);
     return { backupID, folder };
   } catch (error) {
     rmSync(join(home, STAGING, backupID), { recursive: true, force: true });

@@ -81,6 +81,7 @@ import { openTimeouts } from "./verbs/timeout.ts";
 import { openWake } from "./verbs/wake.ts";
 import { openDeaths } from "./watch/deaths.ts";
 import { type Drain, openDrain } from "./watch/drain.ts";
+import { type GC, openGC } from "./watch/gc.ts";
 import { type Idle, openIdle } from "./watch/idle.ts";
 import { openLimitEvents } from "./watch/limit-events.ts";
 import { type EndedAll, endAll, type Recovered, recover, takeBackUnusable } from "./watch/recover.ts";
@@ -119,6 +120,7 @@ export type Node = {
   readonly quotas: TenantQuotas;
   /** Refuses what a tenant's request may not name. */
   readonly guard: Guard;
+  readonly gc: GC;
   /** Copies the node's state as of one moment, for `svc backup create`. */
   readonly stageBackup: () => Promise<StagedBackup>;
   recover(): Promise<Recovered>;
@@ -232,8 +234,23 @@ export async function openNode(
   const host = { home, spawner, log, programs: runsc === undefined ? {} : { runsc } };
   const drivers = await openDrivers({ wanted: settings.sandbox.runtime, needed, log, quarantine, host });
   const auditLog = settings.node.audit_log;
+  const retained = { keptMs: settings.retention.events_hours * 3_600_000, maxEvents: settings.retention.events_count };
   const nodeID = () => nodeIDOf(home);
-  const observe = openObserve({ home, log, metrics, records, registry, seed, auditLog, durability, clock, reserve, nodeID, runtimeNamed: drivers.named });
+  const observe = openObserve({
+    home,
+    log,
+    metrics,
+    records,
+    registry,
+    seed,
+    auditLog,
+    retained,
+    durability,
+    clock,
+    reserve,
+    nodeID,
+    runtimeNamed: drivers.named,
+  });
   const { collect } = observe;
   later.set({ drivers, observe });
   const issuer = () => settings.egress.issuer || `${settings.proxy.domains.length === 0 ? "http" : "https"}://${proxy.domain}`;
@@ -341,6 +358,8 @@ export async function openNode(
   const unusable = openUnusable({ drivers, registry, snapshots: records.snapshots, templateIndex, checkpoints, networks, quarantine, log });
   const quarantined = openQuarantineDeletion({ home, lock, records, registry, unusable, ends, drivers, checkpoints, networks, quarantine, log });
   later.set({ unusable, quarantined });
+  const collecting = { registry, snapshots: records.snapshots, named: snapshots, templates, transfer, checkpoints, ends, nodeID, log };
+  const gc = openGC({ ...collecting, settings: settings.retention, pooled: poolSizes(settings), wallMs: clock.wallMs });
   const isLost = membership?.isLost === true;
   const kept = { records, registry, unusable, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };
@@ -369,7 +388,6 @@ export async function openNode(
     transfer,
     proxy: shared,
   };
-  const staging = { home, settings, spawner, checkpoints, layers: templates.builder.layers, volumes, nodeID, env: process.env };
   let program = "";
   const cluster = openCluster({ ...facing, labels: settings.node.labels, runtime: drivers.runtime.name, program: () => program });
   // A first start has written secrets, envd and folders; later acknowledgements depend on them, so they are synced first (I20).
@@ -396,7 +414,8 @@ export async function openNode(
     apiKeys,
     quotas,
     guard: openTenantGuard({ registry, quarantine, snapshots: records.snapshots }),
-    stageBackup: openStaging(staging),
+    gc,
+    stageBackup: openStaging({ home, settings, spawner, checkpoints, layers: templates.builder.layers, volumes, nodeID, env: process.env }),
     async recover() {
       if (recovering.isLost) records.keys.forget();
       program = (await drivers.runtimes.get("gvisor")?.program()) ?? "";
@@ -409,6 +428,7 @@ export async function openNode(
     parts: (destroys) => [
       { name: "named keys", close: async () => apiKeys?.close() },
       ...(membership?.parts() ?? []),
+      { name: "retention", close: () => gc.close() },
       { name: "idle pauses", close: () => idle.close() },
       { name: "drain", close: () => drain.close() },
       { name: "builds", close: () => templates.queue.close() },

@@ -12,6 +12,7 @@ import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { tlsFlagNames, tlsSettings } from "@svc/kit/tls/settings.ts";
 import { z } from "zod";
 import { SLOTS } from "../network/names.ts";
+import { retentionSettings } from "../retention/settings.ts";
 import { runtimeNames } from "../runtime/runtime.ts";
 import { egressSettings } from "../secrets/settings.ts";
 import { snapshotsSettings } from "../snapshot-transfer/settings.ts";
@@ -68,6 +69,7 @@ export const nodeSettings = z.object({
   egress: egressSettings,
   template: templateSettings,
   volumes: volumesSettings,
+  retention: retentionSettings,
   cluster: z.object({
     etcd: etcdEndpoints,
     name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected a-z, 0-9 and '-', 63 characters or fewer"),

@@ -66,6 +66,7 @@ export type EventsOptions = {
   /** Called for each recorded event. */
   readonly onRecord?: (type: EventType) => void;
   readonly maxEvents?: number;
+  readonly keptMs?: number;
 };
 
 export const EVENTS_KEPT = 100_000;
@@ -108,7 +109,7 @@ function openOrQuarantine(path: string, durability: Durability | undefined, log:
 }
 
 /** @throws HOST_UNSUITABLE when another node has the file open. */
-export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT }: EventsOptions): Events {
+export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT, keptMs = EVENTS_KEPT_MS }: EventsOptions): Events {
   const store = openOrQuarantine(path, durability, log, wallMs());
   const { db } = store;
   const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
@@ -128,8 +129,8 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
 
   function prune(): void {
     try {
-      drop.run(newest - maxEvents, wallMs() - EVENTS_KEPT_MS);
-      facts.prune(wallMs() - EVENTS_KEPT_MS);
+      drop.run(newest - maxEvents, wallMs() - keptMs);
+      facts.prune(wallMs() - keptMs);
       isKeepingOld = false;
     } catch (error) {
       if (!isKeepingOld) log.warn({ err: error, path }, "expired events could not be removed; retrying every minute");

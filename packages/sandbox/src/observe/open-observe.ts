@@ -61,6 +61,8 @@ export type ObserveOptions = {
   readonly seed: string;
   /** The path of the audit log in the home; empty: no audit log. */
   readonly auditLog: string;
+  /** How long events are kept, and how many. */
+  readonly retained?: { readonly keptMs: number; readonly maxEvents: number };
   readonly durability: Durability;
   readonly clock: Pick<Clock, "wallMs">;
   readonly reserve: DiskReserve | undefined;
@@ -69,11 +71,11 @@ export type ObserveOptions = {
 };
 
 export function openObserve(options: ObserveOptions): Observe {
-  const { home, log, metrics, records, registry, seed, auditLog, durability, clock, reserve, nodeID, runtimeNamed } = options;
+  const { home, log, metrics, records, registry, seed, auditLog, retained, durability, clock, reserve, nodeID, runtimeNamed } = options;
   const parts = () => ({ events, streams, logs, usage, audit });
   const { wallMs } = clock;
   const counted = openObserveMetrics(metrics, parts);
-  const events = openEvents({ path: join(home, "events.db"), log, durability, wallMs, onRecord: (type) => counted.events.inc({ type }) });
+  const events = openEvents({ path: join(home, "events.db"), log, durability, wallMs, ...retained, onRecord: (type) => counted.events.inc({ type }) });
   const streams = openEventStreams(events);
   const audit = auditLog === "" ? undefined : openAudit({ path: join(home, auditLog), log, wallMs });
 

@@ -28,6 +28,8 @@ export type Snapshot = {
   readonly volumes?: readonly VolumeReference[] | undefined;
   /** The tenant of the sandbox; absent: the deployment itself. */
   readonly tenant?: string | undefined;
+  /** The metadata of the sandbox that it was taken from, for retention rules; absent in records of earlier versions, in copies, and if empty. */
+  readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly sizeBytes: number;
   readonly createdAtWallMs: number;
   /** For a fetched copy: the node that took it, "" if unknown. A copy is found by its id only (I55). */

@@ -107,6 +107,8 @@ export interface SnapshotTransfer {
    */
   fetch(asked: string): Promise<string | undefined>;
   collect(): Promise<CollectedChunks | undefined>;
+  /** True if there is object storage. */
+  readonly hasStorage: boolean;
   /** Looks now for copies whose originals were deleted on their origin nodes. */
   dropOver(): Promise<void>;
   /** Adds the routes for other nodes to the `raw` scope of serve(). */
@@ -263,6 +265,7 @@ export async function openSnapshotTransfer(options: TransferOptions): Promise<Sn
       return snapshot?.snapshotID;
     },
     collect,
+    hasStorage: objects !== undefined,
     dropOver: async () => fromNodes?.dropOver(),
     routes(scope) {
       peerRoutes(checkpoints)(scope);

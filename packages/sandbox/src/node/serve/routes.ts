@@ -43,6 +43,7 @@ type Elsewhere =
   | keyof typeof secretOperations
   | keyof typeof keyOperations
   | keyof typeof tenantOperations
+  | "collectGarbage"
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"

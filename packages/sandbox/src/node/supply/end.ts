@@ -6,6 +6,7 @@ import type { Observe, Report } from "../../observe/open-observe.ts";
 import type { Checkpoints } from "../../records/checkpoints.ts";
 import type { Quarantine } from "../../records/quarantine.ts";
 import { isRunning, type Registry } from "../../records/registry.ts";
+import type { SandboxRecord } from "../../records/state.ts";
 import type { DeathReason } from "../../runtime/runtime.ts";
 import type { Drivers } from "./drivers.ts";
 import type { NodeMetrics, Stages } from "./node-metrics.ts";
@@ -39,6 +40,8 @@ export interface Ends {
   delete(sandboxID: string, reason: DeathReason): Promise<void>;
   /** As `delete`, for callers that do not report failures to a client: `retry` repeats an end that the full disk did not record. */
   end(sandboxID: string, reason: DeathReason): Promise<void>;
+  /** As `delete`, if `stillIs` holds for the record once no other operation on the sandbox is under way; returns whether it did. */
+  endIf(sandboxID: string, reason: DeathReason, stillIs: (record: SandboxRecord) => boolean): Promise<boolean>;
   /** True while the end was requested but could not be recorded. */
   isUndecided(sandboxID: string): boolean;
   /** Called by the watch; repeats the ends that are not finished. */
@@ -90,6 +93,13 @@ export function openEnds(parts: EndParts): Ends {
   return {
     delete: decide,
     end,
+    endIf: (sandboxID, reason, stillIs) =>
+      lock.runUnbounded(sandboxID, async () => {
+        const record = registry.get(sandboxID);
+        if (record === undefined || !stillIs(record)) return false;
+        await decideAndTearDown(sandboxID, reason);
+        return true;
+      }),
     isUndecided: (sandboxID) => undecided.has(sandboxID),
     retry() {
       for (const { sandboxID, status } of registry.all()) if (status.state === "killing") void end(sandboxID, status.reason);

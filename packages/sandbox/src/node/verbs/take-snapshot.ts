@@ -68,6 +68,7 @@ export function openTakeSnapshot(parts: TakeSnapshotParts): TakeSnapshot {
         env: claim.envVars,
         ...(claim.volumes === undefined || claim.volumes.length === 0 ? {} : { volumes: claim.volumes }),
         ...(claim.tenant === undefined ? {} : { tenant: claim.tenant }),
+        ...(Object.keys(claim.metadata).length === 0 ? {} : { labels: claim.metadata }),
         sizeBytes,
         createdAtWallMs: clock.wallMs(),
       };
