@@ -46,6 +46,7 @@ import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
 import { identityRoutes } from "./serve/identity.ts";
 import { openMerge } from "./serve/merge.ts";
+import { openGatewayPreviews } from "./serve/previews.ts";
 import { openRelay } from "./serve/relay.ts";
 import { openScaling } from "./serve/scaling.ts";
 import { openGatewaySecrets } from "./serve/secrets.ts";
@@ -132,6 +133,13 @@ async function run(argv: readonly string[]): Promise<number> {
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
   const secrets = openGatewaySecrets({ members, merge, relay, apiKey, log });
+  const previews = openGatewayPreviews({
+    members,
+    apiKey,
+    domain: () => domain ?? "localhost",
+    sandbox: (input, context) => handlers.getSandbox(input, context) as Promise<unknown>,
+    log,
+  });
   const { send } = calls;
   const scaling = openScaling({
     members,
@@ -161,6 +169,7 @@ async function run(argv: readonly string[]): Promise<number> {
     volumes,
     scaling: scaling.handler,
     secrets,
+    previews,
     create: openCreate({
       ...{ members, lookups, relay, queue, rules, apiKey, send, volumes, secrets, nowMs },
       directory: () => directory,
@@ -220,6 +229,7 @@ async function run(argv: readonly string[]): Promise<number> {
     members,
     lookups,
     arrivals,
+    previews: previews.names,
     fateOf: (member, sandboxID) => fateOf({ members, directory: () => directory }, member, sandboxID),
     apiKey,
     keys,
@@ -261,6 +271,7 @@ async function run(argv: readonly string[]): Promise<number> {
         events.end();
         webhooks.close();
         secrets.close();
+        previews.close();
         return proxy.close();
       },
     },

@@ -26,6 +26,7 @@ import { openDeleteTemplate } from "./delete-template.ts";
 import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
+import type { GatewayPreviews } from "./previews.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
@@ -49,6 +50,7 @@ export type HandlerParts = {
   readonly volumes: Pick<GatewayVolumes, "handlers">;
   readonly scaling: Handlers<typeof nodesOperations>["getScaling"];
   readonly secrets: Pick<GatewaySecrets, "handlers">;
+  readonly previews: Pick<GatewayPreviews, "handlers">;
   /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
@@ -61,6 +63,8 @@ type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nod
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
   const { members, lookups, arrivals, directory, relay, keys, quotas, charged, merge, storedOnly, create, webhooks, volumes, scaling, secrets } = parts;
   const { isFixed, checkHealth } = parts;
+  const { members, lookups, arrivals, directory, relay, keys, merge, storedOnly, create, webhooks, volumes, scaling, secrets, previews, isFixed, checkHealth } =
+    parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -242,6 +246,8 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...volumes.handlers,
     ...secrets.handlers,
     ...apiKeyHandlers(keys, quotas),
+    ...previews.handlers,
+    ...apiKeyHandlers(keys),
     getHealth() {
       checkHealth();
     },

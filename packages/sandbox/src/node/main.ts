@@ -26,6 +26,7 @@ import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import { refuseUnfinished } from "../backup/restore.ts";
 import type { Fence } from "../cluster/presence.ts";
+import { previewHandlers } from "../previews/routes.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { identityRoutes, secretHandlers } from "../secrets/routes.ts";
@@ -134,6 +135,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
       ...apiKeyHandlers(node.apiKeys, node.quotas),
       ...volumeHandlers(node.volumes),
       ...secretHandlers(node.secrets),
+      ...previewHandlers({ store: node.previews, mustExist: (id) => registry.owned(id), domain: () => node.proxy.domain, wallMs: Date.now }),
     },
     apiKey: apiKey.secret,
     keys: node.apiKeys,
@@ -169,6 +171,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
     listen: settings.node.listen,
     control,
     directory: node.directory,
+    previews: node.previews,
     apiKey: apiKey.secret,
     keys: node.apiKeys,
     brands: brand,

@@ -25,6 +25,7 @@ import { nodeIDOf } from "../cluster/node-id.ts";
 import { type Cluster, openCluster } from "../cluster/open-cluster.ts";
 import type { Networks } from "../network/networks.ts";
 import { type Observe, openObserve, type Report } from "../observe/open-observe.ts";
+import { openPreviewStore, type PreviewStore } from "../previews/store.ts";
 import { openCheckpoints } from "../records/checkpoints.ts";
 import { bootID, systemClock } from "../records/clock.ts";
 import type { SandboxDirectory } from "../records/directory.ts";
@@ -99,6 +100,7 @@ export type Node = {
   readonly transfer: SnapshotTransfer;
   readonly volumes: Volumes;
   readonly secrets: Secrets;
+  readonly previews: PreviewStore;
   /** The node's interface for gateways. */
   readonly cluster: Cluster;
   /** The proxy's way to find and wake sandboxes. */
@@ -194,9 +196,12 @@ export async function openNode(
   /** Paused sandboxes of which this process has removed all running parts. */
   const takenDown = new Set<string>();
 
+  const previews = openPreviewStore({ path: join(home, "previews.db"), durability, reserve, wallMs: () => clock.wallMs() });
   const report: Report = (...event) => {
     later.get("observe").report(...event);
     later.get("transfer").follow(...event);
+    const [type, { sandboxID }] = event;
+    if (type === "sandbox.ended" && sandboxID !== undefined) previews.ended(sandboxID);
   };
   const forget = (templateID: string) => later.get("pool").forget(templateID);
   const clearRemembered = () => later.get("quarantined").clearRemembered();
@@ -366,6 +371,7 @@ export async function openNode(
     capacity,
     admission,
     pool,
+    previews,
     transfer,
     proxy: shared,
   };
@@ -383,6 +389,7 @@ export async function openNode(
     transfer,
     volumes,
     secrets,
+    previews,
     cluster,
     directory,
     proxy,
@@ -408,6 +415,7 @@ export async function openNode(
     watch: () => openWatch(watching),
     parts: (destroys) => [
       { name: "named keys", close: async () => apiKeys?.close() },
+      { name: "previews", close: async () => previews.close() },
       ...(membership?.parts() ?? []),
       { name: "idle pauses", close: () => idle.close() },
       { name: "drain", close: () => drain.close() },
