@@ -32,7 +32,7 @@ export interface PreviewStore {
   readonly size: number;
   /** Counts the changes since this process began. */
   readonly changes: number;
-  /** By name. */
+  /** Returns all living names, sorted. */
   all(): PreviewRecord[];
   /** Includes removed ones, which gateways pass on. */
   records(): PreviewRecord[];
