@@ -18,6 +18,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
     "records",
     "volumes",
     "secrets",
+    "previews",
     "proxy",
     "observe",
     "template",
