@@ -24,7 +24,7 @@ import { openMetrics } from "@svc/kit/metrics.ts";
 import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { needsPeerCertificates, warnIfPlainNodes } from "@svc/kit/peers/settings.ts";
-import { serve } from "@svc/kit/serve.ts";
+import { type Context, serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import { openCertificates } from "@svc/kit/tls/certificates.ts";
 import { openGatewayMetrics } from "./gateway-metrics.ts";
@@ -133,13 +133,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
   const secrets = openGatewaySecrets({ members, merge, relay, apiKey, log });
-  const previews = openGatewayPreviews({
-    members,
-    apiKey,
-    domain: () => domain ?? "localhost",
-    sandbox: (input, context) => handlers.getSandbox(input, context) as Promise<unknown>,
-    log,
-  });
+  const sandbox = async (input: { sandboxID: string }, context: Context) => handlers.getSandbox(input, context);
+  const previews = openGatewayPreviews({ members, apiKey, domain: () => domain ?? "localhost", sandbox, log });
   const { send } = calls;
   const scaling = openScaling({
     members,

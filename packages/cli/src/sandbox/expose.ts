@@ -2,13 +2,14 @@
 import type { Preview } from "@svc/contract/previews.ts";
 import { type OutputFormat, outputFormat, printJSON, printTable } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "../access/access.ts";
-import { EXIT_FAILURE } from "../output/complain.ts";
+import { EXIT_FAILURE, UsageError } from "../output/complain.ts";
 import { forEach } from "../output/for-each.ts";
 import { localTime } from "./list.ts";
 
 type Printing = AccessOptions & { output?: OutputFormat };
 
-export function expose(sandboxID: string, port: number, { name, replace, output, ...access }: Printing & { name: string; replace?: true }): Promise<number> {
+export function expose(sandboxID: string, port: number, { name, replace, output, ...access }: Printing & { name?: string; replace?: true }): Promise<number> {
+  if (name === undefined) throw new UsageError("expected --name NAME, the name for this port, got none");
   return withClient(access, async (client) => {
     const made = await client.previews.create({ name, sandboxID, port, replace: replace === true });
     const url = urlOf(client.baseURL, made);

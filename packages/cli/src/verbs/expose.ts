@@ -7,7 +7,7 @@ export function addExposeVerbs(program: Verb): void {
     .clientVerb("expose", "give a port of a sandbox a name of its own, NAME.DOMAIN")
     .argument("<id>", "the sandbox")
     .argument("<port>", "the port inside", port)
-    .requiredOption("--name <name>", "the name: a-z, 0-9 and '-', the first a letter")
+    .option("--name <name>", "the name: a-z, 0-9 and '-', the first a letter (required)")
     .option("--replace", "take the name over if it leads to another port or sandbox")
     .addOption(outputOption())
     .usage("[options] <id> <port>")
