@@ -1,4 +1,5 @@
 // The gateway: one address in front of all nodes; it stores nothing that it could not learn again from them.
+// Longer than 300 lines: the composition of a gateway reads top to bottom in one place.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";

@@ -62,9 +62,7 @@ type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nod
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
   const { members, lookups, arrivals, directory, relay, keys, quotas, charged, merge, storedOnly, create, webhooks, volumes, scaling, secrets } = parts;
-  const { isFixed, checkHealth } = parts;
-  const { members, lookups, arrivals, directory, relay, keys, merge, storedOnly, create, webhooks, volumes, scaling, secrets, previews, isFixed, checkHealth } =
-    parts;
+  const { previews, isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -247,7 +245,6 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...secrets.handlers,
     ...apiKeyHandlers(keys, quotas),
     ...previews.handlers,
-    ...apiKeyHandlers(keys),
     getHealth() {
       checkHealth();
     },

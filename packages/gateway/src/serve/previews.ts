@@ -56,7 +56,7 @@ export function openGatewayPreviews({ members, apiKey, domain, sandbox, log }: G
     return news.some(({ name }) => known.has(name));
   }
 
-  const to = (member: Member) => ({ baseURL: member.url, apiKey, signal: member.signal, timeoutMs: TIMEOUT_MS });
+  const to = (member: Member) => ({ baseURL: member.url, apiKey, send: member.peers.send, signal: member.signal, timeoutMs: TIMEOUT_MS });
 
   async function settle(member: Member): Promise<boolean> {
     return learn(await call(settlePreviews, { previews: [...known.values()] }, to(member)));
