@@ -14,6 +14,7 @@ const entry: ProxyEntry = {
   envdAccessToken: token,
   trafficAccessToken: token,
   maskRequestHost: undefined,
+  httpsPorts: [],
 };
 const entries = new Map([[entry.sandboxID, entry]]);
 const proxy = await openProxy({

@@ -19,6 +19,7 @@ const rooms: Readonly<Record<string, readonly string[]>> = {
     "retention",
     "volumes",
     "secrets",
+    "previews",
     "proxy",
     "observe",
     "template",

@@ -4,6 +4,7 @@ import { CommanderError } from "commander";
 import { complain, EXIT_USAGE, UsageError } from "./output/complain.ts";
 import { programsHere } from "./servers/programs.ts";
 import { version } from "./shell/version.ts";
+import { addExposeVerbs } from "./verbs/expose.ts";
 import { addKeyVerbs, addTenantVerbs } from "./verbs/keys.ts";
 import { addLifeVerbs } from "./verbs/life.ts";
 import { addNodeVerbs } from "./verbs/nodes.ts";
@@ -29,6 +30,7 @@ export function verbs(): Verb {
     .addHelpText("after", programsHelp);
   addSandboxVerbs(program);
   addLifeVerbs(program);
+  addExposeVerbs(program);
   addFileVerbs(program);
   addObserveVerbs(program);
   addTemplateVerbs(program);

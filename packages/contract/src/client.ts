@@ -3,6 +3,7 @@ import { Calls, type ClientOptions, LONG_CALL_MS } from "./client-calls.ts";
 import { type EventOptions, followEvents } from "./client-events.ts";
 import { KeyClient } from "./client-keys.ts";
 import { type LogOptions, readLogs } from "./client-logs.ts";
+import { PreviewClient } from "./client-previews.ts";
 import { SecretClient } from "./client-secrets.ts";
 import { type ExportedSnapshot, exportSnapshot, importSnapshot } from "./client-snapshots.ts";
 import { TemplateClient } from "./client-templates.ts";
@@ -41,6 +42,7 @@ export class SvcClient {
   readonly templates: TemplateClient;
   readonly volumes: VolumeClient;
   readonly secrets: SecretClient;
+  readonly previews: PreviewClient;
   readonly keys: KeyClient;
   readonly tenants: TenantClient;
   readonly #calls: Calls;
@@ -50,6 +52,7 @@ export class SvcClient {
     this.baseURL = this.#calls.baseURL;
     this.templates = new TemplateClient(this.#calls);
     this.volumes = new VolumeClient(this.#calls);
+    this.previews = new PreviewClient(this.#calls);
     this.secrets = new SecretClient(this.#calls);
     this.keys = new KeyClient(this.#calls);
     this.tenants = new TenantClient(this.#calls);

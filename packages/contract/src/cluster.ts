@@ -5,6 +5,7 @@ import { stageBackup } from "./backup.ts";
 import { nodeIDForm } from "./cluster-records.ts";
 import { declineKey, registerKey } from "./create-keys.ts";
 import { operation } from "./operation.ts";
+import { settlePreviews } from "./previews.ts";
 import { sandboxDetail } from "./sandbox.ts";
 import { settleSecrets } from "./secrets.ts";
 import { settleWebhooks } from "./webhooks.ts";
@@ -57,6 +58,8 @@ export const nodeIdentity = z.object({
   settlesWebhooks: z.boolean().default(false),
   /** It serves `settleSecrets`. */
   settlesSecrets: z.boolean().default(false),
+  /** It serves `settlePreviews`. */
+  settlesPreviews: z.boolean().default(false),
   /** It serves `endSandbox`. */
   endsSandboxes: z.boolean().default(false),
 });
@@ -79,6 +82,8 @@ export const nodeLoad = z.object({
   clockSkewMs: z.number().optional(),
   /** The number of gateways that follow this node's stream; a node of an earlier version does not report it. */
   gateways: count.default(1),
+  /** Counts the changes of its previews since its start, so that every gateway reads them at once. */
+  previewChanges: count.optional(),
 });
 export type NodeLoad = z.output<typeof nodeLoad>;
 
@@ -323,6 +328,7 @@ export const clusterOperations = {
   countSpawns,
   settleWebhooks,
   settleSecrets,
+  settlePreviews,
   registerKey,
   declineKey,
   stageBackup,

@@ -51,6 +51,8 @@ export const failures = {
   WEBHOOK_NOT_FOUND: { http: 404, connect: "not_found" },
   // Named keys
   KEY_NOT_FOUND: { http: 404, connect: "not_found" },
+  PREVIEW_NOT_FOUND: { http: 404, connect: "not_found" },
+  PREVIEW_EXISTS: { http: 409, connect: "already_exists" },
   // Volumes
   VOLUME_NOT_FOUND: { http: 404, connect: "not_found" },
   VOLUME_PATH_NOT_FOUND: { http: 404, connect: "not_found" },

@@ -1,10 +1,11 @@
 // A sandbox's network as clients configure it: what it may reach, who may reach it, and changes while it runs.
 import { z } from "zod";
+import { ENVD_PORT } from "./envd-http.ts";
 import { fail } from "./failures.ts";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
 
-export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16 } as const;
+export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16, httpsPorts: 64 } as const;
 
 const rule = z.string().min(1).max(networkLimits.ruleLength);
 const rules = z.array(rule).max(networkLimits.rules);
@@ -50,8 +51,21 @@ export const egressMembers = {
   dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver: set network.dns of the node"),
   egressProxy: notOffered("egressProxy", "connections leave the node directly: route the node's own traffic through a proxy"),
   rules: hostRules.nullish(),
-  httpsPorts: notOffered("httpsPorts", "applications are reached by plain HTTP: let them listen without TLS on a port of their own"),
 };
+
+const httpsPorts = z
+  .array(
+    z
+      .number()
+      .int()
+      .min(1)
+      .max(65_535)
+      .refine((port) => port !== ENVD_PORT, `${ENVD_PORT} is envd's own port, which speaks plain HTTP`),
+  )
+  .max(networkLimits.httpsPorts)
+  .nullish()
+  .transform((ports) => (ports === null || ports === undefined || ports.length === 0 ? undefined : [...new Set(ports)]))
+  .describe("Ports whose servers speak TLS themselves; their certificates are not verified");
 
 export const network = z
   .object({
@@ -67,6 +81,7 @@ export const network = z
       .regex(/^[A-Za-z0-9.$\-_{}:[\]]+$/)
       .optional()
       .describe("Host header that applications see; PORT in braces behind a dollar sign stands for the port"),
+    httpsPorts,
     ...egressMembers,
   })
   .strict();
@@ -79,6 +94,7 @@ export const shownNetwork = z.object({
   allowOut: z.array(z.string()).optional(),
   denyOut: z.array(z.string()).optional(),
   rules: hostRules.optional(),
+  httpsPorts: z.array(z.number()).optional(),
 });
 
 export const setSandboxNetwork = operation({
@@ -89,6 +105,7 @@ export const setSandboxNetwork = operation({
   input: z.object({
     sandboxID,
     ...egressMembers,
+    httpsPorts: notOffered("httpsPorts", "they are set when a sandbox is created, and stay"),
     allow_internet_access: z.boolean().nullish().describe("false: nothing leaves the sandbox but to allowOut"),
   }),
   output: z.undefined(),

@@ -20,6 +20,7 @@ import {
 import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
+import { previewOperations } from "./previews.ts";
 import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { tenantOperations } from "./tenants.ts";
@@ -286,6 +287,7 @@ export const nodeOperations = {
   ...template.templateOperations,
   ...webhookOperations,
   ...webhookDeliveryOperations,
+  ...previewOperations,
   ...volumeOperations,
   ...secretOperations,
   ...keyOperations,

@@ -1,4 +1,5 @@
 // The gateway: one address in front of all nodes; it stores nothing that it could not learn again from them.
+// Longer than 300 lines: the composition of a gateway reads top to bottom in one place.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, fail } from "@svc/contract/failures.ts";
@@ -24,7 +25,7 @@ import { openMetrics } from "@svc/kit/metrics.ts";
 import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { needsPeerCertificates, warnIfPlainNodes } from "@svc/kit/peers/settings.ts";
-import { serve } from "@svc/kit/serve.ts";
+import { type Context, serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import { openCertificates } from "@svc/kit/tls/certificates.ts";
 import { openGatewayMetrics } from "./gateway-metrics.ts";
@@ -46,6 +47,7 @@ import { fileRoutes } from "./serve/file-routes.ts";
 import { gatewayHandlers } from "./serve/handlers.ts";
 import { identityRoutes } from "./serve/identity.ts";
 import { openMerge } from "./serve/merge.ts";
+import { openGatewayPreviews } from "./serve/previews.ts";
 import { openRelay } from "./serve/relay.ts";
 import { openScaling } from "./serve/scaling.ts";
 import { openGatewaySecrets } from "./serve/secrets.ts";
@@ -132,6 +134,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
   const volumes = openGatewayVolumes({ members, merge, relay });
   const secrets = openGatewaySecrets({ members, merge, relay, apiKey, log });
+  const sandbox = async (input: { sandboxID: string }, context: Context) => handlers.getSandbox(input, context);
+  const previews = openGatewayPreviews({ members, apiKey, domain: () => domain ?? "localhost", sandbox, log });
   const { send } = calls;
   const scaling = openScaling({
     members,
@@ -161,6 +165,7 @@ async function run(argv: readonly string[]): Promise<number> {
     volumes,
     scaling: scaling.handler,
     secrets,
+    previews,
     create: openCreate({
       ...{ members, lookups, relay, queue, rules, apiKey, send, volumes, secrets, nowMs },
       directory: () => directory,
@@ -220,6 +225,7 @@ async function run(argv: readonly string[]): Promise<number> {
     members,
     lookups,
     arrivals,
+    previews: previews.names,
     fateOf: (member, sandboxID) => fateOf({ members, directory: () => directory }, member, sandboxID),
     apiKey,
     keys,
@@ -261,6 +267,7 @@ async function run(argv: readonly string[]): Promise<number> {
         events.end();
         webhooks.close();
         secrets.close();
+        previews.close();
         return proxy.close();
       },
     },

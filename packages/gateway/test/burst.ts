@@ -163,6 +163,7 @@ function memberOf({ nodeID }: Node, gateways: number): Member {
       settlesNames: true,
       settlesWebhooks: true,
       settlesSecrets: false,
+      settlesPreviews: false,
       hasVolumes: true,
       endsSandboxes: true,
     },

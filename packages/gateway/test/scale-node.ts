@@ -87,6 +87,7 @@ export class SimulatedNode {
         hasVolumes: false,
         settlesWebhooks: true,
         settlesSecrets: false,
+        settlesPreviews: false,
         endsSandboxes: true,
       },
       load: this.load(gateways),

@@ -29,6 +29,7 @@ void test(
         home,
         capacity: { onTheirWay: 0 },
         clockSkewMs: () => undefined,
+        previews: { changes: 0 },
         isDraining: () => false,
         admission: { waiting: 0 },
         pool: { ready: () => new Map() },

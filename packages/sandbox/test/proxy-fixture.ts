@@ -139,6 +139,7 @@ export async function openFixture(options: Partial<ProxyOptions> = {}) {
         envdAccessToken: token(),
         trafficAccessToken: token(),
         maskRequestHost: undefined,
+        httpsPorts: [],
         ...access,
       };
       entries.set(sandboxID, entry);

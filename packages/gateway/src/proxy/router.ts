@@ -3,7 +3,7 @@
 import { gatewayHeaders } from "@svc/contract/cluster.ts";
 import { CONSOLE_SOCKET } from "@svc/contract/console.ts";
 import { asFailure, type Failure } from "@svc/contract/failures.ts";
-import { Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
+import { type Address, Addressing, belowProxy, isEnvdOwn, type PreviewNames } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import type { Decision, RoutedClient, Wait } from "@svc/kit/proxy/decision.ts";
 import { asksForTunnel } from "@svc/kit/proxy/h2c-tunnel.ts";
@@ -34,6 +34,7 @@ export type RouterOptions = {
   readonly keys: NamedKeys;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
+  readonly previews: PreviewNames;
 };
 
 /** Bounds how often a request is routed again while its sandbox moves. */
@@ -49,6 +50,9 @@ const ofImport = /^\/snapshots\/import(?=\?|$)/;
 const ofVolume = /^\/volumecontent\/([A-Za-z0-9_-]{1,64})\//;
 const ofUpload = /^\/templates\/uploads\/[^?]*\?(?:.*&)?node=([a-z0-9-]{1,63})(?:&|$)/;
 
+/** The headers to remove; `withKey`: from requests with a named key, which the node need not know and no sandbox may see. */
+type DropsByKey = { readonly plain: Drops; readonly withKey: Drops };
+
 export class Router {
   readonly #options: RouterOptions;
   readonly #ids: HeaderIDs;
@@ -56,35 +60,40 @@ export class Router {
   readonly #remembered = new Map<string, string>();
   /** Nodes that have a volume, or reach the shared one. */
   readonly #volumes = new Map<string, Member>();
-  readonly #drops: Drops;
-  /** For requests with a named key, which the node need not know and no sandbox may see. */
-  readonly #dropsWithKey: Drops;
+  readonly #drops: DropsByKey;
+  /** With the routing headers as well, which the gateway then sets. */
+  readonly #previewDrops: DropsByKey;
   readonly #mark: string;
 
   constructor(options: RouterOptions, head: RequestHead) {
     this.#options = options;
     this.#ids = headerIDs(head.names, options.brands);
-    this.#addressing = new Addressing(this.#ids, options.domains);
+    this.#addressing = new Addressing(this.#ids, options.domains, options.previews);
     const count = head.names.names.length;
     const { toldByProxy, gateway } = this.#ids;
     // The node checks credentials and addresses, and removes them, so they are forwarded.
-    this.#drops = dropsOf(count, [...toldByProxy, ...gateway]);
-    this.#dropsWithKey = dropsOf(count, [...toldByProxy, ...gateway, this.#ids.apiKey]);
+    const both = (...ids: number[]): DropsByKey => {
+      const dropped = [...toldByProxy, ...gateway, ...ids];
+      return { plain: dropsOf(count, dropped), withKey: dropsOf(count, [...dropped, this.#ids.apiKey]) };
+    };
+    this.#drops = both();
+    this.#previewDrops = both(...this.#ids.pairs.flatMap((pair) => [pair.sandboxID, pair.port]));
     this.#mark = `${gatewayHeaders.token}: ${gatewayToken(options.apiKey)}\r\n${gatewayHeaders.client}: `;
   }
 
   route(head: RequestHead, client: RoutedClient): Decision {
     const address = this.#addressing.read(head, this.#options.apiKey, this.#options.keys);
-    if (address !== undefined) return "status" in address ? address : this.#toSandbox(head, address.sandboxID, client);
+    if (address !== undefined) return "status" in address ? address : this.#toSandbox(head, address, client);
     return this.#withoutAddress(head, client) ?? this.#toControl(head, client);
   }
 
-  #toSandbox(head: RequestHead, sandboxID: string, client: RoutedClient): Decision {
+  #toSandbox(head: RequestHead, address: Address, client: RoutedClient): Decision {
+    const { sandboxID } = address;
     const { members } = this.#options;
     if (client.movedFrom !== undefined) members.left(sandboxID, client.movedFrom);
     if (this.#isOnItsWay(sandboxID, client)) return this.#bring(client, sandboxID);
     const member = members.ownerOf(sandboxID, client.movedFrom);
-    if (member !== undefined) return member.isUp ? this.#toNode(head, member, client) : this.#lost(member, sandboxID);
+    if (member !== undefined) return member.isUp ? this.#toNode(head, member, client, address) : this.#lost(member, sandboxID);
     // A sandbox that moved also comes here if its new node knows why it ended, while its id carries the slot of the former node.
     return this.#ask(client, { sandboxID }, () => unknown(members, sandboxID));
   }
@@ -100,13 +109,21 @@ export class Router {
   }
 
   /** Forwards the request byte for byte, except for the headers that only this hop may set. */
-  #toNode(head: RequestHead, member: Member, client: RoutedClient): Decision {
+  #toNode(head: RequestHead, member: Member, client: RoutedClient, address?: Address): Decision {
     const scheme = client.carried !== undefined ? `${gatewayHeaders.scheme}: https\r\n` : "";
     // A node opens a raw connection for whatever comes with a gateway's mark.
     const upgrade = client.carried?.mayTunnel === true || !asksForTunnel(head);
-    const drops = this.#hasNamedKey(head) ? this.#dropsWithKey : this.#drops;
-    const text = rewriteRequest(head, { drops, target: undefined, added: `${this.#mark}${client.peer}\r\n${scheme}`, upgrade });
+    const isPreview = address?.preview !== undefined;
+    const drops = isPreview ? this.#previewDrops : this.#drops;
+    const added = `${this.#mark}${client.peer}\r\n${scheme}${isPreview ? this.#routingTo(address) : ""}`;
+    const text = rewriteRequest(head, { drops: this.#hasNamedKey(head) ? drops.withKey : drops.plain, target: undefined, added, upgrade });
     return { target: member.target, text, upgrade, kind: NODE };
+  }
+
+  /** A node that does not know a preview yet, or its domain, reads the target from these headers. */
+  #routingTo({ sandboxID, port }: Address): string {
+    const [pair] = this.#ids.pairs;
+    return pair === undefined ? "" : `${pair.names.sandboxID}: ${sandboxID}\r\n${pair.names.port}: ${port}\r\n`;
   }
 
   /** Sends the content of a volume to its node, which alone can check its token. */
@@ -135,7 +152,7 @@ export class Router {
     const isSettled = sandboxID === undefined || !this.#options.arrivals.isNeeded(sandboxID);
     if (member?.isUp === true && isSettled && !this.#hasNamedKey(head)) return this.#toNode(head, member, client);
     const upgrade = target === CONSOLE_SOCKET;
-    const text = rewriteRequest(head, { drops: this.#drops, target: undefined, added: client.forwarded, upgrade });
+    const text = rewriteRequest(head, { drops: this.#drops.plain, target: undefined, added: client.forwarded, upgrade });
     return { target: control, text, upgrade, kind: CONTROL };
   }
 

@@ -2,6 +2,7 @@
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
+import type { PreviewNames } from "@svc/kit/proxy/address.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
@@ -44,6 +45,7 @@ export type GatewayProxyOptions = {
   readonly keys: NamedKeys;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
+  readonly previews: PreviewNames;
   /** With certificates, `listen` speaks TLS; undefined: plain HTTP. */
   readonly certificates: Certificates | undefined;
   readonly log: Log;

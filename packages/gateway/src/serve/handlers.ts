@@ -1,4 +1,5 @@
 // The gateway's handlers, one short function per operation: an operation of one node is relayed to it, lists of all nodes are merged.
+// Longer than 300 lines: every operation has its row in one table.
 import { clusterOperations, type FindQuery } from "@svc/contract/cluster.ts";
 import { asFailure, Failure, type FailureName, fail } from "@svc/contract/failures.ts";
 import { nodeControlOperations } from "@svc/contract/node-control.ts";
@@ -27,6 +28,7 @@ import { gcHandler } from "./gc.ts";
 import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
+import type { GatewayPreviews } from "./previews.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
@@ -50,6 +52,7 @@ export type HandlerParts = {
   readonly volumes: Pick<GatewayVolumes, "handlers">;
   readonly scaling: Handlers<typeof nodesOperations>["getScaling"];
   readonly secrets: Pick<GatewaySecrets, "handlers">;
+  readonly previews: Pick<GatewayPreviews, "handlers">;
   /** True if the nodes are a list in the settings; there is no etcd then. */
   readonly isFixed: boolean;
   /** @throws SHUTTING_DOWN, SERVER_UNREACHABLE. */
@@ -61,7 +64,7 @@ type AllHandlers = Handlers<NodeOperations & typeof nodesOperations & typeof nod
 
 export function gatewayHandlers(parts: HandlerParts): AllHandlers {
   const { members, lookups, arrivals, directory, relay, keys, quotas, charged, merge, storedOnly, create, webhooks, volumes, scaling, secrets } = parts;
-  const { isFixed, checkHealth } = parts;
+  const { previews, isFixed, checkHealth } = parts;
 
   /** @throws NODE_LOST if the node that has it is not up; calls `absent` if all nodes were asked and none has it. */
   async function holderOf(what: string, owner: Member | undefined, query: FindQuery, absent: () => never): Promise<Member> {
@@ -244,6 +247,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...volumes.handlers,
     ...secrets.handlers,
     ...apiKeyHandlers(keys, quotas),
+    ...previews.handlers,
     getHealth() {
       checkHealth();
     },

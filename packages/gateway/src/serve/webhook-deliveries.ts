@@ -4,6 +4,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { comparePositions, positionToken } from "@svc/contract/list-position.ts";
 import { deliveryPosition, webhookDeliveryOperations as ops, statsOf } from "@svc/contract/webhook-deliveries.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
+import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
 import type { Merge } from "./merge.ts";
 
@@ -32,8 +33,8 @@ export function webhookDeliveryHandlers({ members, merge, apiKey, mustExist }: D
     },
     async getWebhookDelivery(input, context) {
       await mustExist(input.webhookID);
-      const to = (url: string, signal: AbortSignal) => ({ baseURL: url, apiKey, signals: [signal, context.signal], timeoutMs: TIMEOUT_MS });
-      const answers = await Promise.allSettled(members.up.map(({ url, signal }) => call(ops.getWebhookDelivery, input, to(url, signal))));
+      const to = ({ url, peers, signal }: Member) => ({ baseURL: url, apiKey, send: peers.send, signals: [signal, context.signal], timeoutMs: TIMEOUT_MS });
+      const answers = await Promise.allSettled(members.up.map((member) => call(ops.getWebhookDelivery, input, to(member))));
       const found = answers.find((each) => each.status === "fulfilled");
       if (found !== undefined) return found.value;
       const uncertain = members.whyUncertain("");

@@ -12,6 +12,15 @@ export type Address = {
   readonly port: number;
   /** The path and query for the sandbox. */
   readonly target: string;
+  /** The preview whose name the host is; undefined if the request names the port and the id itself. */
+  readonly preview?: string;
+};
+
+/** The names of previews, by which hosts without a port and an id are known. */
+export type PreviewNames = {
+  /** The host of a request is looked up only if there are any. */
+  readonly size: number;
+  find(name: string): { readonly sandboxID: string; readonly port: number; readonly endedAtMs: number | null } | undefined;
 };
 
 /** `<port>-<id>` in one DNS label; the part before the first hyphen counts as a port if it begins like one. */
@@ -63,9 +72,11 @@ export const TRIAL_DOMAIN = "svc.localhost";
 export class Addressing {
   readonly #ids: HeaderIDs;
   readonly #domains: ReadonlySet<string>;
+  readonly #previews: PreviewNames | undefined;
 
-  constructor(ids: HeaderIDs, domains: readonly string[]) {
+  constructor(ids: HeaderIDs, domains: readonly string[], previews?: PreviewNames) {
     this.#ids = ids;
+    this.#previews = previews;
     this.#domains = new Set([...domains, "localhost", TRIAL_DOMAIN].map((domain) => domain.toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "")));
   }
 
@@ -74,7 +85,7 @@ export class Addressing {
    * on a path of the control plane: some SDKs send a sandbox's headers with each call of the control plane.
    */
   read(head: RequestHead, apiKey: string, named?: NamedKeys): Address | Answer | undefined {
-    return this.#byHost(head) ?? (this.#isForControl(head, apiKey, named) ? undefined : this.#byHeaders(head));
+    return this.#byHost(head) ?? this.byPreview(head) ?? (this.#isForControl(head, apiKey, named) ? undefined : this.#byHeaders(head));
   }
 
   /** Always false below /proxy, where no path belongs to the control plane and a key decides nothing. */
@@ -94,6 +105,24 @@ export class Addressing {
     const port = parsePort(label[1] as string);
     if (port === undefined) return badPort(`The host ${name}`, label[1] as string);
     return { sandboxID: bareSandboxID(label[2] as string), port, target: head.target };
+  }
+
+  /** Returns undefined unless the host is a preview's. */
+  byPreview(head: RequestHead): Address | Answer | undefined {
+    if (this.#previews === undefined || this.#previews.size === 0) return undefined;
+    const host = head.value(HOST);
+    if (host === undefined) return undefined;
+    const name = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
+    const dot = name.indexOf(".");
+    if (dot < 0 || !this.#domains.has(name.slice(dot + 1))) return undefined;
+    const label = name.slice(0, dot);
+    const found = this.#previews.find(label);
+    if (found === undefined) return undefined;
+    const { sandboxID, port, endedAtMs } = found;
+    if (endedAtMs === null) return { sandboxID, port, target: head.target, preview: label };
+    const endedAt = new Date(endedAtMs).toISOString();
+    const message = `The preview '${label}' leads to port ${port} of sandbox ${sandboxID}, which ended at ${endedAt}`;
+    return answer(502, message, { sandboxId: sandboxID, preview: label, endedAt }, { "x-svc-reason": "not_found" });
   }
 
   #byHeaders(head: RequestHead): Address | Answer | undefined {

@@ -9,8 +9,11 @@ import type { Pace } from "./pace.ts";
 import type { ResponseHead } from "./response-head.ts";
 import { BEHIND, type Dial, PACED, Wire, type WireOwner } from "./wire.ts";
 
-/** One way to a target; with `preface`, that request is sent first, and its 101 opens a raw connection to the target. */
-export type Way = { readonly connect: Dial; readonly preface?: string };
+/**
+ * One way to a target; with `preface`, that request is sent first, and its 101 opens a raw connection to the target. `isRelay`: `connect` leads
+ * through a relay by itself.
+ */
+export type Way = { readonly connect: Dial; readonly preface?: string; readonly isRelay?: true };
 
 /** The reason why a request got no response; `dropped` if its target was removed, `moved` if its sandbox is on another node. */
 export type Trouble = "refused" | "unreachable" | "closed" | "malformed" | "dropped" | "moved";

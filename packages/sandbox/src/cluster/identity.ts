@@ -54,6 +54,7 @@ export function readIdentity({
     settlesNames: true,
     settlesWebhooks: true,
     settlesSecrets: true,
+    settlesPreviews: true,
     hasVolumes: true,
     endsSandboxes: true,
   };

@@ -10,6 +10,7 @@ export type LoadParts = {
   readonly isDraining: () => boolean;
   readonly clockSkewMs: () => number | undefined;
   readonly admission: { readonly waiting: number };
+  readonly previews: { readonly changes: number };
   readonly pool: { ready(): ReadonlyMap<string, number> };
   readonly usage: { totals(): { readonly memoryBytes: number; readonly memoryLimitBytes: number; readonly cpuLimit: number } };
 };
@@ -20,7 +21,7 @@ const FRESH_MS = 1_000;
 type Host = Pick<NodeLoad, "disk" | "cpuPercent"> & { readonly totalBytes: number; readonly availableBytes: number };
 
 export function openLoad(
-  { home, capacity, isDraining, clockSkewMs, admission, pool, usage }: LoadParts,
+  { home, capacity, isDraining, clockSkewMs, admission, pool, usage, previews }: LoadParts,
   nowMs: () => number = () => performance.now(),
 ): StreamParts["load"] {
   let host: Host | undefined;
@@ -57,6 +58,7 @@ export function openLoad(
       disk,
       isDraining: isDraining(),
       clockSkewMs: clockSkewMs(),
+      previewChanges: previews.changes,
     };
   };
 }

@@ -34,6 +34,7 @@ export type ClusterParts = Pick<IdentityParts, "home" | "labels" | "runtime"> &
      * `shared` returns the builds of a template that are in object storage; `isFedByNodes` is true if there is none, so that nodes fetch from nodes.
      */
     readonly transfer: { readonly templates: { shared(templateID: string): readonly string[] }; readonly isFedByNodes: boolean };
+    readonly previews: LoadParts["previews"];
     readonly volumes: { has(asked: string): Promise<boolean> };
     readonly directory: SandboxDirectory;
     /** Sandboxes that are moving to other nodes. */

@@ -26,6 +26,7 @@ import { serve } from "@svc/kit/serve.ts";
 import { openSpans } from "@svc/kit/spans.ts";
 import { refuseUnfinished } from "../backup/restore.ts";
 import type { Fence } from "../cluster/presence.ts";
+import { previewHandlers } from "../previews/routes.ts";
 import { openProxy } from "../proxy/server.ts";
 import { startTicksOf } from "../runtime/process.ts";
 import { identityRoutes, secretHandlers } from "../secrets/routes.ts";
@@ -33,7 +34,8 @@ import { templateHandlers } from "../template/routes.ts";
 import { uuidOf } from "../template/show.ts";
 import { uploadRoutes } from "../template/upload-routes.ts";
 import { volumeHandlers, volumeRoutes } from "../volumes/routes.ts";
-import { type Node, openNode } from "./open-node.ts";
+import type { Node } from "./node.ts";
+import { openNode } from "./open-node.ts";
 import { clusterHandlers } from "./serve/cluster-handlers.ts";
 import { openNodeConsole } from "./serve/console.ts";
 import { endExported } from "./serve/end-exported.ts";
@@ -135,6 +137,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
       ...apiKeyHandlers(node.apiKeys, node.quotas),
       ...volumeHandlers(node.volumes),
       ...secretHandlers(node.secrets),
+      ...previewHandlers({ store: node.previews, mustExist: (id) => registry.owned(id), domain: () => node.proxy.domain, wallMs: Date.now }),
     },
     apiKey: apiKey.secret,
     keys: node.apiKeys,
@@ -170,6 +173,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
     listen: settings.node.listen,
     control,
     directory: node.directory,
+    previews: node.previews,
     apiKey: apiKey.secret,
     keys: node.apiKeys,
     brands: brand,

@@ -3,14 +3,11 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import type { StagedBackup } from "@svc/contract/backup.ts";
 import { openDiskReserve } from "@svc/kit/disk-reserve.ts";
 import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
 import { openKeyFile } from "@svc/kit/keys/key-file.ts";
 import { Keys } from "@svc/kit/keys/keys.ts";
-import type { Guard } from "@svc/kit/keys/own-answer.ts";
 import { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
-import type { Part } from "@svc/kit/lifecycle.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
@@ -20,35 +17,33 @@ import { openInit } from "../agent/init.ts";
 import { openInitKeys } from "../agent/init-keys.ts";
 import { openStaging } from "../backup/staging.ts";
 import { keysFrom, keysOfHome, newSecret } from "../cluster/deployment-secret.ts";
-import type { Membership } from "../cluster/join.ts";
 import { nodeIDOf } from "../cluster/node-id.ts";
-import { type Cluster, openCluster } from "../cluster/open-cluster.ts";
+import { openCluster } from "../cluster/open-cluster.ts";
 import type { Networks } from "../network/networks.ts";
 import { type Observe, openObserve, type Report } from "../observe/open-observe.ts";
+import { openPreviewStore } from "../previews/store.ts";
 import { openCheckpoints } from "../records/checkpoints.ts";
 import { bootID, systemClock } from "../records/clock.ts";
-import type { SandboxDirectory } from "../records/directory.ts";
 import { runtimesInUse, tokensInUse } from "../records/in-use.ts";
 import { openQuarantine, QUARANTINE_FILE } from "../records/quarantine.ts";
 import { openRecords } from "../records/records.ts";
 import { openRegistry } from "../records/registry.ts";
 import { usedBy } from "../records/tenant-usage.ts";
-import type { RuntimeName } from "../runtime/runtime.ts";
-import { openSecrets, type Secrets } from "../secrets/open-secrets.ts";
+import { openSecrets } from "../secrets/open-secrets.ts";
 import { openSnapshotTransfer, type SnapshotTransfer } from "../snapshot-transfer/open-snapshot-transfer.ts";
 import { openFirstUse, refuseNotOffered } from "../template/first-use.ts";
-import { openTemplates, type Templates } from "../template/open-templates.ts";
+import { openTemplates } from "../template/open-templates.ts";
 import { openSetupTemplates } from "../template/setup-templates.ts";
-import { openVolumes, type Volumes } from "../volumes/open-volumes.ts";
+import { openVolumes } from "../volumes/open-volumes.ts";
 import { Later } from "./later.ts";
+import type { Node } from "./node.ts";
 import { type Listing, openListing } from "./serve/list.ts";
-import type { Verbs } from "./serve/routes.ts";
 import { loadSeed, sweepHalfWritten } from "./serve/secrets.ts";
 import { openTenantGuard } from "./serve/tenants.ts";
 import { type NodeSettings, poolSizes } from "./settings.ts";
 import { openAdmission } from "./supply/admission.ts";
 import { buildSandboxes } from "./supply/build-sandboxes.ts";
-import { type Capacity, openCapacity } from "./supply/capacity.ts";
+import { openCapacity } from "./supply/capacity.ts";
 import { openCheckpointer } from "./supply/checkpoint.ts";
 import { type Drivers, openDrivers } from "./supply/drivers.ts";
 import { type Ends, openEnds } from "./supply/end.ts";
@@ -66,70 +61,29 @@ import { openUnusable, type Unusable } from "./supply/unusable.ts";
 import { openAnswers } from "./verbs/answer.ts";
 import { openClaims } from "./verbs/claims.ts";
 import { openCreate } from "./verbs/create.ts";
-import { type KeyedCreates, openKeyedCreates } from "./verbs/create-keys.ts";
+import { openKeyedCreates } from "./verbs/create-keys.ts";
 import { openQuarantineDeletion, type QuarantineDeletion } from "./verbs/delete-quarantined.ts";
 import { openFork } from "./verbs/fork.ts";
 import { openHandOver } from "./verbs/hand-over.ts";
 import { openMoves } from "./verbs/move.ts";
-import { type NamedSnapshots, openNamedSnapshots } from "./verbs/named-snapshots.ts";
+import { openNamedSnapshots } from "./verbs/named-snapshots.ts";
 import { openPauses } from "./verbs/pause.ts";
 import { openResume } from "./verbs/resume.ts";
 import { openSetNetwork } from "./verbs/set-network.ts";
-import { openTake, type Takes } from "./verbs/take.ts";
+import { openTake } from "./verbs/take.ts";
 import { openTakeSnapshot } from "./verbs/take-snapshot.ts";
 import { openTimeouts } from "./verbs/timeout.ts";
 import { openWake } from "./verbs/wake.ts";
 import { openDeaths } from "./watch/deaths.ts";
-import { type Drain, openDrain } from "./watch/drain.ts";
-import { type GC, openGC } from "./watch/gc.ts";
+import { openDrain } from "./watch/drain.ts";
+import { openGC } from "./watch/gc.ts";
 import { type Idle, openIdle } from "./watch/idle.ts";
 import { openLimitEvents } from "./watch/limit-events.ts";
-import { type EndedAll, endAll, type Recovered, recover, takeBackUnusable } from "./watch/recover.ts";
+import { endAll, recover, takeBackUnusable } from "./watch/recover.ts";
 import { openWatch } from "./watch/watch.ts";
 
 const MAX_WAITING_PER_SANDBOX = 64;
 const SYNC_TIMEOUT_MS = 10 * 60_000;
-
-export type Node = {
-  readonly verbs: Verbs;
-  readonly templates: Templates;
-  /** Fetches a template or snapshot of the deployment, or builds one on first use; returns its name or id, or undefined. */
-  readonly fetch: (asked: string) => Promise<string | undefined>;
-  readonly snapshots: NamedSnapshots;
-  readonly observe: Observe;
-  readonly transfer: SnapshotTransfer;
-  readonly volumes: Volumes;
-  readonly secrets: Secrets;
-  /** The node's interface for gateways. */
-  readonly cluster: Cluster;
-  /** The proxy's way to find and wake sandboxes. */
-  readonly directory: SandboxDirectory;
-  /** Functions that the proxy fills in when it opens. */
-  readonly proxy: ProxyLink;
-  readonly pool: Pool;
-  readonly capacity: Capacity;
-  /** The driver that starts new sandboxes. */
-  readonly runtime: RuntimeName;
-  /** Undefined where the node runs alone. */
-  readonly membership: Membership | undefined;
-  readonly drain: Drain;
-  readonly takes: Takes;
-  readonly keyed: KeyedCreates;
-  /** Absent while sandboxes are only ended. */
-  readonly apiKeys: Keys | undefined;
-  readonly quotas: TenantQuotas;
-  /** Refuses what a tenant's request may not name. */
-  readonly guard: Guard;
-  readonly gc: GC;
-  /** Copies the node's state as of one moment, for `svc backup create`. */
-  readonly stageBackup: () => Promise<StagedBackup>;
-  recover(): Promise<Recovered>;
-  /** Ends every sandbox; returns the ids of those that ended and of those that could not be ended. */
-  endAll(): Promise<EndedAll>;
-  watch(): { close(): Promise<void> };
-  /** The parts in closing order. With `destroys`, or when no sandbox is left, parts that would outlive the node are removed as well. */
-  parts(destroys: boolean): Part[];
-};
 
 /** Parts that earlier ones call: templates and verbs depend on each other. */
 type CalledEarlier = {
@@ -196,9 +150,12 @@ export async function openNode(
   /** Paused sandboxes of which this process has removed all running parts. */
   const takenDown = new Set<string>();
 
+  const previews = openPreviewStore({ path: join(home, "previews.db"), durability, reserve, wallMs: () => clock.wallMs() });
   const report: Report = (...event) => {
     later.get("observe").report(...event);
     later.get("transfer").follow(...event);
+    const [type, { sandboxID }] = event;
+    if (type === "sandbox.ended" && sandboxID !== undefined) previews.ended(sandboxID);
   };
   const forget = (templateID: string) => later.get("pool").forget(templateID);
   const clearRemembered = () => later.get("quarantined").clearRemembered();
@@ -385,6 +342,7 @@ export async function openNode(
     capacity,
     admission,
     pool,
+    previews,
     transfer,
     proxy: shared,
   };
@@ -401,6 +359,7 @@ export async function openNode(
     transfer,
     volumes,
     secrets,
+    previews,
     cluster,
     directory,
     proxy,
@@ -427,6 +386,7 @@ export async function openNode(
     watch: () => openWatch(watching),
     parts: (destroys) => [
       { name: "named keys", close: async () => apiKeys?.close() },
+      { name: "previews", close: async () => previews.close() },
       ...(membership?.parts() ?? []),
       { name: "retention", close: () => gc.close() },
       { name: "idle pauses", close: () => idle.close() },

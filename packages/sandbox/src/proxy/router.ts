@@ -2,7 +2,7 @@
 import { isIP } from "node:net";
 import { CONSOLE_SOCKET } from "@svc/contract/console.ts";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
-import { type Address, Addressing, belowProxy, isEnvdOwn } from "@svc/kit/proxy/address.ts";
+import { type Address, Addressing, belowProxy, isEnvdOwn, type PreviewNames } from "@svc/kit/proxy/address.ts";
 import { type Answer, answer, unknownSignature } from "@svc/kit/proxy/answer.ts";
 import { ControlPlane } from "@svc/kit/proxy/control-target.ts";
 import type { Decision, RoutedClient } from "@svc/kit/proxy/decision.ts";
@@ -29,6 +29,7 @@ export type RouterOptions = {
   readonly keys?: NamedKeys | undefined;
   readonly brands: readonly string[];
   readonly domains: readonly string[];
+  readonly previews?: PreviewNames | undefined;
   /** Removes an Authorization: Bearer with a key of the platform as well. */
   readonly dropsKeyAsBearer?: boolean | undefined;
   /** Bound on the output of all commands of one sandbox; 0 or absent: no bound. */
@@ -60,7 +61,7 @@ export class Router {
     this.#options = options;
     this.#pool = pool;
     this.#ids = headerIDs(head.names, options.brands);
-    this.#addressing = new Addressing(this.#ids, options.domains);
+    this.#addressing = new Addressing(this.#ids, options.domains, options.previews);
     this.#search = new SignatureSearch(options.directory);
     this.#control = new Target(pool, new ControlPlane(options.control));
     const ids = this.#ids;

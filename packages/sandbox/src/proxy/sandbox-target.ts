@@ -1,5 +1,5 @@
 // A port of one sandbox as a target: dialled at its address, or through envd's relay if it listens only on loopback.
-import { Socket } from "node:net";
+import { connect, Socket } from "node:net";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { type Answer, answer } from "@svc/kit/proxy/answer.ts";
 import { Pace } from "@svc/kit/proxy/pace.ts";
@@ -8,6 +8,7 @@ import type { Trouble, Way } from "@svc/kit/proxy/upstream.ts";
 import type { ProxyEntry, SandboxDirectory } from "../records/directory.ts";
 import { dialUnix } from "../runtime/dial.ts";
 import type { RuntimeHandle } from "../runtime/runtime.ts";
+import { dialTLS, dialTLSThrough } from "./tls-port.ts";
 
 /** Node's own servers close idle connections after 5 s; ours must close before. */
 const applicationIdleMs = 4_000;
@@ -66,14 +67,28 @@ export class SandboxPort implements TargetPolicy {
     const envd = endpoint.kind === "tcp" ? { host: endpoint.host, port: ENVD_PORT } : (options: object) => dialled(endpoint.path, options);
     if (this.#port === ENVD_PORT) return [{ connect: envd }];
     const preface = `GET /relay?port=${this.#port} HTTP/1.1\r\nHost: envd\r\nConnection: Upgrade\r\nUpgrade: svc-relay\r\nX-Access-Token: ${this.entry.envdAccessToken}\r\n\r\n`;
+    if (this.#isTLS) return this.#tlsWays(preface);
     const relay: Way = { connect: envd, preface };
     if (endpoint.kind === "unix") return [relay];
     const direct: Way = { connect: { host: endpoint.host, port: this.#port } };
     return this.#relayFirst ? [relay, direct] : [direct, relay];
   }
 
+  get #isTLS(): boolean {
+    return this.entry.httpsPorts.includes(this.#port);
+  }
+
+  #tlsWays(preface: string): readonly Way[] {
+    const { endpoint } = this.entry.handle;
+    const envd = () => (endpoint.kind === "tcp" ? connect({ host: endpoint.host, port: ENVD_PORT, noDelay: true }) : dialled(endpoint.path, {}));
+    const relay: Way = { connect: (options) => dialTLSThrough(envd(), preface, options), isRelay: true };
+    if (endpoint.kind === "unix") return [relay];
+    const direct: Way = { connect: (options) => dialTLS(endpoint.host, this.#port, options) };
+    return this.#relayFirst ? [relay, direct] : [direct, relay];
+  }
+
   reached(way: Way): void {
-    this.#relayFirst = way.preface !== undefined;
+    this.#relayFirst = way.preface !== undefined || way.isRelay === true;
   }
 
   answerFor(trouble: Trouble, detail: string): Answer {
@@ -82,6 +97,10 @@ export class SandboxPort implements TargetPolicy {
     if (this.#directory.find(sandboxID) === undefined) return notFound(sandboxID);
     if (trouble === "refused") return portClosed(sandboxID, this.#port);
     const members = { sandboxId: sandboxID, port: this.#port };
+    if (trouble === "unreachable" && this.#isTLS) {
+      const said = `The sandbox is running, but the server on port ${this.#port} did not complete a TLS handshake, which network.httpsPorts demands: ${detail}`;
+      return answer(502, said, members, { "x-svc-reason": "unreachable" });
+    }
     if (trouble === "unreachable") return answer(502, `The sandbox is running but could not be reached: ${detail}`, members, { "x-svc-reason": "unreachable" });
     if (trouble === "malformed") return answer(502, `The response from the sandbox is malformed: ${detail}`, members, { "x-svc-reason": "bad_response" });
     return answer(502, `The sandbox is running but gave no response: ${detail}`, members, { "x-svc-reason": "no_response" });

@@ -1,6 +1,7 @@
 // The node's proxy: one listener for the control plane and for every port of every sandbox.
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
+import type { PreviewNames } from "@svc/kit/proxy/address.ts";
 import { proxyNames } from "@svc/kit/proxy/header-ids.ts";
 import { type ProxyLimits, proxyLimits } from "@svc/kit/proxy/limits.ts";
 import type { NamedKeys } from "@svc/kit/proxy/own-keys.ts";
@@ -28,6 +29,7 @@ export type ProxyOptions = {
   readonly brands?: readonly string[];
   /** Domains whose names `<port>-<id>.<domain>` lead to sandboxes; `localhost` is always accepted. */
   readonly domains?: readonly string[];
+  readonly previews?: PreviewNames;
   readonly dropsKeyAsBearer?: boolean;
   readonly limits?: Partial<ProxyLimits>;
   /** With certificates, `listen` speaks TLS; absent: plain HTTP. */

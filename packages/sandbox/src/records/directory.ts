@@ -13,6 +13,8 @@ export type Access = {
   readonly trafficAccessToken: string;
   /** network.maskRequestHost: the Host header that applications see; `${PORT}` stands for the port. */
   readonly maskRequestHost: string | undefined;
+  /** network.httpsPorts: the ports whose servers speak TLS themselves. */
+  readonly httpsPorts: readonly number[];
 };
 
 export type ProxyEntry = Access & { readonly handle: RuntimeHandle };

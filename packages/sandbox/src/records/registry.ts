@@ -84,10 +84,10 @@ export function openRegistry(records: Records, seed: string, clock: Clock, quara
   const watchers = new Set<Parameters<Registry["watch"]>[0]>();
 
   function accessOf({ sandboxID }: SandboxRecord, claim: Claim): Access {
-    const { secure, trafficPrivate, maskRequestHost } = claim;
+    const { secure, trafficPrivate, maskRequestHost, httpsPorts = [] } = claim;
     const envdAccessToken = deriveToken(seed, "envd", sandboxID);
     const trafficAccessToken = deriveToken(seed, "traffic", sandboxID);
-    return { sandboxID, secure, trafficPrivate, envdAccessToken, trafficAccessToken, maskRequestHost };
+    return { sandboxID, secure, trafficPrivate, envdAccessToken, trafficAccessToken, maskRequestHost, httpsPorts };
   }
 
   function show(record: SandboxRecord): void {

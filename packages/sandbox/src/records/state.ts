@@ -37,6 +37,8 @@ export type Claim = {
   readonly trafficPrivate: boolean;
   readonly egress: EgressPolicy;
   readonly maskRequestHost: string | undefined;
+  /** Ports whose servers speak TLS themselves; absent if there are none, and in records of earlier versions. */
+  readonly httpsPorts?: readonly number[] | undefined;
   readonly metadata: Readonly<Record<string, string>>;
   /** Sent to envd when it starts again (a resume from files alone). */
   readonly envVars: Readonly<Record<string, string>>;

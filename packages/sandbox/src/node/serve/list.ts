@@ -91,6 +91,7 @@ function detail({ seed, proxy, idle }: ListingParts, wallTimes: WallTimes, recor
     network: {
       allowPublicTraffic: !claim.trafficPrivate,
       ...(claim.maskRequestHost === undefined ? {} : { maskRequestHost: claim.maskRequestHost }),
+      ...(claim.httpsPorts === undefined ? {} : { httpsPorts: [...claim.httpsPorts] }),
       ...(claim.egress.allowOut.length === 0 ? {} : { allowOut: [...claim.egress.allowOut] }),
       ...(claim.egress.denyOut.length === 0 ? {} : { denyOut: [...claim.egress.denyOut] }),
       ...(claim.egress.rules === undefined ? {} : { rules: shownRules(claim.egress.rules) }),

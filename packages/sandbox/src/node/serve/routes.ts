@@ -2,6 +2,7 @@
 import { fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { keyOperations } from "@svc/contract/keys.ts";
+import type { previewOperations } from "@svc/contract/previews.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
@@ -41,6 +42,7 @@ type Elsewhere =
   | keyof typeof webhookDeliveryOperations
   | keyof typeof volumeOperations
   | keyof typeof secretOperations
+  | keyof typeof previewOperations
   | keyof typeof keyOperations
   | keyof typeof tenantOperations
   | "collectGarbage"

@@ -165,6 +165,7 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
     egress: egressOf({ ...input.network, allow_internet_access: input.allow_internet_access }, Object.keys(input.iam?.tokens ?? {})),
     ...(Object.keys(input.iam?.tokens ?? {}).length === 0 ? {} : { tokens: input.iam?.tokens ?? {} }),
     maskRequestHost: input.network?.maskRequestHost,
+    ...(input.network?.httpsPorts?.length ? { httpsPorts: input.network.httpsPorts } : {}),
     metadata: input.metadata ?? {},
     envVars: { ...template.env, ...input.envVars },
     user: template.user,
