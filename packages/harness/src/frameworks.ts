@@ -27,7 +27,7 @@ export const frameworks: readonly Framework[] = [
   python("Inspect", "inspect", "inspect-sandboxes==0.6.1", "e2b==2.63.0"),
   python("LangChain Deep Agents", "langchain", "langchain-e2b==0.0.6"),
   javascript("Mastra", "mastra", "@mastra/e2b@0.8.0", "@mastra/core@1.71.0"),
-  python("OpenAI Agents SDK", "openai-agents", "openai-agents[e2b]==0.24.0", "e2b-code-interpreter==2.11.5"),
+  python("OpenAI Agents SDK", "openai-agents", "openai-agents[e2b]==0.24.0"),
   python("smolagents", "smolagents", "smolagents==1.26.0", "e2b-code-interpreter==2.11.5"),
 ];
 

@@ -1,4 +1,4 @@
-// Dockerfiles as people write them, built by `svc template build` from images of a local registry, and looked at in a sandbox.
+// Dockerfiles as people write them, built from images of a local registry by `svc template build` and by requests, and looked at in a sandbox.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { type Example, examples } from "../src/dockerfiles.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
 import { startRegistry } from "../src/registry.ts";
-import { connectionTo, contextFolder } from "../src/template.ts";
+import { connectionTo, contextFolder, ended, startBuild } from "../src/template.ts";
 
 const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const BOUND_MS = 600_000;
@@ -20,6 +20,15 @@ function run(node: TestNode, words: readonly string[], cwd: string): Promise<{ c
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
   return new Promise((resolve) => child.once("close", (code) => resolve({ code, said })));
+}
+
+async function assertShows(node: TestNode, name: string, { command, shows }: Pick<Example, "command" | "shows">): Promise<void> {
+  const sandbox = await Sandbox.create(name, { ...connectionTo(node), timeoutMs: BOUND_MS });
+  try {
+    assert.equal((await sandbox.commands.run(command)).stdout, shows);
+  } finally {
+    await sandbox.kill();
+  }
 }
 
 export function dockerfileSuite(chosen: (example: Example) => boolean): void {
@@ -46,14 +55,37 @@ export function dockerfileSuite(chosen: (example: Example) => boolean): void {
         const { code, said } = await run(node, ["template", "build", ".", "-n", example.name, ...(example.flags ?? [])], context.path);
         assert.equal(code, 0, said);
         assert.ok(!/s3cr3t-(in|of)-a/.test(said), "no secret is in what the build says");
-        const sandbox = await Sandbox.create(example.name, { ...connectionTo(node), timeoutMs: 300_000 });
-        try {
-          assert.equal((await sandbox.commands.run(example.command)).stdout, example.shows);
-        } finally {
-          await sandbox.kill();
-        }
+        await assertShows(node, example.name, example);
       });
     }
+    void test("the template API takes stages, files of other stages and images, owners and build secrets as steps", async () => {
+      const confidential = "s3cr3t-in-a-request";
+      const asked = await startBuild(node, "by-requests", {
+        fromImage: "tiny",
+        dockerfile: true,
+        steps: [
+          { type: "RUN", args: ["mkdir /made && echo first > /made/file && chmod 604 /made/file"] },
+          { type: "FROM", args: ["stage:0"] },
+          { type: "RUN", args: ["echo second >> /made/file"] },
+          { type: "FROM", args: ["tiny"] },
+          { type: "ENV", args: ["LEVEL", "last"] },
+          { type: "COPY", args: ["/made/file", "/kept/", "7:8"], from: "stage:1" },
+          { type: "COPY", args: ["/opt/tools", "/tools/"], from: "tools" },
+          { type: "RUN", args: ['wc -c < /run/secrets/token > /length; echo "$LEVEL" >> /length'], secrets: [{ id: "token", required: true }] },
+        ],
+        secrets: { token: confidential },
+        startCmd: "touch /tmp/started; sleep 3600",
+        readyCmd: "test -e /tmp/started",
+      });
+      const { status, logs, reason } = await ended(node, asked);
+      assert.equal(status, "ready", reason?.message);
+      assert.ok(!JSON.stringify(logs).includes(confidential), "no secret is in what the build says");
+      await assertShows(node, "by-requests", {
+        command:
+          "cat /kept/file; stat -c '%u:%g %a' /kept/file; ls /made /run/secrets/token 2>&1 | grep -c 'No such'; ls /tools /tmp/started; tr -d ' ' < /length",
+        shows: `first\nsecond\n7:8 604\n2\n/tmp/started\n\n/tools:\nabc\nxyz\n${confidential.length}\nlast\n`,
+      });
+    });
     void test("a step that fails, in any stage, is named with its command", async () => {
       using context = contextFolder({ Dockerfile: "FROM tiny AS one\nRUN true\nFROM tiny\nCOPY --from=one /nowhere /x\n" });
       const missing = await run(node, ["template", "build", ".", "-n", "missing"], context.path);

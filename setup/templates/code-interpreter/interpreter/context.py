@@ -10,6 +10,7 @@ from jupyter_client.manager import AsyncKernelManager
 from environment import Environment
 from execution import Execution
 from refused import Refused
+from wire import Wire
 
 FOLDER = "/tmp/.svc-interpreter/kernels"
 START_SECONDS = 60
@@ -30,7 +31,7 @@ class Context:
         self._starting = asyncio.Lock()
         self._manager: AsyncKernelManager | None = None
         self._client = None
-        self._reader: asyncio.Task | None = None
+        self._wire: Wire | None = None
         self._executions: dict[str, Execution] = {}
         self._environment = Environment(language)
         # Said once with the next code, because a new kernel has lost all variables.
@@ -45,8 +46,7 @@ class Context:
         async with self._lock:
             await self._ready()
             # Code that ran once is faster the next time; silent code is not counted.
-            async for _ in self._send("", silent=True).messages():
-                pass
+            await self._send("", silent=True).ended()
 
     async def check(self):
         if not self._lock.locked():
@@ -58,7 +58,7 @@ class Context:
             await self._ready()
             prelude, restore = self._environment.around(envs)
             if prelude:
-                self._client.execute(prelude, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
+                self._wire.execute(prelude, silent=True)
             execution = self._send(code)
             if self._notice is not None:
                 execution.add({"type": "stderr", "text": self._notice + "\n"})
@@ -76,8 +76,8 @@ class Context:
                     # The next code finds a kernel that has started already.
                     self._restarting = asyncio.create_task(self._ready())
                     self._restarting.add_done_callback(lambda task: task.cancelled() or task.exception())
-                if restore and self._client is not None:
-                    self._client.execute(restore, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
+                if restore and self._wire is not None:
+                    self._wire.execute(restore, silent=True)
 
     async def restart(self):
         """Ends what runs, too, so it does not wait for it."""
@@ -94,7 +94,7 @@ class Context:
         await self._end_kernel()
 
     def _send(self, code: str, silent: bool = False) -> Execution:
-        msg_id = self._client.execute(code, silent=silent, store_history=not silent, allow_stdin=False, stop_on_error=False)
+        msg_id = self._wire.execute(code, silent)
         execution = Execution(on_end=lambda: self._executions.pop(msg_id, None))
         self._executions[msg_id] = execution
         return execution
@@ -134,31 +134,23 @@ class Context:
             if isinstance(error, RuntimeError):
                 raise Refused(500, f"the kernel of {self.language} did not start within {START_SECONDS} s: {error}") from error
             raise
-        self._manager, self._client = manager, client
-        self._reader = asyncio.gather(self._read_output(client), self._drop_replies(client))
+        self._manager, self._client, self._wire = manager, client, Wire(client, self._take)
 
     async def _end_kernel(self):
-        manager, client, reader = self._manager, self._client, self._reader
-        self._manager = self._client = self._reader = None
+        manager, client, wire = self._manager, self._client, self._wire
+        self._manager = self._client = self._wire = None
         if manager is None:
             return
-        reader.cancel()
+        wire.close()
         client.stop_channels()
         await manager.shutdown_kernel(now=True)
         manager.context.destroy(linger=0)
         self._environment.forget()
 
-    async def _read_output(self, client):
-        while True:
-            message = await client.iopub_channel.get_msg(timeout=None)
-            execution = self._executions.get(message["parent_header"].get("msg_id"))
-            if execution is not None:
-                execution.take(message)
-
-    async def _drop_replies(self, client):
-        """Everything that clients want comes as output, but unread replies would pile up."""
-        while True:
-            await client.shell_channel.get_msg(timeout=None)
+    def _take(self, request: str, message: dict):
+        execution = self._executions.get(request)
+        if execution is not None:
+            execution.take(message)
 
     async def _watch(self, execution: Execution):
         """Returns when the code has ended, be it by an interrupt or with its kernel."""

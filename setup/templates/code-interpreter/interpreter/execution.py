@@ -3,12 +3,13 @@
 import asyncio
 import json
 import time
-from collections import deque
 
-# Output that a slow client has not read yet is kept up to this size; more is left out, with a remark.
-MAX_UNREAD_BYTES = 32 << 20
+# Output that a slow client has not read yet is kept up to this size; more is left out, with a remark. A single message may be larger.
 # Results have as much again: a program that printed too much must not lose its result.
-MAX_UNREAD_RESULT_BYTES = 2 * MAX_UNREAD_BYTES
+MAX_UNREAD_BYTES = 32 << 20
+# Output waits so long for what follows it, and goes to the client together with it: most code has ended by then.
+LINGER_SECONDS = 0.01
+LINGER_BYTES = 64 << 10
 FORMS = {
     "text/plain": "text",
     "text/html": "html",
@@ -30,10 +31,12 @@ FORMS = {
 class Execution:
     def __init__(self, on_end):
         self._on_end = on_end
-        self._unread: deque[tuple[dict, int]] = deque()
+        self._unread: list[dict] = []
         self._unread_bytes = 0
+        self._unread_result_bytes = 0
         self._left_out_bytes = 0
         self._news = asyncio.Event()
+        self._linger: asyncio.TimerHandle | None = None
         self._end = asyncio.Event()
         self._change = asyncio.Event()
         self.is_cancelled = False
@@ -59,17 +62,24 @@ class Execution:
             return
         self._change.clear()
 
-    def add(self, message: dict, size: int = 0, most: int = MAX_UNREAD_BYTES):
-        if size > 0 and self._unread_bytes + size > most and self._unread:
+    def add(self, message: dict, size: int = 0):
+        unread = self._unread_result_bytes if message["type"] == "result" else self._unread_bytes
+        if unread > 0 and unread + size > MAX_UNREAD_BYTES:
             self._left_out_bytes += size
             return
         if message["type"] == "error":
             self.has_failed = True
         if message["type"] in ("stdout", "stderr"):
             message["timestamp"] = time.time_ns()
-        self._unread.append((message, size))
-        self._unread_bytes += size
-        self._news.set()
+        self._unread.append(message)
+        if message["type"] == "result":
+            self._unread_result_bytes += size
+        else:
+            self._unread_bytes += size
+        if self._unread_bytes + self._unread_result_bytes > LINGER_BYTES:
+            self._news.set()
+        elif self._linger is None:
+            self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._news.set)
 
     def die(self, name: str, reason: str):
         if self.is_over:
@@ -91,7 +101,7 @@ class Execution:
                 line = result(content["data"])
                 line["is_main_result"] = message["msg_type"] == "execute_result" or "text/x-svc-result" in content["data"]
                 size = sum(len(value) for value in content["data"].values() if isinstance(value, str))
-                self.add(line, size, MAX_UNREAD_RESULT_BYTES)
+                self.add(line, size)
             case "error":
                 traceback = "\n".join(content["traceback"])
                 self.add({"type": "error", "name": content["ename"], "value": content["evalue"], "traceback": traceback})
@@ -101,20 +111,28 @@ class Execution:
                 self.add({"type": "end_of_execution"})
                 self._finish()
 
-    async def messages(self):
-        while True:
-            while self._unread:
-                message, size = self._unread.popleft()
-                self._unread_bytes -= size
-                if self._left_out_bytes > 0 and message["type"].endswith("end_of_execution"):
-                    yield self._remark()
-                yield message
-                if self._left_out_bytes > 0 and not self._unread:
-                    yield self._remark()
-            if self.is_over:
-                return
-            self._news.clear()
+    async def batches(self):
+        """Gives the messages as they come, several at a time where they come fast."""
+        is_last = False
+        while not is_last:
             await self._news.wait()
+            self._stop_lingering()
+            self._news.clear()
+            is_last = self.is_over
+            yield self._batch()
+
+    def _batch(self) -> list[dict]:
+        batch, self._unread = self._unread, []
+        self._unread_bytes = self._unread_result_bytes = 0
+        if self._left_out_bytes > 0:
+            at = len(batch) - 1 if batch and batch[-1]["type"].endswith("end_of_execution") else len(batch)
+            batch.insert(at, self._remark())
+        return batch
+
+    def _stop_lingering(self):
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
 
     def _remark(self) -> dict:
         text = f"\n[… {self._left_out_bytes} bytes left out: the code gives them faster than they are read …]\n"

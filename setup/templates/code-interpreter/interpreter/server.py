@@ -71,10 +71,14 @@ class Execute(Handler):
             self.running = execution
             if self.left:
                 execution.cancel()
-            async for message in execution.messages():
+            async for batch in execution.batches():
                 if self.left:
                     continue
-                self.write(json.dumps(message, ensure_ascii=False) + "\n")
+                for message in batch:
+                    self.write(json.dumps(message, ensure_ascii=False) + "\n")
+                # The last batch goes out with the end of the answer.
+                if execution.is_over:
+                    continue
                 try:
                     await self.flush()
                 except iostream.StreamClosedError:
