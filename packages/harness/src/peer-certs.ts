@@ -10,6 +10,7 @@ const DAYS = 30;
 export type PeerCerts = Disposable & {
   /** Returns the directory of a new certificate of this role. */
   issue(role: Role, name?: string, hosts?: readonly string[]): string;
+  directoryOf(name: string): string;
   /** Replaces what is in the directory. */
   reissue(directory: string): void;
   /** Replaces the authority; certificates stay until they are issued again. */
@@ -28,6 +29,7 @@ export function makePeerCerts(): PeerCerts {
       authority.issue(directory, name, [roleName(role), ...hosts], DAYS, Date.now());
       return directory;
     },
+    directoryOf: (name) => join(root, name),
     reissue: (directory) => void authority.reissue(directory, Date.now()),
     rotate() {
       authority = authority.rotate(Date.now());

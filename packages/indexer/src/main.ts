@@ -13,6 +13,7 @@ import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { announceServer, withdrawServer } from "@svc/kit/own-server.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { openHttp } from "./http/http.ts";
 import { Intake } from "./index/intake.ts";
 import { LoopShare } from "./index/loop-share.ts";
@@ -79,7 +80,9 @@ async function run(argv: readonly string[]): Promise<number> {
   const discovered = new Discovered({ registry, sources: settings.discover, forgetMs: settings.forget_seconds * 1000, folder, log });
   const fixed = new Set(configured.map(keyOf));
   const isOwn = (registration: Registration) => !fixed.has(keyOf(registration)) && !discovered.owns(registration);
-  const shared = settings.etcd.length === 0 ? undefined : new Shared({ registry, endpoints: settings.etcd, name: settings.shared_name, folder, isOwn, log });
+  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
+  const shared =
+    settings.etcd.length === 0 ? undefined : new Shared({ registry, endpoints: settings.etcd, certificates, name: settings.shared_name, folder, isOwn, log });
 
   const problems = () => [
     ...discovered.problems(),
@@ -139,6 +142,7 @@ async function run(argv: readonly string[]): Promise<number> {
     { name: "console", close: () => webConsole.close() },
     { name: "http", close: () => server.close() },
     { name: "discovery", close: () => Promise.all([discovered.close(), shared?.close()]).then(() => undefined) },
+    { name: "certificates", close: async () => certificates?.close() },
     { name: "subscriptions", close: () => registry.close() },
     { name: "timer", close: async () => snapshots.stop() },
     { name: "snapshot", close: () => snapshots.write(registry) },

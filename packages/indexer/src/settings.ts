@@ -4,6 +4,7 @@ import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { etcdEndpoints } from "@svc/kit/etcd/endpoints.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { joinRepeated } from "@svc/kit/repeated-flags.ts";
 import { z } from "zod";
 
@@ -34,6 +35,7 @@ export const indexerSettings = z.object({
     max_body_bytes: count(1024, 1 << 30),
   }),
   console: consoleSettings,
+  peers: peersSettings,
 });
 
 const flagNames = {
@@ -43,6 +45,7 @@ const flagNames = {
   etcd: "indexer.etcd",
   "log-level": "indexer.log_level",
   console: "console.mode",
+  ...peersFlagNames,
   "memory-budget-mb": "indexer.memory_budget_mb",
 };
 const about = "reads the KV events of inference engines and stores, and answers which instance holds a prompt's prefix.";

@@ -7,6 +7,7 @@ import { openHasher } from "@svc/contract/index-client.ts";
 import { startEtcd } from "@svc/harness/etcd.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
 import { needs } from "@svc/harness/needs.ts";
+import { makePeerCerts } from "@svc/harness/peer-certs.ts";
 import { startPodServer } from "@svc/harness/pod-server.ts";
 import { SimulatedEngine } from "../src/simulate/engine.ts";
 import { startIndexer, type TestIndexer } from "./indexer.ts";
@@ -179,6 +180,18 @@ void test("an engine that is found and publishes no events is named, and so is a
     http.closeAllConnections();
     http.close();
   }
+});
+
+void test("replicas share registrations through an etcd that needs certificates", needs("etcd"), async () => {
+  using certs = makePeerCerts();
+  await using etcd = await startEtcd(1, certs);
+  await using engine = await startEngine();
+  const flags = [`--etcd=${etcd.endpoints.join(",")}`, `--peer-certs=${certs.issue("indexer")}`];
+  await using one = await startIndexer(flags);
+  await using other = await startIndexer(flags);
+  const record = { endpoint: engine.caches[0]?.endpoint ?? "", type: "vLLM", modelname: "m", instance_id: "a", block_size: BLOCK, dp_rank: 0 };
+  await one.register(record);
+  await registered(other, "a|0|live");
 });
 
 void test("replicas share what one of them registers and unregisters, also while one of them was away", needs("etcd"), async () => {

@@ -7,6 +7,7 @@ import { endWithUs } from "@svc/harness/children.ts";
 import { startEtcd, type TestEtcd } from "@svc/harness/etcd.ts";
 import { freeze, thaw } from "@svc/harness/freeze.ts";
 import { makeHome, removeHome } from "@svc/harness/home.ts";
+import type { PeerCerts } from "@svc/harness/peer-certs.ts";
 import { freePorts } from "@svc/harness/ports.ts";
 import { until } from "@svc/harness/until.ts";
 import { RpcClient } from "../src/rpc/client.ts";
@@ -61,6 +62,8 @@ export type Cluster = AsyncDisposable & {
 
 export type ClusterSetup = {
   readonly masters?: number;
+  /** With these, etcd needs a certificate of its clients. */
+  readonly certs?: PeerCerts;
   readonly flags?: readonly string[];
   readonly flagsOf?: (name: string) => readonly string[];
   readonly level?: string;
@@ -71,13 +74,14 @@ export type ClusterSetup = {
 
 export async function startCluster({
   masters = 2,
+  certs,
   flags = [],
   flagsOf = () => [],
   level = "info",
   prepare,
   endpoints = (etcd) => etcd.endpoints,
 }: ClusterSetup = {}): Promise<Cluster> {
-  const etcd = await startEtcd();
+  const etcd = await startEtcd(1, certs);
   await prepare?.(etcd);
   const clusterID = "test";
   const names = ["ada", "bob", "cyd"].slice(0, masters);
@@ -87,6 +91,7 @@ export async function startCluster({
       `--etcd_endpoints=${endpoints(etcd, name)
         .map((each) => each.replace("http://", ""))
         .join(";")}`,
+      ...(certs === undefined ? [] : [`--peer-certs=${certs.issue("master", name)}`]),
       ...flags,
       ...flagsOf(name),
     ];

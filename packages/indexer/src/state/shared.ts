@@ -8,6 +8,7 @@ import { type Etcd, openEtcd } from "@svc/kit/etcd/client.ts";
 import { isAbsent } from "@svc/kit/etcd/transaction.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Refusal } from "../http/refusal.ts";
 import { writeDurably } from "../registrations/disk.ts";
 import { type Identity, keyOf, keysOf, nameOf } from "../registrations/register-input.ts";
@@ -16,6 +17,8 @@ import type { Registry } from "./registry.ts";
 export type SharedOptions = {
   readonly registry: Registry;
   readonly endpoints: readonly string[];
+  /** Shown to etcd at `https://` URLs. */
+  readonly certificates?: PeerCertificates | undefined;
   /** Indexers with one name share their registrations. */
   readonly name: string;
   readonly folder: string;
@@ -37,7 +40,7 @@ export class Shared {
 
   constructor(options: SharedOptions) {
     this.#options = options;
-    this.#etcd = openEtcd({ endpoints: options.endpoints });
+    this.#etcd = openEtcd({ endpoints: options.endpoints, certificates: options.certificates });
     this.#prefix = `/svc/indexer/${options.name}/registrations/`;
     this.#file = join(options.folder, "shared.json");
     this.#keys = new Set(this.#load());

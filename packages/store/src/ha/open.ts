@@ -2,6 +2,7 @@
 
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import type { AccessKeys } from "../access/keys.ts";
 import { defaultName, folderIdentity, hasLog } from "./folder-identity.ts";
 import { Ha } from "./ha.ts";
@@ -36,6 +37,8 @@ export type OpenHa = {
   readonly home: string;
   readonly keys: AccessKeys | undefined;
   readonly token: string | undefined;
+  /** Shown to etcd at `https://` URLs. */
+  readonly certificates: PeerCertificates | undefined;
   readonly log: Log;
   /** The bound ports. */
   readonly ports: { readonly rpc: number; readonly http: number; readonly stream: number };
@@ -61,8 +64,8 @@ export function configureReplication(native: ReplicationCore, settings: HaSettin
   native.configureReplication(times, settings.replication === "sync");
 }
 
-export function openHa({ native, settings, home, keys, token, log, ports }: OpenHa): { ha: Ha; close(): Promise<void> } {
-  const etcd = openEtcd({ endpoints: etcdUrls(settings.etcd_endpoints), attemptMs: ATTEMPT_MS, callMs: CALL_MS });
+export function openHa({ native, settings, home, keys, token, certificates, log, ports }: OpenHa): { ha: Ha; close(): Promise<void> } {
+  const etcd = openEtcd({ endpoints: etcdUrls(settings.etcd_endpoints), attemptMs: ATTEMPT_MS, callMs: CALL_MS, certificates });
   const id = folderIdentity(home);
   const host = advertisedHost(settings);
   const ha = new Ha({

@@ -9,6 +9,7 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { openPeerCertificates, type PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Denials } from "../access/denials.ts";
 import { openKeys, tokenFrom } from "../access/keys.ts";
 import { configureReplication, openHa } from "../ha/open.ts";
@@ -64,6 +65,7 @@ async function run(argv: readonly string[]): Promise<number> {
   // The core's events arrive in later ticks of the event loop, when all parts exist.
   let onEvent: OnEvent = () => undefined;
   let several: ReturnType<typeof openHa> | undefined;
+  let certificates: PeerCertificates | undefined;
   await lockHome(loaded.home, "store master");
   const needOffload = (["offload_on_evict", "offload_force_evict", "promotion_on_hit"] as const).filter((name) => settings[name] && !settings.enable_offload);
   if (needOffload.length > 0) log.warn({ settings: needOffload }, "these settings have no effect without enable_offload");
@@ -152,12 +154,14 @@ async function run(argv: readonly string[]): Promise<number> {
   const rpcPort = listenRpc(native, settings);
   if (settings.enable_ha) {
     const stream = listenPeers(native, settings);
+    certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
     several = openHa({
       native,
       settings,
       home: loaded.home,
       keys,
       token: tokenFrom("SVC_STORE_TOKEN", "", process.env),
+      certificates,
       log,
       ports: { rpc: rpcPort, http: http.port, stream },
     });
@@ -208,6 +212,7 @@ async function run(argv: readonly string[]): Promise<number> {
       },
     },
     { name: "etcd", close: async () => several?.close() },
+    { name: "certificates", close: async () => certificates?.close() },
     { name: "probes", close: async () => probes.close() },
     { name: "shared folder", close: async () => folder?.close() },
     { name: "KV events", close: async () => publisher?.close() },

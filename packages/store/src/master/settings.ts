@@ -5,6 +5,7 @@ import { loadConfig } from "@svc/kit/config.ts";
 import { consoleSettings } from "@svc/kit/console/settings.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
@@ -114,6 +115,7 @@ export const masterSettings = z.object({
         if (store[name] === "") context.addIssue({ code: "custom", path: [name], message: `expected ${wanted}, since enable_kv_events is on` });
     }),
   console: consoleSettings,
+  peers: peersSettings,
 });
 
 export type MasterSettings = z.output<typeof masterSettings>["store"];
@@ -129,6 +131,7 @@ export const masterFlags = {
   durability: "store.durability",
   "log-level": "store.log_level",
   console: "console.mode",
+  ...peersFlagNames,
   default_kv_lease_ttl: "store.default_kv_lease_ttl_ms",
   default_kv_soft_pin_ttl: "store.default_kv_soft_pin_ttl_ms",
   max_kv_soft_pin_ttl: "store.max_kv_soft_pin_ttl_ms",
