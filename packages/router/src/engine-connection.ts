@@ -204,7 +204,7 @@ export class EngineConnection implements WireOwner {
         return;
       }
       start = bodyAt;
-      if (head.status === SWITCHING) return this.#fail(new Error("it changes the protocol, which it was not asked for"));
+      if (head.status === SWITCHING) return this.#fail(new Error("it switches to another protocol, which no request of the router allows"));
       if (head.status < 200) {
         if (++this.#interim > MAX_INTERIM) return this.#fail(new Error(`it sent more than ${MAX_INTERIM} interim answers`));
         continue;
