@@ -1,6 +1,7 @@
 // One engine as the router knows it: its circuit, its load, what was just sent there, and what it serves.
 import { Agent } from "node:http";
 import type { ScoreRow } from "@svc/contract/index-score.ts";
+import { EngineConnections } from "./engine-connection.ts";
 import type { EngineRecord } from "./engine-list.ts";
 import type { EngineLoad } from "./engine-load.ts";
 import { RecentPrompts } from "./recent-prompts.ts";
@@ -8,7 +9,7 @@ import { RecentPrompts } from "./recent-prompts.ts";
 /** An engine whose health is good and whose requests fail is left out for longer each time. */
 const FIRST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 60_000;
-/** Idle connections that are kept to an engine. */
+/** Idle connections that are kept to an engine for small calls. */
 const IDLE_CONNECTIONS = 256;
 
 /**
@@ -39,7 +40,10 @@ export class Engine {
   readonly record: EngineRecord;
   readonly prefillTokensPerSecond: number;
   readonly maxInFlight: number;
+  /** For small calls. */
   readonly agent = new Agent({ keepAlive: true, maxFreeSockets: IDLE_CONNECTIONS, scheduling: "lifo" });
+  /** For requests of clients. */
+  readonly connections: EngineConnections;
   readonly recent: RecentPrompts;
   circuit: Circuit = { state: "closed", failures: 0 };
   draining = false;
@@ -71,6 +75,7 @@ export class Engine {
     this.url = options.record.url;
     this.prefillTokensPerSecond = options.record.prefill_tokens_per_second ?? options.prefillTokensPerSecond;
     this.maxInFlight = options.record.max_in_flight ?? options.maxInFlight;
+    this.connections = new EngineConnections(this.url);
     this.recent = new RecentPrompts(options.speculativeMs);
   }
 
@@ -130,5 +135,6 @@ export class Engine {
 
   close(): void {
     this.agent.destroy();
+    this.connections.close();
   }
 }

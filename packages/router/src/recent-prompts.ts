@@ -73,9 +73,11 @@ export class RecentPrompts {
     const hashes = prefixHashes(tokens);
     const alike = this.#byStart.get(startOf(hashes));
     if (alike === undefined) return none;
+    const most = tokens.length - (tokens.length % blockSize);
     let certain = 0;
     let all = 0;
-    for (let at = alike.length - 1; at >= 0; at--) {
+    // Many prompts may begin alike, as with one system prompt; none can match more than all of this one.
+    for (let at = alike.length - 1; at >= 0 && certain < most; at--) {
       const prompt = alike[at] as RecentPrompt;
       if (prompt.untilMs <= nowMs || prompt.space !== space) continue;
       const shared = sharedTokens(prompt, tokens, hashes);

@@ -2,40 +2,27 @@
 
 const HEAD_BYTES = 4 * 1024;
 const TAIL_BYTES = 8 * 1024;
-const [LF, CR] = [10, 13];
 
 export type Usage = { readonly cachedTokens: number | undefined; readonly promptTokens: number | undefined };
 
 export class AnswerScan {
-  readonly #head: Buffer[] = [];
-  #headBytes = 0;
-  #tail: Buffer[] = [];
-  #tailBytes = 0;
+  head = "";
+  /** It may become twice as long as what it is for, so that it is rarely cut. */
+  #tail = "";
   /** True if the last bytes end an event of a stream: something may be appended then. */
   endsEvent = true;
 
-  take(chunk: Buffer): void {
-    if (this.#headBytes < HEAD_BYTES) {
-      this.#head.push(chunk.subarray(0, HEAD_BYTES - this.#headBytes));
-      this.#headBytes += chunk.length;
-    }
-    this.#tail.push(chunk);
-    this.#tailBytes += chunk.length;
-    while (this.#tail.length > 1 && this.#tailBytes - (this.#tail[0] as Buffer).length >= TAIL_BYTES) this.#tailBytes -= (this.#tail.shift() as Buffer).length;
-    if (this.#tail.length === 1 && chunk.length > TAIL_BYTES) {
-      this.#tail = [Buffer.from(chunk.subarray(-TAIL_BYTES))];
-      this.#tailBytes = TAIL_BYTES;
-    }
-    const last = chunk.length - 1;
-    this.endsEvent = chunk[last] === LF && (chunk[last - 1] === LF || (chunk[last - 1] === CR && chunk[last - 2] === LF && chunk[last - 3] === CR));
-  }
-
-  get head(): string {
-    return Buffer.concat(this.#head).toString("latin1");
+  /** `chunk`: bytes, or text with one character per byte. */
+  take(chunk: Uint8Array | string): void {
+    const text = typeof chunk === "string" ? chunk : Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength).toString("latin1");
+    if (this.head.length < HEAD_BYTES) this.head += ownText(text, 0, HEAD_BYTES - this.head.length);
+    this.#tail = text.length > TAIL_BYTES ? ownText(text, text.length - TAIL_BYTES, text.length) : this.#tail + text;
+    if (this.#tail.length > 2 * TAIL_BYTES) this.#tail = ownText(this.#tail, this.#tail.length - TAIL_BYTES, this.#tail.length);
+    this.endsEvent = text.endsWith("\n\n") || text.endsWith("\r\n\r\n");
   }
 
   get tail(): string {
-    return Buffer.concat(this.#tail).toString("latin1");
+    return this.#tail;
   }
 
   /** OpenAI's answers have their usage at the end, Anthropic's streams the prompt's at the beginning. */
@@ -56,3 +43,7 @@ function lastNumber(text: string, pattern: RegExp): number | undefined {
   const found = [...text.matchAll(pattern)].at(-1)?.[1];
   return found === undefined ? undefined : Number(found);
 }
+
+/** A slice of a long text would keep all of it alive. */
+const ownText = (text: string, start: number, end: number): string =>
+  start === 0 && text.length <= end ? text : Buffer.from(text.slice(start, end), "latin1").toString("latin1");

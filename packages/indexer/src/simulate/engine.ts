@@ -64,12 +64,13 @@ export class SimulatedEngine {
     const { blockSize, hash, capacityBlocks } = this.#options;
     const hashes = hash(tokens, blockSize);
     let hit = 0;
-    while (hit < hashes.length && this.#cache.has(hashes[hit] as bigint)) this.#use(hashes[hit] as bigint, hit++);
+    while (hit < hashes.length && this.#cache.has(hashes[hit] as bigint)) hit++;
+    // Engines free a prompt's last blocks first, since without its beginning the rest of a prompt is of no use.
+    for (let at = hashes.length - 1; at >= 0; at--) this.#use(hashes[at] as bigint, at);
     const events: Event[] = [];
     const fresh = hashes.subarray(hit);
     if (fresh.length > 0) {
       const evicted: bigint[] = [];
-      for (const [i, name] of fresh.entries()) this.#use(name, hit + i);
       for (const name of this.#cache.keys()) {
         if (this.#cache.size <= capacityBlocks) break;
         this.#cache.delete(name);
