@@ -2,6 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { endWithUs } from "./children.ts";
+import { makeHome, removeHome } from "./home.ts";
 import { inside, type Namespace } from "./namespaces.ts";
 import { freePorts } from "./ports.ts";
 
@@ -55,23 +56,32 @@ export type OpenServer = {
   start(): Promise<void>;
 } & AsyncDisposable;
 
-/** Starts any server on its own port; `program` is its main file, or Node's arguments to start it. */
+/**
+ * Starts any server on its own port; `program` is its main file, or Node's arguments to start it. A server that is given no home gets one of its
+ * own, which ends with it: that of the machine may be somebody's.
+ */
 export async function openServer(program: readonly string[], flags: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<OpenServer> {
   const [main = "", ...more] = program;
   let started: Started | undefined;
   // The port stays reserved while the server is down.
   const [port] = await freePorts(1);
+  const isGiven = env["SVC_HOME"] !== undefined || flags.some((flag) => /^--home(=|$)/.test(flag));
+  const home = isGiven ? undefined : makeHome();
   let logged = "";
   const kill = async (signal: NodeJS.Signals) => {
     if (started !== undefined) await endProcess(started.child, signal);
   };
   const start = async () => {
-    started = await startProcess(main, [...more, `--listen=127.0.0.1:${port}`, ...flags], env, (text) => {
+    started = await startProcess(main, [...more, `--listen=127.0.0.1:${port}`, ...(home === undefined ? [] : [`--home=${home}`]), ...flags], env, (text) => {
       logged += text;
     });
   };
   await start();
-  return { url: `http://127.0.0.1:${port}`, log: () => logged, kill, start, [Symbol.asyncDispose]: () => kill("SIGKILL") };
+  async function dispose(): Promise<void> {
+    await kill("SIGKILL");
+    if (home !== undefined) removeHome(home);
+  }
+  return { url: `http://127.0.0.1:${port}`, log: () => logged, kill, start, [Symbol.asyncDispose]: dispose };
 }
 
 export async function endProcess(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
