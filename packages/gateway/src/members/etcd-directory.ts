@@ -132,10 +132,20 @@ export function openEtcdDirectory({ endpoints, name, certificates, members, log 
     isEmptied = !isThere && hadDeployment;
     hadDeployment ||= isThere;
   }
+  let lastDeployment: KeyValue | undefined;
   const deploymentWatch = etcd.watch(keys.deployment, {
-    onAll: (entries) => followDeployment(entries.some(({ key }) => key === keys.deployment)),
+    onAll(entries) {
+      const found = entries.find(({ key }) => key === keys.deployment);
+      // Nodes may have filled an emptied etcd before this gateway could look.
+      if (found !== undefined && lastDeployment !== undefined && isAnother(found, lastDeployment)) followDeployment(false);
+      followDeployment(found !== undefined);
+      lastDeployment = found ?? lastDeployment;
+    },
     onEvents(events) {
-      for (const event of events) followDeployment(event.type === "put");
+      for (const event of events) {
+        followDeployment(event.type === "put");
+        if (event.type === "put") lastDeployment = event.entry;
+      }
     },
   });
 
@@ -196,4 +206,9 @@ export function openEtcdDirectory({ endpoints, name, certificates, members, log 
       await etcd.close();
     },
   };
+}
+
+/** Returns true if the record was made anew rather than changed: revisions of an etcd only rise. */
+function isAnother(found: KeyValue, last: KeyValue): boolean {
+  return found.createRevision !== last.createRevision || (found.modRevision <= last.modRevision && found.value !== last.value);
 }
