@@ -62,7 +62,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
       [{ ...good, network: { denyOut: ["example.com"] } }, 400, /denyOut/],
       [{ ...good, network: { allowOut: ["example.com"] } }, 400, /allowOut.*denyOut/],
       [{ ...good, network: { egressProxy: { address: "127.0.0.1:1" } } }, 501, /egressProxy/],
-      [{ ...good, network: { httpsPorts: [3000] } }, 501, /^network.httpsPorts: svc does not offer this/],
+      [{ ...good, network: { httpsPorts: [49983] } }, 400, /httpsPorts.*envd's own port/],
       [{ ...good, network: { dnsServers: ["1.1.1.1"] } }, 501, /network.dns of the node/],
       [{ ...good, network: { rules: { "1.1.1.1": [] } } }, 400, /^network.rules: "1.1.1.1": rules apply to hosts by name/],
       [
