@@ -27,7 +27,7 @@ const done: Readonly<Record<Act, string>> = {
   resume: "Resumed",
   fork: "Forked",
   snapshot: "Took a snapshot of",
-  extend: "Extended",
+  extend: "Set the end of",
   delete: "Deleted",
 };
 
@@ -51,17 +51,25 @@ export function perform(act: Act, ids: readonly string[]): void {
       onYes: () => void run(act, wanted, (sandboxID) => call("deleteSandbox", { sandboxID })),
     });
   else if (act === "pause") void run(act, wanted, (sandboxID) => call("pauseSandbox", { sandboxID }));
-  else if (act === "resume") void run(act, wanted, (sandboxID) => call("connectSandbox", { sandboxID, timeout: 300 }));
-  else
-    openDialog({ title: `${act === "fork" ? "Fork" : act === "extend" ? "Extend" : "Snapshot of"} ${what}`, body: () => <Details act={act} ids={wanted} /> });
+  else openDialog({ title: `${titles[act]} ${what}`, body: () => <Details act={act} ids={wanted} /> });
 }
 
-function Details({ act, ids }: { readonly act: Act; readonly ids: readonly string[] }): JSX.Element {
-  const [value, setValue] = useState(act === "fork" ? "1" : act === "extend" ? "60" : "");
+const titles = { fork: "Fork", extend: "Extend", resume: "Resume", snapshot: "Snapshot of" } as const;
+
+/** A sandbox that goes on gets as long as it was meant to live altogether, since its time ran out or was stopped by the pause. */
+function minutesFor(id: string | undefined): number {
+  const row = rows.get(id ?? "");
+  return row === undefined ? 60 : Math.min(10_080, Math.max(5, Math.ceil((row.endAt - row.startedAt) / 60_000)));
+}
+
+function Details({ act, ids }: { readonly act: keyof typeof titles; readonly ids: readonly string[] }): JSX.Element {
+  const isTime = act === "extend" || act === "resume";
+  const [value, setValue] = useState(act === "fork" ? "1" : act === "extend" ? "60" : act === "resume" ? String(minutesFor(ids[0])) : "");
   const submit = (event: Event) => {
     event.preventDefault();
     closeDialog();
     if (act === "fork") void fork(ids, Number(value));
+    else if (act === "resume") void run(act, ids, (sandboxID) => call("connectSandbox", { sandboxID, timeout: Number(value) * 60 }));
     else if (act === "extend") void run(act, ids, (sandboxID) => call("setSandboxTimeout", { sandboxID, timeout: Number(value) * 60 }));
     else void run(act, ids, (sandboxID) => call("createSnapshot", { sandboxID, ...(value === "" ? {} : { name: value }) }));
   };
@@ -71,8 +79,8 @@ function Details({ act, ids }: { readonly act: Act; readonly ids: readonly strin
         <Field label="Number of copies" hint="Each copy has the memory and the files of this moment.">
           <input type="number" min="1" max="100" required value={value} onInput={(event) => setValue(textFrom(event))} />
         </Field>
-      ) : act === "extend" ? (
-        <Field label="Minutes from now until it ends">
+      ) : isTime ? (
+        <Field label="Minutes from now until it ends" hint={act === "extend" ? "Fewer than it has left make it end sooner." : undefined}>
           <input type="number" min="1" max="10080" required value={value} onInput={(event) => setValue(textFrom(event))} />
         </Field>
       ) : (
@@ -85,7 +93,7 @@ function Details({ act, ids }: { readonly act: Act; readonly ids: readonly strin
           Cancel
         </button>
         <button type="submit" class="primary">
-          {act === "fork" ? "Fork" : act === "extend" ? "Set" : "Take snapshot"}
+          {act === "fork" ? "Fork" : act === "extend" ? "Set" : act === "resume" ? "Resume" : "Take snapshot"}
         </button>
       </footer>
     </form>

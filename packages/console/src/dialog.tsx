@@ -3,12 +3,28 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-type Shown = { readonly title: string; readonly body: () => ComponentChildren; readonly isWide?: boolean };
+type Shown = {
+  readonly title: string;
+  readonly body: () => ComponentChildren;
+  readonly isWide?: boolean;
+};
 
 const shown = signal<Shown | undefined>(undefined);
 
+/** True while the dialog holds text that is saved nowhere; the person then confirms that it may close. */
+let holdsUnsaved = false;
+
 export function openDialog(dialog: Shown): void {
+  holdsUnsaved = false;
   shown.value = dialog;
+}
+
+export function setUnsaved(isUnsaved: boolean): void {
+  holdsUnsaved = isUnsaved;
+}
+
+function mayLeave(): boolean {
+  return !holdsUnsaved || window.confirm("The changes of this text are not saved. Close it and lose them?");
 }
 
 export function closeDialog(): void {
@@ -27,6 +43,9 @@ function Dialog({ dialog }: { readonly dialog: Shown }): JSX.Element {
   const { title, body, isWide = false } = dialog;
   // The close event arrives late; by then another dialog may be open, which must stay.
   const onClose = () => shown.peek() === dialog && closeDialog();
+  const onCancel = (event: Event) => {
+    if (!mayLeave()) event.preventDefault();
+  };
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const own = element.current;
@@ -35,10 +54,10 @@ function Dialog({ dialog }: { readonly dialog: Shown }): JSX.Element {
     return () => own?.close();
   }, []);
   return (
-    <dialog ref={element} class={isWide ? "wide" : ""} aria-labelledby="dialog-title" onClose={onClose}>
+    <dialog ref={element} class={isWide ? "wide" : ""} aria-labelledby="dialog-title" onCancel={onCancel} onClose={onClose}>
       <header>
         <h2 id="dialog-title">{title}</h2>
-        <button type="button" class="small" aria-label="Close" onClick={closeDialog}>
+        <button type="button" class="small" aria-label="Close" onClick={() => mayLeave() && closeDialog()}>
           ×
         </button>
       </header>

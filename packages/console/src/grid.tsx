@@ -150,7 +150,7 @@ const Row = memo(function Row({ row, index, isChosen, onChoose, onFocus }: RowPr
       </td>
       <td class="number">{row.memoryMB === 0 ? "" : megabytes(row.memoryMB)}</td>
       <td class="number">
-        <Ago at={row.state === "ended" ? (row.endedAt ?? row.startedAt) : row.startedAt} />
+        <Ago at={row.startedAt} />
       </td>
       <td class="left-column">
         {row.state === "running" ? (

@@ -5,7 +5,7 @@ import { perform } from "./acts.tsx";
 import { count, reasonWords } from "./format.ts";
 import { Ago, Empty, Scroll } from "./parts.tsx";
 import { query, to } from "./router.ts";
-import { type Group, groupBy } from "./rows.ts";
+import { filterFor, type Group, groupBy } from "./rows.ts";
 import { isReadOnly } from "./session.ts";
 
 /** Further runs are only counted. */
@@ -43,7 +43,7 @@ export function Groups({ list, label }: { readonly list: readonly ConsoleRow[]; 
           {groups.slice(0, MOST).map((group) => (
             <tr key={group.value}>
               <th scope="row">
-                <a href={to(["sandboxes"], { ...Object.fromEntries(query.value), group: "", q: `${label}=${group.value}` })}>{group.value}</a>
+                <a href={to(["sandboxes"], { ...Object.fromEntries(query.value), group: "", q: filterFor(label, group.value) })}>{group.value}</a>
               </th>
               <td class="number">{count(group.running)}</td>
               <td class="number">{count(group.paused)}</td>

@@ -70,26 +70,54 @@ export function clearTable(): void {
   isLoaded.value = false;
 }
 
-/** A row matches `text` if it contains every word of it anywhere, or in its metadata for a word of the form NAME=VALUE. */
+/**
+ * A row matches `text` if it contains every word of it anywhere. A word NAME=VALUE matches a whole value of its metadata, NAME=VALUE* the beginning of
+ * one, and NAME= any. Names and values with spaces or quotes are written as JSON strings.
+ */
 export type Filter = { readonly text: string; readonly state: string };
 
 export function matcher({ text, state }: Filter): (row: ConsoleRow) => boolean {
-  const words = text
-    .toLowerCase()
-    .split(/\s+/)
-    .filter((word) => word !== "");
-  const pairs = words.filter((word) => /^[^=]+=/.test(word)).map((word) => [word.slice(0, word.indexOf("=")), word.slice(word.indexOf("=") + 1)] as const);
-  const plain = words.filter((word) => !/^[^=]+=/.test(word));
+  const words = text.toLowerCase().match(WORD) ?? [];
+  const pairs = words.flatMap((word) => [pairIn(word)].filter((pair) => pair !== undefined));
+  const plain = words.filter((word) => pairIn(word) === undefined);
   return (row) => {
     if (state === "failed" ? !hasFailed(row) : state !== "" && row.state !== state) return false;
-    for (const [name, value] of pairs) {
-      const found = Object.entries(row.metadata).find(([each]) => each.toLowerCase() === name)?.[1];
-      if (found === undefined || !found.toLowerCase().includes(value)) return false;
+    for (const { name, value, isBeginning } of pairs) {
+      const found = Object.entries(row.metadata)
+        .find(([each]) => each.toLowerCase() === name)?.[1]
+        ?.toLowerCase();
+      if (found === undefined || !(isBeginning ? found.startsWith(value) : found === value)) return false;
     }
     if (plain.length === 0) return true;
     const whole = `${row.id} ${row.alias ?? ""} ${row.template} ${row.reason ?? ""} ${Object.values(row.metadata).join(" ")}`.toLowerCase();
     return plain.every((word) => whole.includes(word));
   };
+}
+
+const QUOTED = String.raw`"(?:[^"\\]|\\.)*"`;
+const WORD = new RegExp(String.raw`(?:${QUOTED}|[^\s="])+=(?:${QUOTED}|[^\s"]\S*)?|\S+`, "g");
+
+type Pair = { readonly name: string; readonly value: string; readonly isBeginning: boolean };
+
+function pairIn(word: string): Pair | undefined {
+  const [, name, value = ""] = new RegExp(`^(${QUOTED}|[^="]+)=(${QUOTED}|.*)$`, "s").exec(word) ?? [];
+  if (name === undefined) return undefined;
+  const isBeginning = value === "" || (!value.startsWith('"') && value.endsWith("*"));
+  return { name: unquoted(name), value: unquoted(isBeginning ? value.replace(/\*$/, "") : value), isBeginning };
+}
+
+function unquoted(text: string): string {
+  try {
+    return text.startsWith('"') ? String(JSON.parse(text)) : text;
+  } catch {
+    return text;
+  }
+}
+
+/** The filter for the rows with exactly this metadata. */
+export function filterFor(name: string, value: string): string {
+  const quoted = (text: string) => (/^[^\s="*]+$/.test(text) ? text : JSON.stringify(text));
+  return `${quoted(name)}=${quoted(value)}`;
 }
 
 /** The reasons of an end that a client requested or that was due; every other end counts as a failure. */

@@ -33,8 +33,9 @@ export function Sandboxes(): JSX.Element {
   const isReversed = member("reverse") === "yes";
   const group = member("group");
   const found = list.value;
-  // A sandbox that left the table cannot be acted on.
-  const picked = [...chosen.value].filter((id) => rows.get(id)?.state !== "ended" && rows.has(id));
+  // Acts are for what the person sees: a sandbox that ended, or that the filter hides, is left out.
+  const seen = new Set(chosen.value.size === 0 ? [] : found.map(({ id }) => id));
+  const picked = [...chosen.value].filter((id) => seen.has(id) && rows.get(id)?.state !== "ended");
   return (
     <section class="page fill">
       <header class="page-head">

@@ -93,6 +93,8 @@ void test("pause, resume, fork and delete act on many selected sandboxes at once
   await act("Pause");
   for (const { sandboxID } of made) await row(sandboxID).getByText("paused").waitFor();
   await page.getByRole("toolbar").getByRole("button", { name: "Resume" }).click();
+  await page.getByRole("dialog").getByLabel("Minutes from now until it ends").fill("20");
+  await page.getByRole("dialog").getByRole("button", { name: "Resume" }).click();
   for (const { sandboxID } of made) await row(sandboxID).getByText("running").waitFor();
   await page.getByRole("toolbar").getByRole("button", { name: "Fork" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Fork" }).click();

@@ -1,7 +1,7 @@
 // The files of a sandbox: browse, view, edit text, upload by dragging, download.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { confirm, openDialog } from "../dialog.tsx";
+import { confirm, openDialog, setUnsaved } from "../dialog.tsx";
 import { bytes, count } from "../format.ts";
 import { Empty, Field, Problem, textFrom } from "../parts.tsx";
 import { query, setQuery } from "../router.ts";
@@ -142,7 +142,7 @@ export function Files({ row }: TabProps): JSX.Element {
                       : openDialog({ title: entry.path, isWide: true, body: () => <View id={row.id} entry={entry} onSaved={() => void read()} /> })
                   }
                 >
-                  {entry.name}
+                  {visible(entry.name)}
                   {entry.type === "directory" ? "/" : ""}
                 </button>
                 {entry.symlinkTarget === undefined ? null : <span class="muted"> → {entry.symlinkTarget}</span>}
@@ -169,6 +169,11 @@ export function Files({ row }: TabProps): JSX.Element {
       {(list?.length ?? 0) > MAX_ROWS ? <p class="muted">{count((list?.length ?? 0) - MAX_ROWS)} more are not shown.</p> : null}
     </div>
   );
+}
+
+/** Shows what a name would hide: line breaks, further spaces, and characters that turn the direction of the text. */
+function visible(name: string): string {
+  return name.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]|(?<= ) /gu, (each) => (each === " " ? "\u00a0" : `\\u{${each.codePointAt(0)?.toString(16)}}`));
 }
 
 function Crumbs({ folder, onEnter }: { readonly folder: string; readonly onEnter: (path: string) => void }): JSX.Element {
@@ -213,6 +218,7 @@ function View({ id, entry, onSaved }: { readonly id: string; readonly entry: Ent
   const save = async () => {
     try {
       await send(`files/${id}?${new URLSearchParams({ path: entry.path })}`, new Blob([text ?? ""]));
+      setUnsaved(false);
       say(`Saved ${entry.path}.`);
       onSaved();
     } catch (error) {
@@ -231,7 +237,15 @@ function View({ id, entry, onSaved }: { readonly id: string; readonly entry: Ent
             spellcheck={false}
             rows={24}
             value={text}
-            onInput={(event) => setText(textFrom(event))}
+            onInput={(event) => {
+              setUnsaved(true);
+              setText(textFrom(event));
+            }}
+            onKeyDown={(event) => {
+              if (event.key !== "s" || !(event.ctrlKey || event.metaKey)) return;
+              event.preventDefault();
+              void save();
+            }}
           />
           <footer>
             <button type="button" class="primary" onClick={() => void save()}>

@@ -14,6 +14,8 @@ export function Ports({ row, detail }: TabProps): JSX.Element {
   const { value } = signed;
   const domain = value.state === "in" ? value.session.domain : "localhost";
   const isPrivate = detail?.network?.allowPublicTraffic === false;
+  // The address of this page may name anything, so only a port becomes a link.
+  const isPort = /^[1-9]\d{0,4}$/.test(port) && Number(port) <= 65_535;
   const urlOf = (number: string) => `${location.protocol}//${number}-${row.id}.${domain}/`;
   return (
     <Scroll label="Ports" kind="ports">
@@ -36,8 +38,10 @@ export function Ports({ row, detail }: TabProps): JSX.Element {
             <option key={each} value={each} />
           ))}
         </datalist>
-        {port === "" ? (
-          <span class="muted">Every port that an application in the sandbox listens on can be reached.</span>
+        {!isPort ? (
+          <span class="muted">
+            {port === "" ? "" : "Expected a number from 1 to 65535. "}Every port that an application in the sandbox listens on can be reached.
+          </span>
         ) : (
           <>
             <a href={urlOf(port)} target="_blank" rel="noreferrer noopener">

@@ -7,7 +7,7 @@ import { acts, perform } from "../acts.tsx";
 import { eventWords, exact, megabytes, reasonWords } from "../format.ts";
 import { Ago, Copy, Empty, Left, Output, Problem, Scroll, State } from "../parts.tsx";
 import { path, to } from "../router.ts";
-import { events, hasFailed, isLoaded, rows, version } from "../rows.ts";
+import { events, filterFor, hasFailed, isLoaded, rows, version } from "../rows.ts";
 import { call, isReadOnly, messageOf, signed } from "../session.ts";
 import { later } from "../views.tsx";
 import { Files } from "./files.tsx";
@@ -152,14 +152,14 @@ function Overview({ row, detail }: TabProps): JSX.Element {
             {Object.keys(row.metadata).length === 0 ? <span class="muted">none</span> : null}
             {Object.entries(row.metadata).map(([name, value]) => (
               <div key={name}>
-                <a href={to(["sandboxes"], { q: `${name}=${value}` })}>
+                <a href={to(["sandboxes"], { q: filterFor(name, value) })}>
                   {name}={value}
                 </a>
               </div>
             ))}
           </dd>
         </dl>
-        <Snippets id={row.id} />
+        {row.state === "ended" ? null : <Snippets id={row.id} />}
       </div>
       <div>
         <h2>Timeline</h2>

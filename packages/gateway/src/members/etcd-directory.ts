@@ -208,7 +208,7 @@ export function openEtcdDirectory({ endpoints, name, certificates, members, log 
   };
 }
 
-/** Returns true if the record was made anew rather than changed: revisions of an etcd only rise. */
+/** Returns true if the record was created again rather than changed: revisions of an etcd only rise. */
 function isAnother(found: KeyValue, last: KeyValue): boolean {
   return found.createRevision !== last.createRevision || (found.modRevision <= last.modRevision && found.value !== last.value);
 }

@@ -1,5 +1,6 @@
 // The servers of the cache as the console shows them: fixed reads and named acts, at the addresses of the settings only.
 import { asFailure, fail } from "@svc/contract/failures.ts";
+import { type OwnServerKind, ownServer } from "../own-server.ts";
 import type { ConsoleSettings } from "./settings.ts";
 
 type Kind = "indexer" | "store" | "admin" | "metadata";
@@ -43,12 +44,29 @@ const acts: Readonly<Record<string, Act>> = {
   lead: { kind: "store", path: (id) => `/api/v1/lead?to=${encodeURIComponent(id)}` },
 };
 
+/** The settings' own defaults. Where a server of the same home says that it is elsewhere, it is asked there. */
+const usual: Readonly<Record<Kind, { readonly url: string; readonly own: OwnServerKind }>> = {
+  indexer: { url: "http://127.0.0.1:13333", own: "indexer" },
+  store: { url: "http://127.0.0.1:9003", own: "master" },
+  admin: { url: "http://127.0.0.1:18080", own: "admin" },
+  metadata: { url: "http://127.0.0.1:8081", own: "metadata" },
+};
+
 export class Cache {
-  readonly #urls: Readonly<Record<Kind, string>>;
+  readonly #given: Readonly<Record<Kind, string>>;
+  readonly #home: string;
   #view: { readonly atMs: number; readonly reading: Promise<CacheView> } | undefined;
 
-  constructor({ indexer_url, store_url, store_admin_url, metadata_url }: ConsoleSettings) {
-    this.#urls = { indexer: indexer_url, store: store_url, admin: store_admin_url, metadata: metadata_url };
+  constructor({ indexer_url, store_url, store_admin_url, metadata_url }: ConsoleSettings, home: string) {
+    this.#given = { indexer: indexer_url, store: store_url, admin: store_admin_url, metadata: metadata_url };
+    this.#home = home;
+  }
+
+  #urlOf(kind: Kind): string {
+    const given = this.#given[kind];
+    const own = given === usual[kind].url ? ownServer(this.#home, usual[kind].own) : undefined;
+    // A server that was killed leaves its file. The metadata server writes its path behind its address.
+    return own === undefined || !isAlive(own.pid) ? given : new URL(own.url).origin;
   }
 
   /** Reads all servers at once; one that does not answer is a line of the view. */
@@ -58,12 +76,12 @@ export class Cache {
   }
 
   async #read(): Promise<CacheView> {
-    const kinds = (Object.keys(reads) as Kind[]).filter((kind) => this.#urls[kind] !== "");
+    const kinds = (Object.keys(reads) as Kind[]).filter((kind) => this.#urlOf(kind) !== "");
     return Object.fromEntries(await Promise.all(kinds.map(async (kind) => [kind, await this.#server(kind)] as const)));
   }
 
   async #server(kind: Kind): Promise<CacheServer> {
-    const url = this.#urls[kind];
+    const url = this.#urlOf(kind);
     const found = await Promise.allSettled(reads[kind].map(async ({ name, path, as }) => [name, await readPart(url + path, as)] as const));
     const parts = found.flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
     const [refused] = found.flatMap((each) => (each.status === "rejected" ? [asFailure(each.reason).message] : []));
@@ -72,8 +90,8 @@ export class Cache {
 
   /** Asks the indexer why each engine matches as far as it does. @throws INVALID_REQUEST, SERVER_UNREACHABLE. */
   async explain(body: Readonly<Record<string, unknown>>): Promise<unknown> {
-    if (this.#urls.indexer === "") fail("SERVER_UNREACHABLE", "the setting console.indexer_url names no indexer");
-    const { text, status } = await send(`${this.#urls.indexer}/explain`, { method: "POST", body: JSON.stringify(body), timeoutMs: ACT_MS });
+    if (this.#urlOf("indexer") === "") fail("SERVER_UNREACHABLE", "the setting console.indexer_url names no indexer");
+    const { text, status } = await send(`${this.#urlOf("indexer")}/explain`, { method: "POST", body: JSON.stringify(body), timeoutMs: ACT_MS });
     return status < 400 ? JSON.parse(text) : fail("INVALID_REQUEST", sentenceOf(text));
   }
 
@@ -81,8 +99,8 @@ export class Cache {
     const act = typeof name === "string" && Object.hasOwn(acts, name) ? acts[name] : undefined;
     if (act === undefined) fail("ROUTE_NOT_FOUND", `act: expected one of ${Object.keys(acts).join(", ")}; got ${JSON.stringify(name)}`);
     if (typeof id !== "string" || id === "" || id.length > 256) fail("INVALID_REQUEST", "id: expected the id of a device, or the name of a standby");
-    if (this.#urls[act.kind] === "") fail("SERVER_UNREACHABLE", `the setting console.${act.kind === "admin" ? "store_admin" : act.kind}_url names no server`);
-    const { text, status } = await send(this.#urls[act.kind] + act.path(id), { method: "POST", body: "{}", timeoutMs: ACT_MS });
+    if (this.#urlOf(act.kind) === "") fail("SERVER_UNREACHABLE", `the setting console.${act.kind === "admin" ? "store_admin" : act.kind}_url names no server`);
+    const { text, status } = await send(this.#urlOf(act.kind) + act.path(id), { method: "POST", body: "{}", timeoutMs: ACT_MS });
     return status < 400 ? { said: sentenceOf(text) } : fail("INVALID_REQUEST", sentenceOf(text));
   }
 }
@@ -128,5 +146,14 @@ function sentenceOf(text: string): string {
     return String(message ?? error ?? error_message ?? "done").slice(0, 500);
   } catch {
     return text.slice(0, 300);
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }

@@ -179,7 +179,7 @@ export function consoleRoutes(scope: RawScope, parts: RouteParts): void {
       ...(Number.isSafeInteger(length) ? { sizeBytes: length } : {}),
     });
   });
-  const cache = new Cache(settings);
+  const cache = new Cache(settings, options.home);
   api("GET", "cache", async (request) => {
     signed(request);
     return await cache.view();
