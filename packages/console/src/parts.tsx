@@ -120,7 +120,15 @@ export function Problem({ error }: { readonly error: string }): JSX.Element | nu
   );
 }
 
-export function Field({ label, hint, children }: { readonly label: string; readonly hint?: string | undefined; readonly children: ComponentChildren }): JSX.Element {
+export function Field({
+  label,
+  hint,
+  children,
+}: {
+  readonly label: string;
+  readonly hint?: string | undefined;
+  readonly children: ComponentChildren;
+}): JSX.Element {
   return (
     // biome-ignore lint/a11y/noLabelWithoutControl: the control is among the children
     <label class="field">
