@@ -62,6 +62,14 @@ function onKey(event: KeyboardEvent): void {
     if (place !== undefined) go(to([place]));
     return;
   }
+  // From outside the table these keys enter it; inside it, its rows take them.
+  const isMove = ["j", "k", "ArrowDown", "ArrowUp"].includes(event.key) && target.closest("tr[tabindex]") === null;
+  const entry = isMove ? document.querySelector<HTMLElement>("tr[tabindex]") : null;
+  if (entry !== null) {
+    event.preventDefault();
+    entry.focus();
+    return;
+  }
   const acts: Readonly<Record<string, () => void>> = {
     "/": () => document.getElementById("filter")?.focus(),
     c: () => openCreate(),

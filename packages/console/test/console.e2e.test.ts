@@ -86,6 +86,12 @@ void test("pause, resume, fork and delete act on many selected sandboxes at once
   const made = await Promise.all([1, 2].map((index) => node.call(createSandbox, { templateID: "base", metadata: { run: "many", index: String(index) } })));
   await page.goto(`${node.url}/console/sandboxes?q=run%3Dmany`);
   for (const { sandboxID } of made) await row(sandboxID).getByText("running").waitFor();
+  await page.keyboard.press("j");
+  await page.locator("tr[tabindex]:focus").waitFor();
+  await page.keyboard.press("j");
+  await page.keyboard.press("x");
+  await page.getByRole("toolbar").getByText("1 chosen").waitFor();
+  await page.keyboard.press("x");
   const act = async (name: string) => {
     await page.getByLabel("Choose all that are listed").check();
     await page.getByRole("toolbar").getByRole("button", { name }).click();
