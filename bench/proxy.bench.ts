@@ -1,21 +1,20 @@
 // The proxy's cost: CPU per small request compared with nginx, interleaved in one run, and the rate of large bodies. Needs nginx and wrk,
 // both Debian packages. `node bench/proxy.bench.ts [--profile DIR]`
-import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { ftruncateSync, mkdtempSync, openSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs, promisify } from "node:util";
+import { parseArgs } from "node:util";
 import { ENVD_PORT } from "@svc/contract/envd-http.ts";
 import { cpuSeconds, peakBytes } from "./process-usage.ts";
 import { download, upload } from "./proxy-bulk.ts";
+import { drive, type Load, needPrograms, nginxAnswer, nginxBase, nginxCommon, starter, startNginx } from "./proxy-load.ts";
 import { median, type Row, report } from "./report.ts";
 
 const rounds = 5;
 const seconds = 3;
-const connections = 16;
 const bulkBytes = 1 << 30;
 const host = "127.77.1.2";
 const token = "a1b2c3d4".repeat(8);
@@ -25,69 +24,28 @@ const sink = 9003;
 const nginxPort = 9004;
 
 const { values: flags } = parseArgs({ options: { profile: { type: "string" } } });
-const run = promisify(execFile);
-for (const [program, test] of [
-  ["nginx", "-v"],
-  ["wrk", "-v"],
-] as const) {
-  await run(program, [test]).catch((error: NodeJS.ErrnoException) => {
-    // wrk exits with an error after it has printed its version.
-    if (error.code !== "ENOENT") return;
-    process.stderr.write(`bench proxy: needs ${program}; on Debian: apt-get install -y ${program === "nginx" ? "nginx-light" : program}\n`);
-    process.exit(1);
-  });
-}
+await needPrograms();
 await using stack = new AsyncDisposableStack();
 
-function child(command: string, args: readonly string[]): ChildProcess {
-  const started = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-  stack.defer(async () => {
-    if (started.exitCode !== null) return;
-    started.kill("SIGTERM");
-    await once(started, "exit");
-  });
-  return started;
-}
-
+const child = starter(stack);
 const home = mkdtempSync(join(tmpdir(), "svc-bench-proxy-"));
 stack.defer(() => rmSync(home, { recursive: true, force: true }));
 ftruncateSync(openSync(join(home, "gigabyte"), "w"), bulkBytes);
-const common = "access_log off; keepalive_requests 1000000000; client_max_body_size 0; sendfile on;";
-const shared = (name: string) =>
-  `user root; daemon off; worker_processes 1; pid ${home}/${name}.pid; error_log ${home}/${name}.log; events { worker_connections 4096; }`;
-const answerLine = 'return 200 "the quick brown fox jumps over the lazy dog\\n";';
+const common = nginxCommon;
+const shared = (name: string) => nginxBase(home, name);
+const answerLine = nginxAnswer;
 const responder = `${shared("responder")} http { ${common} server { listen ${host}:${envd}; listen ${host}:${application}; location / { ${answerLine} } location /gigabyte { root ${home}; } } }`;
 // One proxy_pass serves both ports, so that each of our two routes has a peer with the same hop and the same heads.
 const peer = `${shared("peer")} http { ${common} upstream u { server ${host}:${envd}; keepalive 64; keepalive_requests 1000000000; }
   server { listen 127.0.0.1:${nginxPort}; location / { proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host; proxy_set_header X-Forwarded-For $remote_addr; } } }`;
 
-async function nginx(name: string, text: string): Promise<number> {
-  const path = join(home, `${name}.conf`);
-  writeFileSync(path, text);
-  child("nginx", ["-c", path, "-p", home]);
-  for (let tries = 0; tries < 100 && !existsSync(join(home, `${name}.pid`)); tries++) await sleep(50);
-  await sleep(300);
-  const master = readFileSync(join(home, `${name}.pid`), "utf8").trim();
-  return Number(readFileSync(`/proc/${master}/task/${master}/children`, "utf8").trim().split(" ")[0]);
-}
-
-type Load = { name: string; pid: number; port: number; headers: Record<string, string> };
-
-async function load({ pid, port, headers }: Load): Promise<{ microseconds: number; perSecond: number }> {
-  const before = cpuSeconds(pid);
-  const args = Object.entries(headers).flatMap(([name, value]) => ["-H", `${name}: ${value}`]);
-  const { stdout } = await run("wrk", ["-t1", `-c${connections}`, `-d${seconds}s`, ...args, `http://127.0.0.1:${port}/process`]);
-  const requests = Number(/(\d+) requests in/.exec(stdout)?.[1]);
-  if (/Non-2xx/.test(stdout)) throw new Error(`not all requests succeeded: ${stdout}`);
-  return { microseconds: ((cpuSeconds(pid) - before) * 1e6) / requests, perSecond: requests / seconds };
-}
-
+const nginx = (name: string, text: string) => startNginx(child, home, name, text);
 await nginx("responder", responder);
 const peerPid = await nginx("peer", peer);
 const script = join(import.meta.dirname, "proxy-process.ts");
 const profiling = flags.profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${flags.profile}`];
 const ours = child(process.execPath, [...profiling, script, host, join(home, "control.sock"), token]);
-const port = Number(String((await once(ours.stdout as NonNullable<typeof ours.stdout>, "data"))[0]));
+const port = Number.parseInt(String((await once(ours.stdout as NonNullable<typeof ours.stdout>, "data"))[0]), 10);
 const oursPid = ours.pid as number;
 child(process.execPath, [join(import.meta.dirname, "proxy-bulk.ts"), "sink", host, String(sink)]);
 for (let tries = 0; tries < 100; tries++) {
@@ -108,10 +66,10 @@ const loads: Load[] = [
   { name: "svc, private application", pid: oursPid, port, headers: applicationHeaders },
 ];
 const results = new Map(loads.map(({ name }) => [name, { microseconds: [] as number[], perSecond: [] as number[] }]));
-for (const one of loads) await load(one);
+for (const one of loads) await drive(one, seconds);
 for (let round = 0; round < rounds; round++) {
   for (const one of loads) {
-    const { microseconds, perSecond } = await load(one);
+    const { microseconds, perSecond } = await drive(one, seconds);
     results.get(one.name)?.microseconds.push(microseconds);
     results.get(one.name)?.perSecond.push(perSecond);
   }

@@ -5,7 +5,6 @@ import { Failure, fail } from "@svc/contract/failures.ts";
 import { type KeyRecord, MAX_KEYS } from "@svc/contract/keys.ts";
 import type { Quotas, TenantRecord } from "@svc/contract/tenants.ts";
 import type { Log } from "../log.ts";
-import { SecretMap } from "../secret.ts";
 import { hashOfKey, isKeyForm, type MadeKey, makeKey } from "./key-secret.ts";
 import type { TenantPrincipal } from "./principal.ts";
 import { addressesOf } from "./source-addresses.ts";
@@ -50,7 +49,8 @@ export class Keys {
   readonly #log: Log;
   readonly #nowMs: () => number;
   readonly #byID = new Map<string, Known>();
-  readonly #bySecret = new SecretMap<{ readonly id: string; readonly secret: Secret }>();
+  /** The key is the secret's hash. The time of a lookup reveals nothing, because nobody can choose that hash. */
+  readonly #bySecret = new Map<string, { readonly id: string; readonly secret: Secret }>();
   readonly #uses = new Map<string, number>();
   readonly #quotas = new Map<string, Quotas>();
   /** Callbacks of open streams, by key. */
@@ -230,8 +230,8 @@ export class Keys {
     this.#byID.set(record.id, { record, addresses });
     for (const secret of record.secrets) {
       const entry = { id: record.id, secret };
-      this.#bySecret.add(secret.hash, entry);
-      this.#bySecret.add(secret.sdkHash, entry);
+      this.#bySecret.set(secret.hash, entry);
+      this.#bySecret.set(secret.sdkHash, entry);
     }
     this.#endStreams(record.id);
   }

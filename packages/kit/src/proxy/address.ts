@@ -91,7 +91,7 @@ export class Addressing {
   /** Always false below /proxy, where no path belongs to the control plane and a key decides nothing. */
   #isForControl(head: RequestHead, apiKey: string, named: NamedKeys | undefined): boolean {
     const { apiKey: key } = this.#ids;
-    return head.has(key) && head.agrees(key) && carriesOwnKey(head, key, apiKey, named) && isControlPath(head.target);
+    return head.has(key) && isControlPath(head.target) && head.agrees(key) && carriesOwnKey(head, key, apiKey, named);
   }
 
   #byHost(head: RequestHead): Address | Answer | undefined {
