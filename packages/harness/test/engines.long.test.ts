@@ -272,6 +272,7 @@ void test(
       await settled(indexer.url);
       for (const name of ["a", "b"]) assert.deepEqual([(await rowOf(name))?.GPU, (await rowOf(name))?.CPU], [0, 20 * VLLM_BLOCK], name);
       const kept = await say(a.url, asked);
+      assert.equal(kept.status, 200, `${kept.body}\n${a.log().slice(-3000)}`);
       assert.deepEqual([kept.cached, kept.text], [20 * VLLM_BLOCK, computed.text]);
 
       // When the store has dropped the blocks, too, no engine finds them.
@@ -280,9 +281,10 @@ void test(
         await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
       }
       assert.equal((await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" })).status, 200);
-      await until("the indexer knows that the store is empty", async () => ((await rowOf("b"))?.longest_matched === 0 ? true : undefined));
-      assert.equal((await rowOf("a"))?.longest_matched, 0);
+      for (const name of ["a", "b"])
+        await until(`the indexer knows that ${name} and the store are empty`, async () => ((await rowOf(name))?.longest_matched === 0 ? true : undefined));
       const gone = await say(a.url, asked);
+      assert.equal(gone.status, 200, `${gone.body}\n${a.log().slice(-3000)}`);
       assert.deepEqual([gone.cached, gone.text], [0, computed.text]);
     } finally {
       removeHome(home);
