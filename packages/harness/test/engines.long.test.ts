@@ -251,6 +251,17 @@ void test(
         const answer = await (await fetch(`${indexer.url}/query`, { method: "POST", body: JSON.stringify(query) })).json();
         return (answer as Record<string, Record<string, { GPU: number; CPU: number; longest_matched: number }>>)["default"]?.[instance];
       };
+      /** An engine answers 200 and resets nothing while the connector still uses blocks, so this asks until the indexer has heard of it. */
+      const resetGPUs = async () => {
+        for (const { name, url } of stack.engines) {
+          await until(`the GPU cache of ${name} is reset`, async () => {
+            assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
+            await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
+            await settled(indexer.url);
+            return (await rowOf(name))?.GPU === 0 ? true : undefined;
+          });
+        }
+      };
       const computed = await say(a.url, asked);
       assert.equal(computed.status, 200, computed.body);
       const row = await until("the indexer finds the blocks in the store, for the engine that has computed nothing", async () => {
@@ -265,21 +276,14 @@ void test(
       assert.equal(loaded.text, computed.text);
 
       // The engines' GPU caches are reset while the store keeps the blocks, so both engines load them from the store again.
-      for (const { url } of stack.engines) {
-        assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
-        await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
-      }
-      await settled(indexer.url);
-      for (const name of ["a", "b"]) assert.deepEqual([(await rowOf(name))?.GPU, (await rowOf(name))?.CPU], [0, 20 * VLLM_BLOCK], name);
+      await resetGPUs();
+      for (const name of ["a", "b"]) assert.equal((await rowOf(name))?.CPU, 20 * VLLM_BLOCK, name);
       const kept = await say(a.url, asked);
       assert.equal(kept.status, 200, `${kept.body}\n${a.log().slice(-3000)}`);
       assert.deepEqual([kept.cached, kept.text], [20 * VLLM_BLOCK, computed.text]);
 
       // When the store has dropped the blocks, too, no engine finds them.
-      for (const { url } of stack.engines) {
-        assert.equal((await fetch(`${url}/reset_prefix_cache`, { method: "POST" })).status, 200);
-        await say(url, { path: "/v1/completions", body: { model: "tiny", prompt: [1, 2, 3], max_tokens: 1 } });
-      }
+      await resetGPUs();
       assert.equal((await fetch(`${master.url}/api/v1/remove_all?force=true`, { method: "POST" })).status, 200);
       for (const name of ["a", "b"])
         await until(`the indexer knows that ${name} and the store are empty`, async () => ((await rowOf(name))?.longest_matched === 0 ? true : undefined));
