@@ -20,6 +20,8 @@ const notOffered = (member: string, why: string) =>
     })
     .optional();
 
+const absent = (value: string | null | undefined): string | undefined => value ?? undefined;
+
 /** RFC 9110, field-name. */
 const headerName = z
   .string()
@@ -44,12 +46,22 @@ const hostRules = z
   .record(z.string().min(1).max(networkLimits.ruleLength), z.array(hostRule).max(networkLimits.transforms))
   .describe("Rules by host (example.com, or *.example.com for every name below it); they allow nothing by themselves");
 
+const egressProxy = z
+  .object({
+    address: z.string().min(1).max(260).describe("host:port; the host is a name or an IPv4 address"),
+    username: z.string().min(1).max(255).nullish().transform(absent),
+    password: z.string().min(1).max(255).nullish().transform(absent),
+  })
+  .strict()
+  .describe("A SOCKS5 proxy through which allowed TCP connections leave; without it they leave directly, and if it fails they fail");
+export type EgressProxyInput = z.output<typeof egressProxy>;
+
 /** The destinations that a sandbox may reach; null and absent are the same. */
 export const egressMembers = {
   allowOut: rules.nullish().describe("CIDR blocks, addresses and domains (*.example.com too) that may be reached; wins over denyOut"),
   denyOut: rules.nullish().describe("CIDR blocks and addresses that may not be reached"),
   dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver: set network.dns of the node"),
-  egressProxy: notOffered("egressProxy", "connections leave the node directly: route the node's own traffic through a proxy"),
+  egressProxy: egressProxy.nullish(),
   rules: hostRules.nullish(),
 };
 
@@ -95,6 +107,7 @@ export const shownNetwork = z.object({
   denyOut: z.array(z.string()).optional(),
   rules: hostRules.optional(),
   httpsPorts: z.array(z.number()).optional(),
+  egressProxy: z.object({ address: z.string(), username: z.string().optional() }).optional(),
 });
 
 export const setSandboxNetwork = operation({

@@ -2,8 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { filled, hasRules, headersFor } from "../src/egress/host-rules.ts";
-import { egressOf } from "../src/egress/rules.ts";
+import { type EgressInput, egressOf as policyOf } from "../src/egress/rules.ts";
 import { authoritiesOf, hostAsked, requestHeaders, responseHeaders } from "../src/intercept/headers.ts";
+
+const egressOf = (input: EgressInput) => policyOf(input, { tokens: [], seal: (password) => `sealed ${password}` });
 
 const rule = (headers: Record<string, string>) => [{ transform: { headers } }];
 

@@ -8,10 +8,20 @@ import { UsageError } from "../output/complain.ts";
 /** Rules by host, in the form of the API. */
 export type HeaderRules = Record<string, { transform: { headers: Record<string, string> } }[]>;
 
-type Options = AccessOptions & { allowOut?: string[]; denyOut?: string[]; rule?: HeaderRules; internet: boolean; clear?: true; output?: OutputFormat };
+export type EgressProxyOption = { readonly address: string; readonly username?: string; readonly password?: string };
 
-export function network(sandboxID: string, { allowOut, denyOut, rule, internet, clear, output, ...access }: Options): Promise<number> {
-  const isChange = allowOut !== undefined || denyOut !== undefined || rule !== undefined || !internet;
+type Options = AccessOptions & {
+  allowOut?: string[];
+  denyOut?: string[];
+  rule?: HeaderRules;
+  egressProxy?: EgressProxyOption;
+  internet: boolean;
+  clear?: true;
+  output?: OutputFormat;
+};
+
+export function network(sandboxID: string, { allowOut, denyOut, rule, egressProxy, internet, clear, output, ...access }: Options): Promise<number> {
+  const isChange = allowOut !== undefined || denyOut !== undefined || rule !== undefined || egressProxy !== undefined || !internet;
   if (clear === true && isChange) throw new UsageError("network takes rules or --clear, not both");
   return withClient(access, async (client) => {
     if (isChange || clear === true) {
@@ -19,6 +29,7 @@ export function network(sandboxID: string, { allowOut, denyOut, rule, internet, 
         ...(allowOut === undefined ? {} : { allowOut }),
         ...(denyOut === undefined ? {} : { denyOut }),
         ...(rule === undefined ? {} : { rules: rule }),
+        ...(egressProxy === undefined ? {} : { egressProxy }),
         // Leaving the member out allows internet access again.
         ...(internet ? {} : { allow_internet_access: false }),
       });
@@ -43,11 +54,15 @@ async function show(client: SvcClient, sandboxID: string, output: OutputFormat |
       ["allow out", listed(rules?.allowOut, isOpen ? "all" : "nothing")],
       ["deny out", listed(rules?.denyOut, "nothing beyond private ranges, cloud metadata and this host")],
       ...headersOf(rules?.rules).map((text) => ["header", text]),
+      ...(rules?.egressProxy === undefined ? [] : [["egress proxy", proxyText(rules.egressProxy)]]),
       ["applications", rules?.allowPublicTraffic === false ? "private: need the traffic access token" : "public"],
       ...(rules?.maskRequestHost === undefined ? [] : [["host header", rules.maskRequestHost]]),
     ],
   );
 }
+
+const proxyText = ({ address, username }: { address: string; username?: string | undefined }): string =>
+  username === undefined ? address : `${username}@${address}`;
 
 /** Returns each header that rules set, as --rule takes it. */
 function headersOf(rules: NonNullable<SandboxDetail["network"]>["rules"]): string[] {

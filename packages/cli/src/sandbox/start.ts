@@ -4,7 +4,7 @@ import { type OutputFormat, printJSON } from "@svc/contract/table.ts";
 import { type AccessOptions, withClient } from "../access/access.ts";
 import { remark, UsageError } from "../output/complain.ts";
 import { openSession } from "./connect.ts";
-import type { HeaderRules } from "./network.ts";
+import type { EgressProxyOption, HeaderRules } from "./network.ts";
 
 type Options = AccessOptions & {
   detach?: true;
@@ -19,6 +19,7 @@ type Options = AccessOptions & {
   allowOut?: string[];
   denyOut?: string[];
   rule?: HeaderRules;
+  egressProxy?: EgressProxyOption;
   rm?: true;
   strictFiles?: true;
   volume?: { name: string; path: string }[];
@@ -39,6 +40,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     allowOut,
     denyOut,
     rule,
+    egressProxy,
     rm,
     strictFiles,
     volume,
@@ -57,6 +59,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     ...(allowOut === undefined ? {} : { allowOut }),
     ...(denyOut === undefined ? {} : { denyOut }),
     ...(rule === undefined ? {} : { rules: rule }),
+    ...(egressProxy === undefined ? {} : { egressProxy }),
   };
   return withClient(url === undefined ? {} : { url }, async (client) => {
     // Specification, command-line client: always a secure sandbox, which this operation always creates.

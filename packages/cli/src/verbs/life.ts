@@ -1,5 +1,5 @@
 // The verbs for existing sandboxes: pause, resume, fork, snapshot, network.
-import { count, headerRule, outputOption, seconds, several, type Verb } from "./verb.ts";
+import { count, egressProxy, headerRule, outputOption, PROXY_PASSWORD, seconds, several, type Verb } from "./verb.ts";
 
 /** The limit of contract/src/lifecycle.ts; it is not imported, since every --help would then load all schemas. */
 const MAX_FORKS = 100;
@@ -134,6 +134,11 @@ Examples:
     .option("--deny-out <rule>", "block this CIDR block or address (repeat for more)", several)
     .option("--no-internet", "block everything except --allow-out")
     .option("--rule <rule>", "set a header in HTTPS requests to a host: 'HOST HEADER: VALUE', where VALUE may name secrets (repeat for more)", headerRule)
+    .option(
+      "--egress-proxy <[user@]host:port>",
+      `send its TCP connections through this SOCKS5 proxy; the password of USER is read from ${PROXY_PASSWORD}`,
+      egressProxy,
+    )
     .option("--clear", "remove all rules")
     .addOption(outputOption())
     .usage("[options] <id>")
@@ -149,6 +154,7 @@ Examples:
   svc network $ID --no-internet --allow-out packages.example.org --allow-out '*.example.org'
   svc network $ID --deny-out 203.0.113.0/24
   svc network $ID --rule 'api.example.com Authorization: Bearer \${e2b.secrets.NAME}'
+  svc network $ID --egress-proxy proxy.example.com:1080
   svc network $ID --clear`,
     )
     .run(async (id: string, options: never) => (await import("../sandbox/network.ts")).network(id, options));

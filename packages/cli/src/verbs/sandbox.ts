@@ -1,6 +1,18 @@
 // The verbs for sandboxes: start, connect, exec, upload, download, list, timeout, delete.
 import { Option } from "commander";
-import { environment, headerRule, outputOption, pairs, seconds, several, textEnvironment, type Verb, volumeMount } from "./verb.ts";
+import {
+  egressProxy,
+  environment,
+  headerRule,
+  outputOption,
+  PROXY_PASSWORD,
+  pairs,
+  seconds,
+  several,
+  textEnvironment,
+  type Verb,
+  volumeMount,
+} from "./verb.ts";
 
 export function addSandboxVerbs(program: Verb): void {
   program
@@ -18,6 +30,11 @@ export function addSandboxVerbs(program: Verb): void {
     )
     .option("--deny-out <rule>", "block this destination: CIDR block or address (repeat for more)", several)
     .option("--rule <rule>", "set a header in HTTPS requests to a host: 'HOST HEADER: VALUE', where VALUE may name secrets (repeat for more)", headerRule)
+    .option(
+      "--egress-proxy <[user@]host:port>",
+      `send its TCP connections through this SOCKS5 proxy; the password of USER is read from ${PROXY_PASSWORD}`,
+      egressProxy,
+    )
     .option("--private", "require the traffic access token for the sandbox's applications")
     .addOption(new Option("--auto-pause [what]", "pause it at its timeout instead of ending it; what to keep").choices(["memory", "files"]).preset("memory"))
     .option("--auto-resume", "let traffic to the paused sandbox resume it; with --auto-pause only")

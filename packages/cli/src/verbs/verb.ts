@@ -2,7 +2,7 @@
 import { hasBytes, shownText } from "@svc/contract/byte-text.ts";
 import { inCapitals, usageLines } from "@svc/contract/help.ts";
 import { type AddHelpTextContext, type AddHelpTextPosition, Command, type ErrorOptions, Help, InvalidArgumentError, Option } from "commander";
-import type { HeaderRules } from "../sandbox/network.ts";
+import type { EgressProxyOption, HeaderRules } from "../sandbox/network.ts";
 import { exactVariable } from "../shell/raw-arguments.ts";
 
 export class Verb extends Command {
@@ -131,6 +131,21 @@ export function headerRule(text: string, before: HeaderRules = {}): HeaderRules 
   const [, host = "", name = "", value = ""] = /^(\S+)\s+([^\s:]+):\s*(.*)$/.exec(text) ?? [];
   if (host === "") throw new InvalidArgumentError("Expected 'HOST HEADER: VALUE', such as 'api.example.com X-Key: abc'.");
   return { ...before, [host]: [...(before[host] ?? []), { transform: { headers: { [name]: value } } }] };
+}
+
+/** The variable with the password of --egress-proxy, which other users of this machine must not read on a command line. */
+export const PROXY_PASSWORD = "SVC_EGRESS_PROXY_PASSWORD";
+
+export function egressProxy(text: string): EgressProxyOption {
+  const at = text.lastIndexOf("@");
+  const username = at < 0 ? undefined : text.slice(0, at);
+  if (username?.includes(":")) throw new InvalidArgumentError(`Expected [USER@]HOST:PORT; put the password into the variable ${PROXY_PASSWORD}.`);
+  const password = process.env[PROXY_PASSWORD];
+  return {
+    address: text.slice(at + 1),
+    ...(username === undefined ? {} : { username }),
+    ...(username === undefined || password === undefined || password === "" ? {} : { password }),
+  };
 }
 
 /** The option may be repeated; commas belong to its value. */

@@ -1,6 +1,7 @@
 // A sandbox's egress policy, parsed for the firewall and for DNS: ranges, names, and which rule decides about a destination.
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "./cidr.ts";
 import type { HostRules } from "./host-rules.ts";
+import type { EgressProxy } from "./proxy.ts";
 import { coversAll, mergeRanges, type Range } from "./ranges.ts";
 
 /**
@@ -21,6 +22,8 @@ export type EgressPolicy = {
   readonly denyOut: readonly string[];
   /** Headers that the node sets in HTTPS requests to these hosts; they allow nothing. Absent in records of earlier versions. */
   readonly rules?: HostRules | undefined;
+  /** TCP connections that the rules above allow leave through this SOCKS5 proxy. Absent in records of earlier versions. */
+  readonly proxy?: EgressProxy | undefined;
 };
 
 /** The default policy: everything that is not closed to every sandbox. */
@@ -28,8 +31,10 @@ export const openEgress: EgressPolicy = { allowInternet: true, allowOut: [], den
 
 export function sameEgress(a: EgressPolicy, b: EgressPolicy): boolean {
   const same = (one: readonly string[], other: readonly string[]): boolean => one.length === other.length && one.every((rule, at) => rule === other[at]);
+  // A sealed password differs each time, so that a policy that repeats one is set again.
+  const sameProxy = JSON.stringify(a.proxy) === JSON.stringify(b.proxy);
   const sameRules = JSON.stringify(a.rules ?? {}) === JSON.stringify(b.rules ?? {});
-  return a.allowInternet === b.allowInternet && same(a.allowOut, b.allowOut) && same(a.denyOut, b.denyOut) && sameRules;
+  return a.allowInternet === b.allowInternet && same(a.allowOut, b.allowOut) && same(a.denyOut, b.denyOut) && sameRules && sameProxy;
 }
 
 export type ReadPolicy = {

@@ -2,16 +2,18 @@
 import { isIPv4, isIPv6 } from "node:net";
 import { domainToASCII } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
-import type { HostRuleInput } from "@svc/contract/network.ts";
+import type { EgressProxyInput, HostRuleInput } from "@svc/contract/network.ts";
 import { formatCidr, parseAddress, parseCidr, sizeOf } from "./cidr.ts";
 import { hostRulesOf } from "./host-rules.ts";
 import { type EgressPolicy, readPolicy } from "./policy.ts";
+import { egressProxyOf } from "./proxy.ts";
 
 export type EgressInput = {
   readonly allowOut?: readonly string[] | null | undefined;
   readonly denyOut?: readonly string[] | null | undefined;
   readonly allow_internet_access?: boolean | null | undefined;
   readonly rules?: Readonly<Record<string, readonly HostRuleInput[]>> | null | undefined;
+  readonly egressProxy?: EgressProxyInput | null | undefined;
 };
 
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
@@ -19,11 +21,16 @@ const MAX_NAME_LENGTH = 253;
 
 type Refuse = (why: string) => never;
 
-/** Absent members mean no rule, and internet access. `tokens` are the sandbox's identity tokens. @throws INVALID_REQUEST with the member and its index. */
-export function egressOf({ allowOut, denyOut, allow_internet_access, rules }: EgressInput, tokens: readonly string[] = []): EgressPolicy {
+/** What a policy needs beside its input: the names of the sandbox's identity tokens, and how the password of an egress proxy is encrypted. */
+export type EgressMeans = { readonly tokens: readonly string[]; readonly seal: (password: string) => string };
+
+/** Absent members mean no rule, and internet access. @throws INVALID_REQUEST with the member and its index. */
+export function egressOf({ allowOut, denyOut, allow_internet_access, rules, egressProxy }: EgressInput, { tokens, seal }: EgressMeans): EgressPolicy {
+  const proxy = egressProxyOf(egressProxy, seal);
   const hostRules = hostRulesOf(rules, (host) => ruleHost(host, refuser("rules", host)), tokens);
   const policy: EgressPolicy = {
     ...(hostRules === undefined ? {} : { rules: hostRules }),
+    ...(proxy === undefined ? {} : { proxy }),
     allowInternet: allow_internet_access ?? true,
     allowOut: (allowOut ?? []).map((rule, at) => allowRule(rule, refuser(`allowOut[${at}]`, rule))),
     denyOut: (denyOut ?? []).map((rule, at) => denyRule(rule, refuser(`denyOut[${at}]`, rule))),

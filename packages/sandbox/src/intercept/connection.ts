@@ -1,11 +1,12 @@
 // One connection of a sandbox to an address of a host with rules: its name is read, then its TLS is opened, or it passes as it is.
 import { connect, type Socket } from "node:net";
-import { createServer, type SecureContext, connect as secureConnect, type TLSSocket } from "node:tls";
+import { type ConnectionOptions, createServer, type SecureContext, connect as secureConnect, type TLSSocket } from "node:tls";
 import { type Hello, MAX_HELLO_BYTES, readHello } from "./hello.ts";
 import type { Http1 } from "./http1.ts";
 import { serveHttp2 } from "./http2.ts";
 import { type Certificate, type Headers, HTTPS_PORT, type Route } from "./messages.ts";
 import type { Admitted, Opened } from "./opened.ts";
+import { type DialledProxy, dialThrough } from "./socks5.ts";
 
 /** A client sends its first message at once, and both sides have this long for a handshake. */
 const HELLO_MS = 15_000;
@@ -26,12 +27,17 @@ export type ConnectionParts = {
   readonly note: (sandbox: string, name: string | undefined, address: string, why: string) => void;
 };
 
+const wayOf = (route: Route): string => JSON.stringify([route.verdict, "proxy" in route ? route.proxy : undefined]);
+type Allowed = Exclude<Route, { verdict: "refuse" }>;
+/** Begins a connection, which emits `open` once it can be used. */
+type Dial = (host: string, failed: (error: Error) => void) => Socket;
+
 export class Connection {
   readonly #parts: ConnectionParts;
   readonly #socket: Socket;
   readonly #sandbox: string;
   #name: string | undefined;
-  #verdict: Route["verdict"] | undefined;
+  #way: string | undefined;
   #address = "";
 
   constructor(parts: ConnectionParts, socket: Socket, sandbox: string) {
@@ -50,55 +56,57 @@ export class Connection {
     const name = hello.serverName;
     this.#name = name;
     const route = await this.#parts.route(this.#sandbox, name);
-    this.#verdict = route.verdict;
+    this.#way = wayOf(route);
     if (route.verdict === "refuse") {
       this.#address = route.address;
       return this.#refuse(route.why);
     }
     if (socket.destroyed || name === undefined) return void socket.destroy();
     socket.unshift(first.bytes);
-    if (route.verdict === "pass") await this.#pass(route.addresses, name);
-    else await this.#open(route.addresses, name, hello);
+    if (route.verdict === "pass") await this.#pass(route, name);
+    else await this.#open(route, name, hello);
   }
 
   /** Ends the connection if its route is another one now. */
   async check(): Promise<void> {
-    if (this.#verdict === undefined || this.#socket.destroyed) return;
+    if (this.#way === undefined || this.#socket.destroyed) return;
     const route = await this.#parts.route(this.#sandbox, this.#name).catch(() => undefined);
-    if (route?.verdict !== this.#verdict) this.destroy();
+    if (route === undefined || wayOf(route) !== this.#way) this.destroy();
   }
 
   destroy(): void {
     this.#socket.resetAndDestroy();
   }
 
-  async #pass(addresses: readonly string[], name: string): Promise<void> {
-    const upstream = await this.#firstOf(addresses, (host, failed) => {
-      const dialled = connect({ host, port: HTTPS_PORT, allowHalfOpen: true }, () => dialled.emit("open"));
-      dialled.once("error", failed);
-      return dialled;
-    }).catch((error: Error) => this.#refuse(`cannot be reached: ${error.message}`, name));
+  async #pass(route: Allowed, name: string): Promise<void> {
+    const dialled = route.proxy === undefined ? this.#firstOf(route.addresses, dialPlain) : this.#through(route.proxy, name);
+    const upstream = await dialled.catch((error: Error) => this.#refuse(`cannot be reached: ${error.message}`, name));
     if (upstream === undefined) return;
     this.#socket.allowHalfOpen = true;
     splice(this.#socket, upstream);
   }
 
-  async #open(addresses: readonly string[], name: string, { protocols }: Hello): Promise<void> {
+  async #open(route: Allowed, name: string, { protocols }: Hello): Promise<void> {
     const offered = protocols.filter((protocol) => KNOWN_PROTOCOLS.includes(protocol));
     const certificate = this.#parts.certificate(name);
     certificate.catch(() => undefined);
-    const upstream = (await this.#firstOf(addresses, (host, failed) => {
-      const dialled = secureConnect({
-        host,
-        port: HTTPS_PORT,
-        servername: name,
-        secureContext: this.#parts.authorities,
-        ...(offered.length === 0 ? {} : { ALPNProtocols: offered }),
-      });
-      dialled.once("secureConnect", () => dialled.emit("open"));
-      dialled.once("error", failed);
-      return dialled;
-    }).catch((error: NodeJS.ErrnoException) => this.#refuse(upstreamText(error)))) as TLSSocket | undefined;
+    const secure: ConnectionOptions = {
+      servername: name,
+      secureContext: this.#parts.authorities,
+      ...(offered.length === 0 ? {} : { ALPNProtocols: offered }),
+    };
+    const dial =
+      (over: ConnectionOptions): Dial =>
+      (host, failed) => {
+        const dialled = secureConnect({ host, port: HTTPS_PORT, ...secure, ...over });
+        dialled.once("secureConnect", () => dialled.emit("open"));
+        dialled.once("error", failed);
+        return dialled;
+      };
+    const { proxy } = route;
+    const dialled =
+      proxy === undefined ? this.#firstOf(route.addresses, dial({})) : this.#through(proxy, name).then((socket) => this.#firstOf([name], dial({ socket })));
+    const upstream = (await dialled.catch((error: NodeJS.ErrnoException) => this.#refuse(upstreamText(error)))) as TLSSocket | undefined;
     if (upstream === undefined) return;
     upstream.setNoDelay(true);
     const { certificate: cert, key } = await certificate;
@@ -148,8 +156,8 @@ export class Connection {
     }
   }
 
-  /** Tries the addresses one after the other; `dial` emits `open` once the connection can be used. */
-  async #firstOf(addresses: readonly string[], dial: (host: string, failed: (error: Error) => void) => Socket): Promise<Socket> {
+  /** Tries the addresses one after the other. */
+  async #firstOf(addresses: readonly string[], dial: Dial): Promise<Socket> {
     let failure: Error = new Error("its name did not resolve");
     for (const host of addresses.slice(0, MAX_ADDRESSES_TRIED)) {
       this.#address = host;
@@ -180,6 +188,13 @@ export class Connection {
     throw failure;
   }
 
+  /** The proxy resolves the name, so that a name with several addresses is tried as the proxy sees fit. */
+  #through(proxy: DialledProxy, name: string): Promise<Socket> {
+    const abandoned = new AbortController();
+    this.#socket.once("close", () => abandoned.abort());
+    return dialThrough(proxy, name, HTTPS_PORT, abandoned.signal);
+  }
+
   #refuse(why: string, name = this.#name): undefined {
     if (!this.#socket.destroyed || why !== "") this.#parts.note(this.#sandbox, name, this.#address, why);
     this.destroy();
@@ -206,6 +221,12 @@ function helloOf(socket: Socket): Promise<{ bytes: Buffer; hello: Hello | undefi
     const timer = setTimeout(() => done({ bytes, hello: undefined }), HELLO_MS);
     socket.on("data", onData).on("close", onEnd).on("end", onEnd).resume();
   });
+}
+
+function dialPlain(host: string, failed: (error: Error) => void): Socket {
+  const dialled = connect({ host, port: HTTPS_PORT, allowHalfOpen: true }, () => dialled.emit("open"));
+  dialled.once("error", failed);
+  return dialled;
 }
 
 function splice(client: Socket, upstream: Socket): void {

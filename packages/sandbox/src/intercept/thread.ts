@@ -1,4 +1,4 @@
-// Runs the thread that opens TLS for hosts with rules: starts it at first need, answers its questions, and restarts it when it dies.
+// Runs the thread that opens TLS for hosts with rules, and dials through egress proxies: starts it at first need, answers its questions, and restarts it when it dies.
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
@@ -12,16 +12,20 @@ const MIN_RESTART_MS = 50;
 const MAX_RESTART_MS = 10_000;
 const CLOSE_MS = 2_000;
 
+/** Where the thread listens: for HTTPS to hosts with rules, and for connections of sandboxes with an egress proxy. */
+export type Ports = { readonly port: number; readonly tunnelPort: number };
+
 export type InterceptOptions = {
   readonly address: string;
   /** The port of the last run. */
   readonly port: number;
+  readonly tunnelPort: number;
   readonly authorities: string;
   readonly log: Log;
   readonly answer: { readonly [Kind in QuestionKind]: (ask: Questions[Kind]["ask"]) => Promise<Questions[Kind]["answer"]> };
   readonly onNote: (note: Note) => void;
-  /** Called with the port of a thread that starts, before any rule needs it. */
-  readonly onPort: (port: number) => Promise<void>;
+  /** Called with the ports of a thread that starts, before any rule needs them. */
+  readonly onPorts: (ports: Ports) => Promise<void>;
 };
 
 export interface Intercept {
@@ -39,7 +43,7 @@ export function openIntercept(options: InterceptOptions): Intercept {
   const { log } = options;
   const waiting = new Map<number, () => void>();
   let nextCall = 1;
-  let { port } = options;
+  let ports: Ports = { port: options.port, tunnelPort: options.tunnelPort };
   let closed = false;
   let worker: Worker | undefined;
   let starting: Promise<void> | undefined;
@@ -49,7 +53,7 @@ export function openIntercept(options: InterceptOptions): Intercept {
 
   async function start(): Promise<void> {
     const { address, authorities } = options;
-    const data: InterceptWorkerData = { address, port, authorities };
+    const data: InterceptWorkerData = { address, ...ports, authorities };
     const begun = new Worker(new URL("./worker.ts", import.meta.url), {
       workerData: data,
       name: "egress",
@@ -73,8 +77,8 @@ export function openIntercept(options: InterceptOptions): Intercept {
       if (performance.now() - startedMs > MAX_RESTART_MS) restartMs = MIN_RESTART_MS;
       if (!closed) void startAgain();
     });
-    port = ready.port;
-    await options.onPort(port);
+    ports = { port: ready.port, tunnelPort: ready.tunnelPort };
+    await options.onPorts(ports);
     worker = begun;
   }
 
@@ -87,7 +91,7 @@ export function openIntercept(options: InterceptOptions): Intercept {
         await started();
         log.warn("the thread that applies rules to HTTPS requests was restarted");
       } catch (error) {
-        log.error({ err: error, restartMs }, "hosts with rules cannot be reached at the moment: their thread cannot be started");
+        log.error({ err: error, restartMs }, "hosts with rules and egress proxies cannot be reached at the moment: their thread cannot be started");
       }
     }
   }
@@ -126,6 +130,8 @@ export function openIntercept(options: InterceptOptions): Intercept {
     switch (message.kind) {
       case "route":
         return options.answer.route(message.ask);
+      case "tunnel":
+        return options.answer.tunnel(message.ask);
       case "certificate":
         return options.answer.certificate(message.ask);
       case "headers":

@@ -1,12 +1,14 @@
-// The thread that opens TLS for hosts with rules; see thread.ts for the node's side of it.
+// The thread that opens TLS for hosts with rules and dials through egress proxies; see thread.ts for the node's side of it.
 import assert from "node:assert/strict";
-import { createServer, type Socket } from "node:net";
+import { createServer, type Server, type Socket } from "node:net";
 import { createSecureContext, getCACertificates } from "node:tls";
 import { parentPort, workerData } from "node:worker_threads";
 import { Shares } from "../dns/shares.ts";
 import { Connection, type ConnectionParts } from "./connection.ts";
 import { openHttp1 } from "./http1.ts";
 import type { Certificate, FromIntercept, Headers, InterceptWorkerData, QuestionKind, Questions, ToIntercept } from "./messages.ts";
+import { hasOriginalDestination } from "./original-destination.ts";
+import { TunnelConnection, type TunnelParts } from "./tunnel.ts";
 
 const CONNECTION_LIMITS = { perSandbox: 1024, inAll: 16_384, least: 16 };
 const LISTEN_BACKLOG = 1024;
@@ -18,7 +20,7 @@ const MAX_REUSE_MS = 3600_000;
 const node = parentPort;
 assert.ok(node !== null, "this file is the program of a worker thread");
 const send = (message: FromIntercept): void => node.postMessage(message);
-const { address, port, authorities } = workerData as InterceptWorkerData;
+const { address, port, tunnelPort, authorities } = workerData as InterceptWorkerData;
 
 const asked = new Map<number, { resolve: (answer: unknown) => void; reject: (error: Error) => void }>();
 let nextCall = 1;
@@ -82,17 +84,24 @@ function hostAuthorities(): readonly string[] {
   return system.length > 0 ? system : getCACertificates("bundled");
 }
 
-const connections = new Map<string, Set<Connection>>();
+const tunnels: TunnelParts = {
+  tunnel: (key) => ask("tunnel", key),
+  note: (sandbox, { name, address: to, port: toPort }, why) =>
+    send({ say: "note", note: { sandbox, name: name ?? undefined, address: to, port: toPort, why } }),
+};
+
+type Served = Connection | TunnelConnection;
+const connections = new Map<string, Set<Served>>();
 const shares = new Shares(CONNECTION_LIMITS);
 
-function onConnection(socket: Socket): void {
+function accept(socket: Socket, make: (sandbox: string) => Served): void {
   const sandbox = socket.remoteAddress ?? "";
   socket.on("error", () => socket.destroy());
   if (!shares.enter(sandbox)) {
-    parts.note(sandbox, undefined, "", "was refused: this sandbox has too many connections to hosts with rules");
+    parts.note(sandbox, undefined, "", "was refused: this sandbox has too many connections to hosts with rules or through its egress proxy");
     return void socket.resetAndDestroy();
   }
-  const connection = new Connection(parts, socket, sandbox);
+  const connection = make(sandbox);
   const own = connections.get(sandbox) ?? new Set();
   connections.set(sandbox, own.add(connection));
   socket.once("close", () => {
@@ -106,19 +115,30 @@ function onConnection(socket: Socket): void {
   });
 }
 
-const server = createServer({ pauseOnConnect: true }, onConnection);
-const listening = await listen(port).catch(() => listen(0));
+const server = createServer({ pauseOnConnect: true }, (socket) => accept(socket, (sandbox) => new Connection(parts, socket, sandbox)));
+const tunnelServer = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (socket) =>
+  accept(socket, (sandbox) => new TunnelConnection(tunnels, socket, sandbox)),
+);
+const listening = await opened(server, port);
+// Without the addon nobody could say where a connection goes: the firewall then refuses what it would send here.
+const tunnelListening = hasOriginalDestination() ? await opened(tunnelServer, tunnelPort) : 0;
 
-function listen(wanted: number): Promise<number> {
+/** Listens at the wanted port, or at another one if that is taken. */
+async function opened(listener: Server, wanted: number): Promise<number> {
+  const found = await listen(listener, wanted).catch(() => listen(listener, 0));
+  listener.on("error", () => {});
+  return found;
+}
+
+function listen(listener: Server, wanted: number): Promise<number> {
   return new Promise((resolve, reject) => {
-    server.once("error", reject);
-    server.listen({ host: address, port: wanted, backlog: LISTEN_BACKLOG }, () => {
-      server.removeListener("error", reject);
-      resolve((server.address() as { port: number }).port);
+    listener.once("error", reject);
+    listener.listen({ host: address, port: wanted, backlog: LISTEN_BACKLOG }, () => {
+      listener.removeListener("error", reject);
+      resolve((listener.address() as { port: number }).port);
     });
   });
 }
-server.on("error", () => {});
 
 node.on("message", (message: ToIntercept) => {
   switch (message.say) {
@@ -141,8 +161,9 @@ node.on("message", (message: ToIntercept) => {
       return;
     case "close":
       server.close();
+      tunnelServer.close();
       for (const own of connections.values()) for (const connection of own) connection.destroy();
       return void node.close();
   }
 });
-send({ say: "ready", port: listening });
+send({ say: "ready", port: listening, tunnelPort: tunnelListening });

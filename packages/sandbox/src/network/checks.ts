@@ -77,6 +77,7 @@ async function load(spawner: Spawner, logGroup: number | undefined): Promise<voi
       deniedCidrs: [],
       dnsPort: 53,
       interceptPort: 1024,
+      tunnelPort: 1025,
       dnsRate: { perSecond: 1, burst: 1 },
       logGroup,
       maxConnections: MAX_CONNECTIONS_PER_SANDBOX,

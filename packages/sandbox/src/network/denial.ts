@@ -2,14 +2,14 @@
 import type { NetworkSlot } from "./networks.ts";
 
 /** The prefixes that the firewall's rules write before a packet: the maximum is 127 characters, without spaces. */
-export const packetReasons = ["closed_range", "sibling", "host", "policy", "connections", "spoofed"] as const;
+export const packetReasons = ["closed_range", "sibling", "host", "policy", "direct", "connections", "spoofed"] as const;
 export type PacketReason = (typeof packetReasons)[number];
 
 /**
- * `rules`: an HTTPS connection to a host with rules failed. `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: the rest of the denied
+ * `rules`: an HTTPS connection to a host with rules failed. `tunnel`: a connection through the egress proxy failed. `dns`: a name was not resolved. `dns_rate`: questions beyond the rate were dropped. `unlisted`, `unlisted_names`: the rest of the denied
  * packets and names, beyond the number that is listed.
  */
-export type DenialReason = PacketReason | "rules" | "dns" | "dns_rate" | "unlisted" | "unlisted_names";
+export type DenialReason = PacketReason | "rules" | "tunnel" | "dns" | "dns_rate" | "unlisted" | "unlisted_names";
 
 export type Denial = {
   readonly slot: NetworkSlot;

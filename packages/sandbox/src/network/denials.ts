@@ -36,8 +36,8 @@ export type DenialsOptions = {
 export interface Denials {
   packet(noted: Noted): void;
   names(fence: Fence, report: DnsReport): void;
-  /** Reports an HTTPS connection to a host with rules that was refused or failed. */
-  rules(fence: Fence, note: Pick<Note, "name" | "address" | "why">): void;
+  /** Reports a connection that failed in the node's thread: HTTPS to a host with rules, or one through an egress proxy. */
+  rules(fence: Fence, note: Pick<Note, "name" | "address" | "port" | "why">): void;
   /** Adds the firewall's counts of packets that it did not report individually, per interface and since the table was made. */
   counted(counts: ReadonlyMap<string, number>): void;
   close(): void;
@@ -79,6 +79,8 @@ export function openDenials(options: DenialsOptions): Denials {
         return "is in the range of the sandboxes, which cannot reach one another";
       case "host":
         return "is an address of the host, of which sandboxes reach nothing but DNS";
+      case "direct":
+        return "would leave directly, while this sandbox has an egress proxy: connect again";
       case "connections":
         return `is more than the ${options.maxConnections} connections that one sandbox may have`;
       case "spoofed":
@@ -138,16 +140,16 @@ export function openDenials(options: DenialsOptions): Denials {
       const detail = `more than ${options.dnsPerSecond} a second are not answered`;
       folder.report({ ...what, protocol: "udp", reason: "dns_rate", detail, repeated: dropped });
     },
-    rules(fence, { name, address, why }) {
+    rules(fence, { name, address, port, why }) {
       const known = address === "" && name !== undefined ? (fence.ruled.addressesOf(name)[0] ?? "") : address;
       folder.report({
         slot: fence.slot,
         atMs: options.now(),
         protocol: "tcp",
         address: known,
-        port: HTTPS_PORT,
+        port: port ?? HTTPS_PORT,
         ...(name === undefined ? {} : { name }),
-        reason: "rules",
+        reason: port === undefined ? "rules" : "tunnel",
         detail: why,
         repeated: 1,
       });

@@ -29,6 +29,7 @@ export class Fence {
   readonly ruled: Ruled;
   readonly #token: string;
   #read: ReadPolicy;
+  #hadProxy: boolean;
   /** Keyed by address, in order of resolution, the oldest first. */
   readonly #known = new Map<string, Known>();
 
@@ -37,6 +38,12 @@ export class Fence {
     this.slot = slot;
     this.ruled = new Ruled(token, slot);
     this.#read = readPolicy(policy);
+    this.#hadProxy = policy.proxy !== undefined;
+  }
+
+  /** True once the slot has had rules by host or an egress proxy: the node's thread may have connections of it. */
+  get usesThread(): boolean {
+    return this.ruled.isUsed || this.#hadProxy;
   }
 
   get policy(): EgressPolicy {
@@ -58,13 +65,14 @@ export class Fence {
 
   /** Returns all rules of the slot, including open addresses, regardless of the kernel's current state. */
   text(nowMs: number): string {
-    return slotText(this.#token, this.slot, this.#read) + this.#openKnown(nowMs, () => true) + this.ruled.text(this.#read);
+    return slotText(this.#token, this.slot, this.#read, false) + this.#openKnown(nowMs, () => true) + this.ruled.text(this.#read);
   }
 
   /** Returns the change from the previous policy to this one. Resolved addresses stay open if the new policy names them. */
   replace(policy: EgressPolicy, nowMs: number): string {
     const before = this.#read;
     this.#read = readPolicy(policy);
+    this.#hadProxy ||= policy.proxy !== undefined;
     const lost: string[] = [];
     for (const [address, known] of this.#known) {
       if (known.name !== undefined && this.#opens(known.name)) continue;
@@ -73,7 +81,7 @@ export class Fence {
     }
     const forget = this.#read.names.length > 0 ? forgetText(this.#token, this.slot, lost) : "";
     const ruled = this.ruled.replace(before, this.#read);
-    return slotText(this.#token, this.slot, this.#read) + forget + this.#openKnown(nowMs, ({ open }) => !open) + ruled;
+    return slotText(this.#token, this.slot, this.#read, before.policy.proxy !== undefined) + forget + this.#openKnown(nowMs, ({ open }) => !open) + ruled;
   }
 
   /** Returns the kernel change for a DNS answer, or an empty text. It must be in force before the answer is sent. */

@@ -6,6 +6,7 @@ import { hasRules } from "../egress/host-rules.ts";
 import { addressRefusal, destinationAllowed, nameRefusal } from "../egress/policy.ts";
 import type { Route } from "../intercept/messages.ts";
 import type { Fence } from "./fence.ts";
+import type { Tunnels } from "./tunnels.ts";
 
 const RESOLVE_MS = 5_000;
 const RESOLVE_TRIES = 2;
@@ -15,18 +16,19 @@ export type HostRoutesParts = {
   readonly resolvers: Resolvers;
   /** False for addresses in ranges that no sandbox reaches. */
   readonly isOpenable: (address: string) => boolean;
+  readonly proxyOf: Tunnels["proxyOf"];
 };
 
 export type HostRoutes = (sandbox: string, name: string | undefined) => Promise<Route>;
 
-export function openHostRoutes({ fenceAt, resolvers, isOpenable }: HostRoutesParts): HostRoutes {
-  /** Asks the node's resolvers for a name that this sandbox did not resolve itself. */
-  async function resolve(name: string): Promise<string[]> {
-    const resolver = new Resolver({ timeout: RESOLVE_MS, tries: RESOLVE_TRIES });
-    resolver.setServers((await resolvers.current()).map(({ address, port }) => `${address}:${port}`));
-    return resolver.resolve4(name).catch(() => []);
-  }
+/** Asks the node's resolvers for the addresses of a name; returns none if there are none, or no answer. */
+export async function resolveName(resolvers: Resolvers, name: string): Promise<string[]> {
+  const resolver = new Resolver({ timeout: RESOLVE_MS, tries: RESOLVE_TRIES });
+  resolver.setServers((await resolvers.current()).map(({ address, port }) => `${address}:${port}`));
+  return resolver.resolve4(name).catch(() => []);
+}
 
+export function openHostRoutes({ fenceAt, resolvers, isOpenable, proxyOf }: HostRoutesParts): HostRoutes {
   return async (sandbox, name) => {
     const fence = fenceAt(sandbox);
     if (fence === undefined) return { verdict: "refuse", address: "", why: "was refused: its sandbox is gone" };
@@ -35,7 +37,7 @@ export function openHostRoutes({ fenceAt, resolvers, isOpenable }: HostRoutesPar
     const known = fence.ruled.addressesOf(name);
     const refused = known.length > 0 ? undefined : nameRefusal(fence.read, name);
     if (refused !== undefined) return { verdict: "refuse", address: "", why: `was refused: ${refused}` };
-    const addresses = known.length > 0 ? known : await resolve(name);
+    const addresses = known.length > 0 ? known : await resolveName(resolvers, name);
     const host = ownAddresses();
     const [first = ""] = addresses;
     const reachable = addresses.filter((address) => isOpenable(address) && !host.has(address));
@@ -45,11 +47,18 @@ export function openHostRoutes({ fenceAt, resolvers, isOpenable }: HostRoutesPar
     const { read } = fence;
     const allowed = reachable.filter((address) => destinationAllowed(read, name, address));
     if (addresses.length > 0 && allowed.length === 0) return { verdict: "refuse", address: first, why: `was refused: ${addressRefusal(read, first)}` };
-    return { verdict: hasRules(read.policy.rules, name) ? "open" : "pass", addresses: allowed };
+    const { proxy } = read.policy;
+    const verdict = hasRules(read.policy.rules, name) ? "open" : "pass";
+    if (proxy === undefined) return { verdict, addresses: allowed };
+    try {
+      return { verdict, addresses: allowed, proxy: await proxyOf(proxy) };
+    } catch (error) {
+      return { verdict: "refuse", address: first, why: `was refused: ${(error as Error).message}` };
+    }
   };
 }
 
 /** The firewall refuses the host's own addresses to sandboxes; a connection that the node makes for one would not pass it. */
-function ownAddresses(): ReadonlySet<string> {
+export function ownAddresses(): ReadonlySet<string> {
   return new Set(Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address)));
 }

@@ -1,5 +1,6 @@
 // The network as the node uses it: a slot (netns, veth, address) per sandbox, its egress policy, and DNS.
 import type { EgressPolicy } from "../egress/policy.ts";
+import type { EgressProxy } from "../egress/proxy.ts";
 
 /** One sandbox's network; kept as JSON in its record. */
 export type NetworkSlot = {
@@ -34,6 +35,8 @@ export interface Networks {
   removeOrphan(netns: string): Promise<void>;
   /** Restores address and routes on the guest's eth0: gVisor removes them at start, and a restore needs them. */
   restoreGuestSide(slot: NetworkSlot): Promise<void>;
+  /** Checks an egress proxy before a sandbox gets it. @throws INVALID_REQUEST if its name does not resolve or leads to a closed range, HOST_UNSUITABLE. */
+  admitProxy(proxy: EgressProxy): Promise<void>;
   /** Values that rules by host insert have changed; the next request reads them again. */
   valuesChanged(): void;
   /** Stops DNS and the pool; slots of live sandboxes outlive the node. `everything` removes all networks of this home. */

@@ -16,12 +16,13 @@ import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
 import type { Fence } from "./fence.ts";
 import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
-import { openHostRoutes } from "./host-routes.ts";
+import { openHostRoutes, ownAddresses, resolveName } from "./host-routes.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
 import type { Networks } from "./networks.ts";
 import { interceptFor, type RulesSupply } from "./open-intercept.ts";
 import { homeText, MAX_CONNECTIONS_PER_SANDBOX } from "./rules.ts";
 import { Slots } from "./slots.ts";
+import { openTunnels, type Tunnels } from "./tunnels.ts";
 
 export const defaultSubnet = "10.200.0.0/13";
 /** Private and shared ranges, link-local and cloud metadata, and ranges that are reserved or not unicast. */
@@ -55,6 +56,8 @@ export type NetworksOptions = {
   readonly subnet?: string;
   /** Ranges that no sandbox reaches, in addition to the host's own addresses and other sandboxes. */
   readonly deniedCidrs?: readonly string[];
+  /** Ranges in which egress proxies may be although sandboxes cannot reach them. */
+  readonly proxyCidrs?: readonly string[];
   /** DNS servers to ask; by default the host's, as /etc/resolv.conf currently names them. */
   readonly dns?: { readonly upstreams?: readonly string[]; readonly perSecond?: number };
   /** Slots prepared ahead of attach(). */
@@ -68,7 +71,9 @@ export type NetworksOptions = {
 };
 
 /** Saved from a home's last run, so that live sandboxes keep the same addresses and DNS port. */
-type Remembered = { block?: string; dnsPort?: number; interceptPort?: number };
+type Remembered = { block?: string; dnsPort?: number; interceptPort?: number; tunnelPort?: number };
+
+type Threads = { readonly intercept: Intercept | undefined; readonly tunnels: Tunnels };
 
 export async function openNetworks(options: NetworksOptions): Promise<Networks> {
   const { spawner, log } = options;
@@ -80,6 +85,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
   const deniedCidrs = (options.deniedCidrs ?? defaultDeniedCidrs)
     .filter((text) => !text.includes(":"))
     .map((text) => cidrSetting("network.denied_cidrs", text));
+  const proxyCidrs = (options.proxyCidrs ?? []).map((text) => cidrSetting("network.proxy_cidrs", text));
   const resolvers = openResolvers(options.dns?.upstreams);
   if (process.getuid?.() !== 0)
     fail("HOST_UNSUITABLE", "sandbox networks need root (network namespaces, nftables); without root sandboxes run without a network of their own");
@@ -101,7 +107,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     const perSecond = options.dns?.perSecond ?? DEFAULT_DNS_PER_SECOND;
     const dnsRate = { perSecond, burst: perSecond * DNS_BURST_SECONDS };
     const maxConnections = options.maxConnections ?? MAX_CONNECTIONS_PER_SANDBOX;
-    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, interceptPort: 0, dnsRate, maxConnections };
+    const rules = { token, block, deniedCidrs, dnsPort: remembered.dnsPort ?? 0, interceptPort: 0, tunnelPort: 0, dnsRate, maxConnections };
     let reader: DenialReader | undefined;
     const denials: Denials | undefined =
       options.onDenied === undefined
@@ -128,29 +134,34 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       homeText: () => homeText({ ...rules, logGroup: reader?.group }),
       onCounted: (counts) => denials?.counted(counts),
       onRules: async () => intercept?.started(),
-      onPolicy: async (fence) => void (await Promise.all([dns.setPolicy(fence), fence.ruled.isUsed ? intercept?.check(fence.slot.guestAddress) : undefined])),
+      onPolicy: async (fence) => void (await Promise.all([dns.setPolicy(fence), fence.usesThread ? intercept?.check(fence.slot.guestAddress) : undefined])),
       onGone(fence) {
         dns.forget(fence);
-        if (fence.ruled.isUsed) intercept?.forget(fence.slot.guestAddress);
+        if (fence.usesThread) intercept?.forget(fence.slot.guestAddress);
       },
     });
-    const route = openHostRoutes({
+    const isOpen = (address: string): boolean => isOpenable({ address, ttlSeconds: 0 });
+    const tunnels = openTunnels({
       fenceAt: (address) => slots.fenceAt(address),
-      resolvers,
-      isOpenable: (address) => isOpenable({ address, ttlSeconds: 0 }),
+      resolve: (name) => resolveName(resolvers, name),
+      isOpenable: (address) => isOpen(address) && !ownAddresses().has(address),
+      proxyCidrs,
+      unseal: (sealed) => options.rules?.proxyPassword(sealed),
     });
+    const route = openHostRoutes({ fenceAt: (address) => slots.fenceAt(address), resolvers, isOpenable: isOpen, proxyOf: tunnels.proxyOf });
     const intercept: Intercept | undefined =
       options.rules === undefined
         ? undefined
         : interceptFor({
             supply: options.rules,
             address: gatewayOf(block),
-            port: remembered.interceptPort ?? 0,
+            ports: { port: remembered.interceptPort ?? 0, tunnelPort: remembered.tunnelPort ?? 0 },
             fenceAt: (address) => slots.fenceAt(address),
             route,
+            tunnels,
             onNote: (fence, note) => denials?.rules(fence, note),
-            async onPort(port) {
-              rules.interceptPort = port;
+            async onPorts({ port, tunnelPort }) {
+              Object.assign(rules, { interceptPort: port, tunnelPort });
               await slots.renewHome();
               keepPorts();
             },
@@ -199,12 +210,13 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       },
       (error: unknown) => log.warn({ err: error }, "cannot determine whether another firewall blocks sandbox traffic"),
     );
-    return assemble(slots, dns, intercept, close, owner);
+    return assemble(slots, dns, { intercept, tunnels }, close, owner);
 
     function keepPorts(): void {
-      const interceptPort = rules.interceptPort === 0 ? remembered.interceptPort : rules.interceptPort;
+      const kept = { ...remembered, block: formatCidr(block), dnsPort: dns.port };
+      const { interceptPort, tunnelPort } = rules;
       try {
-        remember(options.home, { block: formatCidr(block), dnsPort: dns.port, ...(interceptPort === undefined ? {} : { interceptPort }) });
+        remember(options.home, { ...kept, ...(interceptPort === 0 ? {} : { interceptPort }), ...(tunnelPort === 0 ? {} : { tunnelPort }) });
       } catch (error) {
         // The file only stores a preference, and a node must start and delete sandboxes even on a full disk.
         if (!isDiskFull(error)) throw error;
@@ -223,7 +235,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
   }
 
-  function assemble(slots: Slots, dns: DnsThread<Fence>, intercept: Intercept | undefined, closeLog: () => void, ownerSocket: Server): Networks {
+  function assemble(slots: Slots, dns: DnsThread<Fence>, { intercept, tunnels }: Threads, closeLog: () => void, ownerSocket: Server): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),
@@ -232,6 +244,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       orphans: () => slots.orphans(),
       removeOrphan: (netns) => slots.removeOrphan(netns),
       restoreGuestSide: (slot) => slots.restoreGuestSide(slot),
+      admitProxy: (proxy) => tunnels.admit(proxy),
       valuesChanged: () => intercept?.changed(),
       async close(how = {}) {
         const { empty } = await slots.close(how.everything === true);

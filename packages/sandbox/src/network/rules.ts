@@ -6,11 +6,13 @@ import { HTTPS_PORT } from "../intercept/messages.ts";
 import type { PacketReason } from "./denial.ts";
 import { gatewayOf, prefixOf, tableOf } from "./names.ts";
 import { RULES_MAP, TO_INTERCEPT } from "./ruled.ts";
+import { NO_DIRECT, TO_TUNNEL, TUNNEL_MAP } from "./tunnelled.ts";
 
 //   packet from a sandbox                                    packet to a sandbox
 //   ─ prerouting (raw): wrong source or IPv6 → drop          ─ from the host itself: passes
 //   ─ dns: gateway:53 → the node's DNS port;                 ─ forwarded: replies by veth to slot_<index>,
-//     HTTPS to hosts with rules → the node's thread for it
+//     HTTPS to hosts with rules → the node's thread for it;
+//     TCP of a sandbox with an egress proxy → the same thread
 //   ─ input (to the host): DNS and replies pass, else refuse   so that a policy covers both directions;
 //   ─ forward: closed ranges, siblings → refuse                else refuse
 //              else by veth to slot_<index>: accept or refuse
@@ -24,6 +26,8 @@ export type HomeRules = {
   readonly dnsPort: number;
   /** The port of the thread that opens TLS for hosts with rules; 0 until the first sandbox has rules. */
   readonly interceptPort: number;
+  /** The port where the thread takes connections of sandboxes with an egress proxy; 0 until the first sandbox has one. */
+  readonly tunnelPort: number;
   /** DNS datagrams of one sandbox; its new DNS connections have a separate rate. */
   readonly dnsRate: Rate;
   /** The nflog group that receives denied packets; undefined if nothing reads them. */
@@ -53,7 +57,7 @@ const baseChains = {
 };
 
 /** Creates or renews the rules that all sandboxes share, in one transaction; chains and elements of live slots stay in force. */
-export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, dnsRate, logGroup, maxConnections }: HomeRules): string {
+export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, tunnelPort, dnsRate, logGroup, maxConnections }: HomeRules): string {
   const table = `inet ${tableOf(token)}`;
   const ours = `"${prefixOf(token)}*"`;
   const gateway = gatewayOf(block);
@@ -78,6 +82,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, dn
     refuse_sibling: noted("sibling", "goto refuse"),
     refuse_host: noted("host", "goto refuse"),
     refuse_policy: ["ct direction reply goto refuse_reply", ...noted("policy", "goto refuse")],
+    refuse_direct: ["ct direction reply goto refuse_reply", ...noted("direct", "goto refuse")],
     refuse_connections: noted("connections", "goto refuse"),
     drop_spoofed: noted("spoofed", "drop"),
     prerouting: [`iifname != ${ours} accept`, "meta nfproto != ipv4 drop", "iifname . ip saddr != @guests goto drop_spoofed"],
@@ -86,8 +91,20 @@ export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, dn
       `iifname ${ours} ip daddr ${gateway} tcp dport 53 dnat ip to ${gateway}:${dnsPort}`,
       // Only the first packet of a connection passes here, and only an interface whose sandbox has rules is in the map.
       `tcp dport ${HTTPS_PORT} iifname vmap @${RULES_MAP}`,
+      // The same for sandboxes with an egress proxy.
+      `meta l4proto tcp iifname vmap @${TUNNEL_MAP}`,
     ],
     [TO_INTERCEPT]: interceptPort === 0 ? [] : [`meta l4proto tcp dnat ip to ${gateway}:${interceptPort}`],
+    [TO_TUNNEL]:
+      tunnelPort === 0
+        ? []
+        : [
+            // These destinations are refused as ever, with their own reasons.
+            "ip daddr @closed return",
+            "fib daddr type local return",
+            `meta l4proto tcp dnat ip to ${gateway}:${tunnelPort}`,
+          ],
+    [NO_DIRECT]: ["meta l4proto tcp goto refuse_direct", "accept"],
     input: [
       `iifname ${ours} goto to_host`,
       // Neighbours of the host must not reach the node's DNS by routing the gateway address through it.
@@ -105,6 +122,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, dn
       `ip daddr ${gateway} tcp dport ${dnsPort} accept`,
       // The thread checks the sandbox's policy by the name in the TLS handshake; it takes no connection that was not redirected.
       ...(interceptPort === 0 ? [] : [`ip daddr ${gateway} tcp dport ${interceptPort} ct status dnat ct original proto-dst ${HTTPS_PORT} accept`]),
+      ...(tunnelPort === 0 ? [] : [`ip daddr ${gateway} tcp dport ${tunnelPort} ct status dnat ct original ip daddr != ${formatCidr(block)} accept`]),
       // A packet that begins no connection belongs to one of the node's that the kernel has forgotten (envd's keep-alives, for example, after
       // the connection table was emptied): a reset ends it without a log entry for a port that no program tried.
       "meta l4proto tcp tcp flags & (syn | ack) != syn goto refuse",
@@ -150,6 +168,7 @@ export function homeText({ token, block, deniedCidrs, dnsPort, interceptPort, dn
     `flush set ${table} ${UNNOTED_SET}`,
     `add map ${table} egress { type ifname : verdict; }`,
     `add map ${table} ${RULES_MAP} { type ifname : verdict; }`,
+    `add map ${table} ${TUNNEL_MAP} { type ifname : verdict; }`,
     ...Object.keys(rules).map((chain) => {
       const hook = (baseChains as Record<string, string>)[chain];
       return `add chain ${table} ${chain}${hook === undefined ? "" : ` { ${hook} }`}`;

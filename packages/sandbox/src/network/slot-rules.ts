@@ -5,6 +5,7 @@ import { coversAll, formatRanges } from "../egress/ranges.ts";
 import { tableOf } from "./names.ts";
 import type { NetworkSlot } from "./networks.ts";
 import { rulesRemovalText } from "./ruled.ts";
+import { NO_DIRECT, tunnelRemovalText, tunnelText } from "./tunnelled.ts";
 
 // Both directions of a connection pass the chain, and in both `ct original ip daddr` is the address that the sandbox dialled:
 // a destination that a new policy refuses receives and sends nothing more, even on open connections.
@@ -22,8 +23,11 @@ export const liveSet = ({ index }: NetworkSlot): string => `live_${index}`;
 const sets = (slot: NetworkSlot): string[] => [namesSet(slot), liveSet(slot)];
 const addSet = (table: string, set: string): string => `add set ${table} ${set} { type ipv4_addr; size ${SET_SIZE}; flags dynamic,timeout; }`;
 
-/** Applies a policy to a slot, whether or not it had rules before. Addresses in its sets stay, unless no name needs them. */
-export function slotText(token: string, slot: NetworkSlot, read: ReadPolicy): string {
+/**
+ * Applies a policy to a slot, whether or not it had rules before. Addresses in its sets stay, unless no name needs them. `hadProxy`: the policy
+ * before sent its connections through an egress proxy.
+ */
+export function slotText(token: string, slot: NetworkSlot, read: ReadPolicy, hadProxy: boolean): string {
   const table = `inet ${tableOf(token)}`;
   const chain = `${table} slot_${slot.index}`;
   const named = sets(slot).map((set) => addSet(table, set));
@@ -31,29 +35,33 @@ export function slotText(token: string, slot: NetworkSlot, read: ReadPolicy): st
     `add chain ${chain}`,
     ...named,
     `flush chain ${chain}`,
+    // A set that a chain uses cannot be deleted, so the old redirection goes first.
+    ...(hadProxy ? tunnelRemovalText(token, slot) : []),
     ...(read.names.length > 0 ? [] : sets(slot).map((set) => `delete set ${table} ${set}`)),
     ...lines(slot, read).map((line) => `add rule ${chain} ${line}`),
     ...elements(table, slot).map((element) => `add element ${element}`),
+    ...(read.policy.proxy === undefined ? [] : tunnelText(token, slot, read, namesSet(slot))),
     "",
   ].join("\n");
 }
 
-function lines(slot: NetworkSlot, { allow, deny, names, restricted }: ReadPolicy): string[] {
-  if (coversAll(allow) || (!restricted && deny.length === 0)) return ["accept"];
+function lines(slot: NetworkSlot, { policy, allow, deny, names, restricted }: ReadPolicy): string[] {
+  const accept = policy.proxy === undefined ? "accept" : `goto ${NO_DIRECT}`;
+  if (coversAll(allow) || (!restricted && deny.length === 0)) return [accept];
   const dialled = "ct original ip daddr";
   const [named, live] = [namesSet(slot), liveSet(slot)];
   const used = `update @${live} { ${dialled} timeout ${LIVE_SECONDS}s }`;
   return [
-    ...(allow.length > 0 ? [`${dialled} { ${formatRanges(allow)} } accept`] : []),
+    ...(allow.length > 0 ? [`${dialled} { ${formatRanges(allow)} } ${accept}`] : []),
     ...(names.length > 0
       ? [
-          `ct state established ${dialled} @${live} ${used} accept`,
+          `ct state established ${dialled} @${live} ${used} ${accept}`,
           // Two rules are needed, since a full set must not refuse allowed traffic.
           `${dialled} @${named} ${used}`,
-          `${dialled} @${named} accept`,
+          `${dialled} @${named} ${accept}`,
         ]
       : []),
-    ...(restricted ? ["goto refuse_policy"] : [`${dialled} { ${formatRanges(deny)} } goto refuse_policy`, "accept"]),
+    ...(restricted ? ["goto refuse_policy"] : [`${dialled} { ${formatRanges(deny)} } goto refuse_policy`, accept]),
   ];
 }
 
@@ -63,6 +71,7 @@ export function slotRemovalText(token: string, slot: NetworkSlot): string {
   return [
     `add chain ${table} slot_${slot.index}`,
     `flush chain ${table} slot_${slot.index}`,
+    ...tunnelRemovalText(token, slot),
     ...sets(slot).flatMap((set) => [addSet(table, set), `delete set ${table} ${set}`]),
     ...elements(table, slot).flatMap((element) => [`add element ${element}`, `delete element ${element}`]),
     `delete chain ${table} slot_${slot.index}`,

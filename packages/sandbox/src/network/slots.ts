@@ -14,6 +14,7 @@ import type { NetworkSlot } from "./networks.ts";
 import { rulesRemovalText } from "./ruled.ts";
 import { Ruleset } from "./ruleset.ts";
 import { slotRemovalText } from "./slot-rules.ts";
+import { tunnelRemovalText } from "./tunnelled.ts";
 
 const MAX_SLOTS_PER_CALL = 64;
 const SLOT_COUNT = LAST_INDEX - FIRST_INDEX + 1;
@@ -28,7 +29,7 @@ export type SlotsOptions = {
   /** Returns the rules that all slots share. */
   readonly homeText: () => string;
   readonly onCounted?: (counts: ReadonlyMap<string, number>) => void;
-  /** Called before a policy with rules by host is set: they can be applied once the promise resolves. */
+  /** Called before a policy with rules by host or an egress proxy is set: they can be applied once the promise resolves. */
   readonly onRules?: () => Promise<void>;
   /** Notified of each fence and each policy change; once the promise resolves, DNS and the thread for rules by host use the new policy. */
   readonly onPolicy?: (fence: Fence) => Promise<void>;
@@ -104,7 +105,7 @@ export class Slots {
   async setPolicy(slot: NetworkSlot, policy: EgressPolicy): Promise<void> {
     const fence = this.#byAddress.get(slot.guestAddress) ?? fail("INTERNAL", `${slot.netns} is not attached: its policy cannot be changed`);
     const before = fence.policy;
-    if (policy.rules !== undefined) await this.#options.onRules?.();
+    if (needsThread(policy)) await this.#options.onRules?.();
     try {
       // Changes take effect in the order of these calls: DNS applies the new policy to every answer from now on.
       const changing = this.#ruleset.change(fence.replace(policy, performance.now()));
@@ -150,13 +151,14 @@ export class Slots {
     }
     if (!hasLinks(slot)) fail("INTERNAL", `the network namespace ${slot.netns} or its interface is gone; the sandbox cannot be reached any more`);
     if (this.#taken.has(slot.index)) fail("INTERNAL", `${slot.netns} is already in use`);
-    if (policy.rules !== undefined) await this.#options.onRules?.();
+    if (needsThread(policy)) await this.#options.onRules?.();
     const fence = this.#take(slot, policy);
     try {
       // Addresses opened by names stay open, since programs inside keep addresses and connections across the node's restart.
       if (fence.read.names.length > 0) fence.recall(await this.#ruleset.openAddresses(slot), performance.now());
       if (policy.rules !== undefined) fence.ruled.recall(await this.#ruleset.redirected(slot));
-      await this.#ruleset.change(rulesRemovalText(token, slot) + fence.text(performance.now()));
+      const removal = [...tunnelRemovalText(token, slot), rulesRemovalText(token, slot)].join("\n");
+      await this.#ruleset.change(removal + fence.text(performance.now()));
     } catch (error) {
       this.#drop(fence);
       throw error;
@@ -295,3 +297,5 @@ export class Slots {
     return [...new Set([...named, ...(await this.#ruleset.slotIndices())])];
   }
 }
+
+const needsThread = ({ rules, proxy }: EgressPolicy): boolean => rules !== undefined || proxy !== undefined;

@@ -276,6 +276,7 @@ export async function openNode(
     keyed,
     pool,
     networks,
+    secrets,
     ends,
     clock,
     checkClock: () => membership?.clock.check(),
@@ -306,7 +307,7 @@ export async function openNode(
   const takes = openTake({ apiKey, membership, transfer, registry, records, quarantine, claims, resume, capacity, report, log });
   const fork = openFork({ ...starting, lock, registry, checkpoints, checkpointer, report });
   const takeSnapshot = openTakeSnapshot({ lock, registry, drivers, checkpoints, checkpointer, snapshots: records.snapshots, templateIndex, clock, report });
-  const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, trust, report, log });
+  const setNetwork = openSetNetwork({ lock, registry, withdraw: claims.withdraw, networks, secrets, trust, report, log });
   const listing = openListing({ registry, clock, seed, proxy, idle });
   later.set({ idle, listing });
   const wake = openWake({ registry, resume, minTimeoutSeconds: settings.sandbox.auto_resume_min_timeout_seconds });

@@ -62,6 +62,7 @@ export const nodeSettings = z.object({
   network: z.object({
     subnet: z.union([z.literal(""), cidr]),
     denied_cidrs: z.array(cidr),
+    proxy_cidrs: z.array(cidr),
     dns: z.array(z.string()),
     dns_queries_per_second: count(1, 100_000),
     pool_size: count(0, 1000),

@@ -5,6 +5,7 @@ import type { IdentityToken } from "@svc/contract/secrets.ts";
 import type { HeaderTemplate } from "../egress/host-rules.ts";
 import { filled, referencesOf } from "../egress/host-rules.ts";
 import { type Authority, openAuthority } from "./authority.ts";
+import { seal, unseal } from "./seal.ts";
 import { openSecretStore, type SecretStore } from "./store.ts";
 import { openTokens, type Tokens } from "./tokens.ts";
 
@@ -18,6 +19,9 @@ export interface Secrets {
   readonly store: SecretStore;
   readonly authority: () => Authority;
   readonly tokens: Tokens;
+  /** Encrypts the password of an egress proxy for a record; the second returns undefined for one of another deployment. */
+  sealPassword(password: string): string;
+  unsealPassword(sealed: string): string | undefined;
   /** @throws SECRET_NOT_FOUND, SECRETS_DAMAGED, INVALID_REQUEST with the header and the name. */
   fill(templates: readonly HeaderTemplate[], bearer: Bearer): Promise<FilledHeaders>;
 }
@@ -32,6 +36,9 @@ export type SecretsParts = {
   readonly now?: () => number;
 };
 
+/** What the passwords of egress proxies are sealed for. */
+const PASSWORDS = "egress-proxy";
+
 /** The file of the values, apart from the folder of the keys. */
 export const secretsPath = (home: string) => join(home, "egress-secrets.json");
 
@@ -44,6 +51,8 @@ export async function openSecrets({ home, deploymentKey, seed, maxSecrets, issue
     tokens,
     // Made at first need: a home whose sandboxes have no rules gets no authority.
     authority: () => (authority ??= openAuthority(home, deploymentKey, now)),
+    sealPassword: (password) => seal(password, deploymentKey, PASSWORDS),
+    unsealPassword: (sealed) => unseal(sealed, deploymentKey, PASSWORDS),
     async fill(templates, { sandboxID, tokens: definitions }) {
       let untilMs = Number.POSITIVE_INFINITY;
       const headers: [string, string][] = [];

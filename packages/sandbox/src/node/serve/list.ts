@@ -6,6 +6,7 @@ import type { HostRuleInput } from "@svc/contract/network.ts";
 import type { ListedSandbox, SandboxDetail } from "@svc/contract/sandbox.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { HostRules } from "../../egress/host-rules.ts";
+import { shownProxy } from "../../egress/proxy.ts";
 import { type Clock, openWallTimes } from "../../records/clock.ts";
 import { isOwned, type OwnedRecord, type Registry, shownState } from "../../records/registry.ts";
 import type { ProxyLink } from "../supply/proxy-link.ts";
@@ -95,6 +96,7 @@ function detail({ seed, proxy, idle }: ListingParts, wallTimes: WallTimes, recor
       ...(claim.egress.allowOut.length === 0 ? {} : { allowOut: [...claim.egress.allowOut] }),
       ...(claim.egress.denyOut.length === 0 ? {} : { denyOut: [...claim.egress.denyOut] }),
       ...(claim.egress.rules === undefined ? {} : { rules: shownRules(claim.egress.rules) }),
+      ...(claim.egress.proxy === undefined ? {} : { egressProxy: shownProxy(claim.egress.proxy) }),
     },
     ...("kept" in record.status ? { pauseMode: record.status.kept.kind === "memory" ? ("full" as const) : ("filesystem" as const) } : {}),
     ...(idlePauseSeconds > 0 || claim.idlePauseSeconds !== undefined ? { idlePauseSeconds } : {}),

@@ -19,12 +19,13 @@ export async function networksFor(
     log.warn("not root: sandboxes are reached through a socket and have no network of their own");
     return undefined;
   }
-  const { subnet, denied_cidrs, dns, dns_queries_per_second, pool_size } = settings.network;
+  const { subnet, denied_cidrs, proxy_cidrs, dns, dns_queries_per_second, pool_size } = settings.network;
   return openNetworks({
     home,
     spawner,
     log,
     deniedCidrs: denied_cidrs,
+    proxyCidrs: proxy_cidrs,
     poolSize: pool_size,
     onDenied,
     rules,

@@ -25,6 +25,7 @@ export function rulesSupply(secrets: Secrets, registry: Pick<Registry, "all">, c
   return {
     authorities: authoritiesOf(caFile),
     certificate: (name) => secrets.authority().issue(name),
+    proxyPassword: (sealed) => secrets.unsealPassword(sealed),
     async headers(slot, templates) {
       const begin = performance.now();
       for (;;) {

@@ -13,6 +13,7 @@ import type { Clock } from "../../records/clock.ts";
 import type { Claim, SandboxRecord } from "../../records/state.ts";
 import { chargeOf } from "../../records/tenant-usage.ts";
 import type { VolumeReference } from "../../runtime/runtime.ts";
+import type { Secrets } from "../../secrets/open-secrets.ts";
 import type { Template, TemplateSource } from "../../template/template.ts";
 import type { Volumes } from "../../volumes/open-volumes.ts";
 import type { Admission } from "../supply/admission.ts";
@@ -67,7 +68,8 @@ export type CreateParts = RetryStartParts & {
   readonly admission: Pick<Admission, "run">;
   readonly pool: Pick<Pool, "take">;
   readonly precreatedPool: Pick<PrecreatedPool, "take">;
-  readonly networks: Pick<Networks, "setPolicy"> | undefined;
+  readonly networks: Pick<Networks, "setPolicy" | "admitProxy"> | undefined;
+  readonly secrets: Pick<Secrets, "sealPassword">;
   readonly start: StartWarm;
   readonly handOver: HandOver;
   readonly ends: Pick<Ends, "end">;
@@ -99,7 +101,9 @@ export function openCreate(parts: CreateParts): CreateSandbox {
       if (input.tenant !== undefined && !parts.isOpenTo(input.tenant, found)) fail("TEMPLATE_NOT_FOUND", `template '${input.templateID}' not found`);
       const template = await withVolumes(parts, found, input.volumeMounts ?? undefined);
       checkPause(parts.drivers, template, input);
-      return answer(await create(parts, claimOf(parts.clock, input, template), template, idempotent));
+      const claim = claimOf(parts, input, template);
+      if (claim.egress.proxy !== undefined) await parts.networks?.admitProxy(claim.egress.proxy);
+      return answer(await create(parts, claim, template, idempotent));
     };
     const { idempotencyKey: key, keyTurn: turn, nodeLabels: _, buildID: _build, sourceName: _name, ...body } = input;
     if (key === undefined) return begin(undefined);
@@ -151,7 +155,8 @@ function checkPause(drivers: CreateParts["drivers"], template: Template, { autoP
   }
 }
 
-function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
+function claimOf({ clock, secrets }: Pick<CreateParts, "clock" | "secrets">, input: CreateInput, template: Template): Claim {
+  const means = { tokens: Object.keys(input.iam?.tokens ?? {}), seal: secrets.sealPassword };
   return {
     startedAtWallMs: clock.wallMs(),
     deadlineMs: 0, // set at the hand-over
@@ -162,7 +167,7 @@ function claimOf(clock: Clock, input: CreateInput, template: Template): Claim {
     ...(typeof input.idlePauseSeconds === "number" ? { idlePauseSeconds: input.idlePauseSeconds } : {}),
     secure: input.secure,
     trafficPrivate: input.network?.allowPublicTraffic === false,
-    egress: egressOf({ ...input.network, allow_internet_access: input.allow_internet_access }, Object.keys(input.iam?.tokens ?? {})),
+    egress: egressOf({ ...input.network, allow_internet_access: input.allow_internet_access }, means),
     ...(Object.keys(input.iam?.tokens ?? {}).length === 0 ? {} : { tokens: input.iam?.tokens ?? {} }),
     maskRequestHost: input.network?.maskRequestHost,
     ...(input.network?.httpsPorts?.length ? { httpsPorts: input.network.httpsPorts } : {}),

@@ -7,6 +7,7 @@ import { type EgressInput, egressOf } from "../../egress/rules.ts";
 import type { Networks } from "../../network/networks.ts";
 import type { Report } from "../../observe/open-observe.ts";
 import type { Registry } from "../../records/registry.ts";
+import type { Secrets } from "../../secrets/open-secrets.ts";
 import { tokenNames } from "../supply/rules-supply.ts";
 import type { Trust } from "../supply/trust.ts";
 
@@ -15,7 +16,8 @@ export type SetNetworkParts = {
   readonly registry: Pick<Registry, "owned" | "move">;
   /** Withdraws a paused sandbox's export: another node must not resume it with the old rules. */
   readonly withdraw: (sandboxID: string) => Promise<void>;
-  readonly networks: Pick<Networks, "setPolicy"> | undefined;
+  readonly networks: Pick<Networks, "setPolicy" | "admitProxy"> | undefined;
+  readonly secrets: Pick<Secrets, "sealPassword">;
   readonly trust: Pick<Trust, "add">;
   readonly report: Report;
   readonly log: Log;
@@ -30,7 +32,8 @@ export type SetNetwork = (sandboxID: string, input: EgressInput) => Promise<void
 export function openSetNetwork(parts: SetNetworkParts): SetNetwork {
   return async (sandboxID, input) => {
     // An unknown id is refused at once, without waiting for the lock.
-    const egress = egressOf(input, tokenNames(parts.registry.owned(sandboxID)));
+    const egress = egressOf(input, { tokens: tokenNames(parts.registry.owned(sandboxID)), seal: parts.secrets.sealPassword });
+    if (egress.proxy !== undefined) await parts.networks?.admitProxy(egress.proxy);
     await parts.lock.run(sandboxID, () => replace(parts, sandboxID, egress));
   };
 }
@@ -53,8 +56,18 @@ async function replace({ registry, withdraw, networks, trust, report, log }: Set
   if (status.state === "paused") await withdraw(sandboxID);
   try {
     registry.move(sandboxID, { event: "egress", egress });
-    const { allowInternet, allowOut, denyOut, rules = {} } = egress;
-    report("sandbox.network_changed", { sandboxID }, { allowInternet, allowOut: allowOut.length, denyOut: denyOut.length, rules: Object.keys(rules).length });
+    const { allowInternet, allowOut, denyOut, rules = {}, proxy } = egress;
+    report(
+      "sandbox.network_changed",
+      { sandboxID },
+      {
+        allowInternet,
+        allowOut: allowOut.length,
+        denyOut: denyOut.length,
+        rules: Object.keys(rules).length,
+        ...(proxy === undefined ? {} : { egressProxy: proxy.address }),
+      },
+    );
   } catch (error) {
     // Rules that are not in the record would be lost at the next start, so the old ones are restored now.
     if (slot !== undefined) {

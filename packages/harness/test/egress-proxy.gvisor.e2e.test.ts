@@ -1,0 +1,4 @@
+// An egress proxy under gvisor.
+import { egressProxySuite } from "./egress-proxy.suite.ts";
+
+egressProxySuite("gvisor", "runsc");

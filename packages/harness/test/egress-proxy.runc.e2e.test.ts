@@ -1,0 +1,4 @@
+// An egress proxy under runc.
+import { egressProxySuite } from "./egress-proxy.suite.ts";
+
+egressProxySuite("runc", "runc");
