@@ -1,4 +1,4 @@
-// A SOCKS5 proxy for tests: it notes what it is asked for, and can misbehave.
+// A SOCKS5 proxy for tests: it notes each request, and can misbehave.
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 
@@ -9,7 +9,7 @@ export interface SocksServer extends AsyncDisposable {
   /** `host:port`. */
   readonly address: string;
   behaviour: Behaviour;
-  /** Returns the connections that it was asked for since the last call, each once. */
+  /** Returns the connections that clients requested since the last call, each once. */
   asked(): Asked[];
 }
 

@@ -29,6 +29,9 @@ export type EgressPolicy = {
 /** The default policy: everything that is not closed to every sandbox. */
 export const openEgress: EgressPolicy = { allowInternet: true, allowOut: [], denyOut: [] };
 
+/** True if the node's thread has a part in the policy: rules by host, or an egress proxy. */
+export const needsThread = ({ rules, proxy }: EgressPolicy): boolean => rules !== undefined || proxy !== undefined;
+
 export function sameEgress(a: EgressPolicy, b: EgressPolicy): boolean {
   const same = (one: readonly string[], other: readonly string[]): boolean => one.length === other.length && one.every((rule, at) => rule === other[at]);
   // A sealed password differs each time, so that a policy that repeats one is set again.

@@ -21,7 +21,7 @@ const MAX_NAME_LENGTH = 253;
 
 type Refuse = (why: string) => never;
 
-/** What a policy needs beside its input: the names of the sandbox's identity tokens, and how the password of an egress proxy is encrypted. */
+/** A policy needs more than its input: the names of the sandbox's identity tokens, and how the password of an egress proxy is encrypted. */
 export type EgressMeans = { readonly tokens: readonly string[]; readonly seal: (password: string) => string };
 
 /** Absent members mean no rule, and internet access. @throws INVALID_REQUEST with the member and its index. */

@@ -20,7 +20,7 @@ export type Route =
   | { readonly verdict: "open" | "pass"; readonly addresses: readonly string[]; readonly proxy?: DialledProxy }
   | { readonly verdict: "refuse"; readonly address: string; readonly why: string };
 
-/** A connection of a sandbox with an egress proxy. `name` is absent before it was asked for, and null if the connection names no host. */
+/** A connection of a sandbox with an egress proxy. `name` is absent until the node needs it, and null if the connection names no host. */
 export type TunnelKey = { readonly sandbox: string; readonly address: string; readonly port: number; readonly name: string | null | undefined };
 
 /** Where such a connection goes: `host` is a name or an address, which the proxy dials; `name` asks for the name that the client's first bytes carry. */

@@ -100,7 +100,7 @@ async function request(socket: Socket, host: string, port: number, abandoned: Ab
   await take(socket, length + 2, abandoned);
 }
 
-/** Reads exactly so many bytes, and leaves the rest in the socket. */
+/** Reads exactly that number of bytes, and leaves the rest in the socket. */
 async function take(socket: Socket, length: number, abandoned: AbortSignal): Promise<Buffer> {
   const signal = AbortSignal.any([abandoned, AbortSignal.timeout(ANSWER_MS)]);
   for (;;) {

@@ -11,6 +11,7 @@ import { type DnsThread, openDnsThread } from "../dns/thread.ts";
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "../egress/cidr.ts";
 import type { Intercept } from "../intercept/thread.ts";
 import { claimBlock, claimName, describeBlock, ownerName, releaseBlock } from "./block.ts";
+import { defaultDeniedCidrs } from "./closed-ranges.ts";
 import type { Denial } from "./denial.ts";
 import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
@@ -25,22 +26,6 @@ import { Slots } from "./slots.ts";
 import { openTunnels, type Tunnels } from "./tunnels.ts";
 
 export const defaultSubnet = "10.200.0.0/13";
-/** Private and shared ranges, link-local and cloud metadata, and ranges that are reserved or not unicast. */
-export const defaultDeniedCidrs = [
-  "0.0.0.0/8",
-  "10.0.0.0/8",
-  "100.64.0.0/10",
-  "127.0.0.0/8",
-  "168.63.129.16/32", // Azure's host: metadata, DNS and health of the machine
-  "169.254.0.0/16",
-  "172.16.0.0/12",
-  "192.0.0.0/24", // IETF protocol assignments; 192.0.0.192 is Oracle's metadata service
-  "192.88.99.0/24", // 6to4 relays
-  "192.168.0.0/16",
-  "198.18.0.0/15", // tests of network devices; providers use it inside their networks
-  "224.0.0.0/4",
-  "240.0.0.0/4",
-] as const;
 const DEFAULT_POOL_SIZE = 8;
 const DEFAULT_DNS_PER_SECOND = 200;
 /** Seconds of the rate that a sandbox may use at once, since a page or an installer asks for many names together. */
@@ -72,8 +57,6 @@ export type NetworksOptions = {
 
 /** Saved from a home's last run, so that live sandboxes keep the same addresses and DNS port. */
 type Remembered = { block?: string; dnsPort?: number; interceptPort?: number; tunnelPort?: number };
-
-type Threads = { readonly intercept: Intercept | undefined; readonly tunnels: Tunnels };
 
 export async function openNetworks(options: NetworksOptions): Promise<Networks> {
   const { spawner, log } = options;
@@ -235,7 +218,13 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
     return ![...neverOpened, ...deniedCidrs, block].some((cidr) => contains(cidr, value));
   }
 
-  function assemble(slots: Slots, dns: DnsThread<Fence>, { intercept, tunnels }: Threads, closeLog: () => void, ownerSocket: Server): Networks {
+  function assemble(
+    slots: Slots,
+    dns: DnsThread<Fence>,
+    { intercept, tunnels }: { readonly intercept: Intercept | undefined; readonly tunnels: Tunnels },
+    closeLog: () => void,
+    ownerSocket: Server,
+  ): Networks {
     return {
       attach: (policy) => slots.attach(policy),
       setPolicy: (slot, policy) => slots.setPolicy(slot, policy),

@@ -5,7 +5,7 @@ import type { Log } from "@svc/kit/log.ts";
 import type { Spawner } from "@svc/kit/spawn.ts";
 import type { Found } from "../dns/answer.ts";
 import type { Cidr } from "../egress/cidr.ts";
-import { type EgressPolicy, openEgress, sameEgress } from "../egress/policy.ts";
+import { type EgressPolicy, needsThread, openEgress, sameEgress } from "../egress/policy.ts";
 import { Batcher } from "./batch.ts";
 import { Fence } from "./fence.ts";
 import { createLinks, hasLinks, listLinks, removeLinks, restoreGuestLinks } from "./links.ts";
@@ -297,5 +297,3 @@ export class Slots {
     return [...new Set([...named, ...(await this.#ruleset.slotIndices())])];
   }
 }
-
-const needsThread = ({ rules, proxy }: EgressPolicy): boolean => rules !== undefined || proxy !== undefined;

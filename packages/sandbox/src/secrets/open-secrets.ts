@@ -36,7 +36,7 @@ export type SecretsParts = {
   readonly now?: () => number;
 };
 
-/** What the passwords of egress proxies are sealed for. */
+/** The purpose under which passwords of egress proxies are sealed. */
 const PASSWORDS = "egress-proxy";
 
 /** The file of the values, apart from the folder of the keys. */
