@@ -7,6 +7,7 @@ import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { Bodies } from "./bodies.ts";
+import { Bounds } from "./bounds.ts";
 import { Engine } from "./engine.ts";
 import { readEngines } from "./engine-list.ts";
 import { EngineSet } from "./engine-set.ts";
@@ -94,11 +95,12 @@ async function run(argv: readonly string[]): Promise<number> {
   const tokenizer = new Tokenizer({ timeoutMs: settings.tokens_timeout_ms, cacheBytes: settings.token_cache_mb * MIB, renderer: settings.renderer, local });
   const poll = new Poll({ engines, placement, everyMs: settings.poll_ms, onChange: () => queue.pump() });
   const seeker = new Seeker({ engines, placement, tokenizer, metrics: counted });
+  const bounds = new Bounds();
   const front = new Front({
     seeker,
     placement,
     queue,
-    bodies,
+    bounds,
     metrics: counted,
     limits: { connectMs: settings.connect_timeout_ms, firstByteMs: settings.first_byte_seconds * 1000, idleMs: settings.idle_seconds * 1000 },
     apiKey: settings.api_key,
@@ -113,6 +115,7 @@ async function run(argv: readonly string[]): Promise<number> {
     listen: settings.listen,
     engines,
     front,
+    bodies,
     metrics,
     counted,
     admin: { engines, adminKey: settings.admin_key, log, onChange: () => queue.pump() },
@@ -144,6 +147,7 @@ async function run(argv: readonly string[]): Promise<number> {
         for (const engine of engines) engine.close();
         index.close();
         tokenizer.close();
+        bounds.close();
       },
     },
   ]);

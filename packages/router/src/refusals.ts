@@ -1,5 +1,6 @@
 // The router's own answers: errors in OpenAI's shape, which Anthropic's clients read as well, with a code for programs.
-import type { ServerResponse } from "node:http";
+import { STATUS_CODES } from "node:http";
+import type { ClientRequest } from "./client/request.ts";
 
 const statuses = {
   invalid_json: 400,
@@ -11,12 +12,14 @@ const statuses = {
   engine_not_found: 404,
   response_not_found: 404,
   method_not_allowed: 405,
+  head_timeout: 408,
   body_timeout: 408,
   body_too_large: 413,
   /** Counted only: nobody is there to read it. */
   client_gone: 499,
   queue_full: 429,
   queue_timeout: 429,
+  head_too_large: 431,
   engine_failed: 502,
   no_engine: 503,
   engine_unavailable: 503,
@@ -53,6 +56,17 @@ export class Refusal extends Error {
   body(): string {
     return JSON.stringify(errorBody(this.code, this.message));
   }
+
+  get retryLine(): string {
+    return this.retryAfterSeconds === undefined ? "" : `retry-after: ${Math.max(1, Math.ceil(this.retryAfterSeconds))}\r\n`;
+  }
+
+  /** The whole answer that ends a connection whose request could not be read. */
+  answer(): string {
+    const body = singleBytes(this.body());
+    const type = "application/json; charset=utf-8";
+    return `HTTP/1.1 ${this.status} ${STATUS_CODES[this.status]}\r\ncontent-type: ${type}\r\ncontent-length: ${body.length}\r\n${this.retryLine}connection: close\r\n\r\n${body}`;
+  }
 }
 
 export function errorBody(code: RefusalCode, message: string) {
@@ -62,16 +76,17 @@ export function errorBody(code: RefusalCode, message: string) {
 }
 
 /** If the answer has begun already, the connection is closed instead, so that the client cannot take the part for the whole. */
-export function refuse(response: ServerResponse, refusal: Refusal): void {
-  if (response.headersSent || response.destroyed) {
-    response.destroy();
-    return;
-  }
-  if (refusal.retryAfterSeconds !== undefined) response.setHeader("retry-after", String(Math.max(1, Math.ceil(refusal.retryAfterSeconds))));
-  send(response, refusal.status, refusal.body());
+export function sendRefusal(request: ClientRequest, refusal: Refusal): void {
+  if (request.hasBegun) request.break();
+  else send(request, refusal.status, refusal.body(), undefined, refusal.retryLine);
 }
 
-export function send(response: ServerResponse, status: number, body: string, type: string = "application/json; charset=utf-8"): void {
-  response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
-  response.end(body);
+/** `lines`: further header lines. */
+export function send(request: ClientRequest, status: number, body: string, type = "application/json; charset=utf-8", lines = ""): void {
+  const text = singleBytes(body);
+  request.begin(status, `content-type: ${type}\r\ncontent-length: ${text.length}\r\n${lines}`);
+  request.end(request.isHead ? "" : text);
 }
+
+/** The text as UTF-8, one character per byte. */
+export const singleBytes = (text: string): string => Buffer.from(text).toString("latin1");

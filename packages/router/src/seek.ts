@@ -1,6 +1,6 @@
 // Finds out what a request needs before it can be placed: its model, its tokens, what the indexer says of them, and who must take it.
-import type { IncomingHttpHeaders } from "node:http";
 import { engineNamed } from "./admin.ts";
+import type { RequestHeaders } from "./client/request.ts";
 import type { Engine } from "./engine.ts";
 import { Known } from "./known.ts";
 import type { Placement, Sought } from "./placement.ts";
@@ -12,7 +12,7 @@ import type { Tokenizer, Tokens } from "./tokens.ts";
 /** Responses whose engine is remembered. */
 const MAX_RESPONSES = 65_536;
 
-export type Head = { readonly method?: string | undefined; readonly headers: IncomingHttpHeaders };
+export type Head = { readonly method?: string | undefined; readonly headers: RequestHeaders };
 export type SeekerOptions = {
   readonly engines: readonly Engine[];
   readonly placement: Placement;
