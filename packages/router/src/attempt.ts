@@ -192,7 +192,7 @@ class Attempt implements Exchange, Bounded {
     this.#connection?.abort();
   }
 
-  #end(refusal: Refusal): void {
+  #end(refusal: Refusal) {
     if (this.#isOver) return;
     if (!this.#hasBegun) return this.#settle({ end: "failed", refusal });
     const { request } = this.#options.sent;

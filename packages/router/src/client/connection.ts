@@ -10,11 +10,12 @@ import { type SlowHeads, UnfinishedHead } from "@svc/kit/proxy/slow-heads.ts";
 import { HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import { type Bodies, HeldBody } from "../bodies.ts";
 import { Refusal, sendRefusal } from "../refusals.ts";
-import { clientLimits } from "./limits.ts";
+import type { ClientLimits } from "./limits.ts";
 import { type AnswerCarrier, ClientRequest } from "./request.ts";
 
 /** The parts that all connections share. */
 export type ConnectionOwner = {
+  readonly limits: ClientLimits;
   readonly head: RequestHead;
   readonly bodies: Bodies;
   readonly slowHeads: SlowHeads;
@@ -82,7 +83,7 @@ export class ClientConnection implements WireOwner, PeerConnection, AnswerCarrie
 
   /** Ends what makes no progress; the server calls it several times a second. */
   sweep(nowMs: number): void {
-    const { headMs, bodyMs, idleMs, lingerMs } = clientLimits;
+    const { headMs, bodyMs, idleMs, lingerMs } = this.#owner.limits;
     const waitedMs = nowMs - this.#sinceMs;
     if (this.#state === "head") {
       if (!this.#unfinished.isBegun) {
@@ -134,7 +135,7 @@ export class ClientConnection implements WireOwner, PeerConnection, AnswerCarrie
   finished(): void {
     this.#request = undefined;
     if (!this.keepsAlive || this.#owner.isStopping) this.#end();
-    else if (this.unsentBytes > clientLimits.unsentBytes) this.#becomes("sending");
+    else if (this.unsentBytes > this.#owner.limits.unsentBytes) this.#becomes("sending");
     else this.#next();
   }
 
@@ -169,13 +170,13 @@ export class ClientConnection implements WireOwner, PeerConnection, AnswerCarrie
     this.#left ??= new ByteBuffer();
     this.#left.append(bytes, start, end);
     // Reading goes on otherwise, so that the client's end is noticed.
-    if (this.#left.length > clientLimits.headBytes) this.wire.pause(HELD);
+    if (this.#left.length > this.#owner.limits.headBytes) this.wire.pause(HELD);
   }
 
   /** Reads on at an incomplete head. */
   #readMore(bytes: Buffer, length: number): void {
     const left = this.#left as ByteBuffer;
-    if (left.appendToHead(bytes, 0, length, clientLimits.headBytes)) this.#readLeft();
+    if (left.appendToHead(bytes, 0, length, this.#owner.limits.headBytes)) this.#readLeft();
     else this.#unfinished.read();
   }
 
@@ -189,7 +190,7 @@ export class ClientConnection implements WireOwner, PeerConnection, AnswerCarrie
   /** Reads one request; what follows it waits for its answer. */
   #read(bytes: Buffer, at: number, end: number) {
     const { head } = this.#owner;
-    const { headBytes } = clientLimits;
+    const { headBytes } = this.#owner.limits;
     const bodyAt = head.parse(bytes, at, Math.min(end, at + headBytes));
     if (bodyAt === INCOMPLETE && end - at < headBytes) {
       if (!this.#unfinished.isBegun) this.#sinceMs = performance.now();

@@ -1,6 +1,8 @@
 // The limits of a client's connection; none of them limits how long an answer lasts.
 import { proxyLimits } from "@svc/kit/proxy/limits.ts";
 
+export type ClientLimits = typeof clientLimits;
+
 export const clientLimits = {
   headBytes: proxyLimits.headBytes,
   headLines: proxyLimits.headLines,

@@ -8,7 +8,7 @@ import { SlowHeads } from "@svc/kit/proxy/slow-heads.ts";
 import type { Bodies } from "../bodies.ts";
 import { Refusal } from "../refusals.ts";
 import { ClientConnection, type ConnectionOwner } from "./connection.ts";
-import { clientLimits } from "./limits.ts";
+import { type ClientLimits, clientLimits } from "./limits.ts";
 import { type ClientRequest, clientHeaderNames } from "./request.ts";
 
 const SWEEP_MS = 250;
@@ -27,15 +27,17 @@ export type ClientServerOptions = {
   readonly serve: (request: ClientRequest) => void;
   readonly refused: (refusal: Refusal) => void;
   readonly onFault: (error: Error) => void;
+  readonly limits?: ClientLimits;
 };
 
 export class ClientServer implements ConnectionOwner {
-  readonly head = new RequestHead(clientHeaderNames, clientLimits.headLines);
+  readonly limits: ClientLimits;
+  readonly head: RequestHead;
   readonly bodies: Bodies;
-  readonly slowHeads = new SlowHeads(clientLimits);
+  readonly slowHeads: SlowHeads;
   readonly pipelined = new Pipelined();
   readonly dropsKey: boolean;
-  readonly maxConnections = mostConnections();
+  readonly maxConnections: number;
   isStopping = false;
   readonly #options: ClientServerOptions;
   readonly #connections = new Set<ClientConnection>();
@@ -46,6 +48,10 @@ export class ClientServer implements ConnectionOwner {
 
   constructor(options: ClientServerOptions) {
     this.#options = options;
+    this.limits = options.limits ?? clientLimits;
+    this.head = new RequestHead(clientHeaderNames, this.limits.headLines);
+    this.slowHeads = new SlowHeads(this.limits);
+    this.maxConnections = mostConnections(this.limits.connections);
     this.bodies = options.bodies;
     this.dropsKey = options.dropsKey;
     // All clients may come by one gateway, so one address may have as many connections as all.
@@ -91,7 +97,7 @@ export class ClientServer implements ConnectionOwner {
     if (this.#connections.size > 0) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#onEmpty = resolve;
-      const timer = setTimeout(resolve, clientLimits.drainMs);
+      const timer = setTimeout(resolve, this.limits.drainMs);
       await promise;
       clearTimeout(timer);
     }
@@ -122,8 +128,8 @@ export class ClientServer implements ConnectionOwner {
 }
 
 /** A request under way has a connection to its client and one to its engine, so half of the files that the process may open are for clients. */
-function mostConnections(): number {
-  return Math.min(clientLimits.connections, Math.max(64, Math.floor((openFiles() - SPARE_FILES) / 2)));
+function mostConnections(bound: number): number {
+  return Math.min(bound, Math.max(64, Math.floor((openFiles() - SPARE_FILES) / 2)));
 }
 
 /** The limit of this process, which Node raises at its start as far as the system allows. */
