@@ -1,9 +1,11 @@
 // The operator's routes: which engines there are, and draining one before it is stopped.
+
 import type { Log } from "@svc/kit/log.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
+import { send } from "./client/answers.ts";
 import type { ClientRequest } from "./client/request.ts";
 import type { Engine } from "./engine.ts";
-import { Refusal, send } from "./refusals.ts";
+import { Refusal } from "./refusals.ts";
 
 export type AdminOptions = { readonly engines: readonly Engine[]; readonly adminKey: string; readonly log: Log; readonly onChange: () => void };
 

@@ -1,8 +1,10 @@
 // The front: takes each request, finds its engine, and sees it through to its last byte.
+
 import type { Log } from "@svc/kit/log.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
 import { type AttemptLimits, type AttemptOptions, attempt, type Sent } from "./attempt.ts";
 import type { Bounds } from "./bounds.ts";
+import { send } from "./client/answers.ts";
 import type { ClientRequest } from "./client/request.ts";
 import { before, exceeded, readDeadline } from "./deadline.ts";
 import { Ending } from "./ending.ts";
@@ -11,7 +13,7 @@ import { attemptPair, type PairOutcome } from "./pair.ts";
 import type { Placed, Placement, Sought } from "./placement.ts";
 import { type Body, promptPaths } from "./prompt.ts";
 import type { AdmissionQueue } from "./queue.ts";
-import { Refusal, send } from "./refusals.ts";
+import { Refusal } from "./refusals.ts";
 import { countPrediction, type RouterMetrics } from "./router-metrics.ts";
 import type { Seeker } from "./seek.ts";
 

@@ -1,15 +1,17 @@
 // One request on two engines: one computes the prompt, the other takes its KV cache and answers. Their requests carry the parameters that
 // vLLM's and SGLang's connectors define.
+
 import { randomInt, randomUUID } from "node:crypto";
 import { type AttemptOptions, attempt, type Outcome } from "./attempt.ts";
 import { HeldBody } from "./bodies.ts";
 import { type Answer, call } from "./call.ts";
+import { send } from "./client/answers.ts";
 import { DEADLINE_HEADER, leftOf } from "./deadline.ts";
 import { Ending } from "./ending.ts";
 import type { Engine } from "./engine.ts";
 import type { Placed } from "./placement.ts";
 import type { Body } from "./prompt.ts";
-import { Refusal, send } from "./refusals.ts";
+import { Refusal } from "./refusals.ts";
 import { AnswerScan } from "./usage.ts";
 
 /** SGLang's default. */

@@ -1,6 +1,5 @@
 // The router's own answers: errors in OpenAI's shape, which Anthropic's clients read as well, with a code for programs.
 import { STATUS_CODES } from "node:http";
-import type { ClientRequest } from "./client/request.ts";
 
 const statuses = {
   invalid_json: 400,
@@ -73,19 +72,6 @@ export function errorBody(code: RefusalCode, message: string) {
   const status = statuses[code];
   const type = types[status] ?? (status < 500 ? "invalid_request_error" : "server_error");
   return { type: "error", error: { message, type, param: null, code } };
-}
-
-/** If the answer has begun already, the connection is closed instead, so that the client cannot take the part for the whole. */
-export function sendRefusal(request: ClientRequest, refusal: Refusal): void {
-  if (request.hasBegun) request.break();
-  else send(request, refusal.status, refusal.body(), undefined, refusal.retryLine);
-}
-
-/** `lines`: further header lines. */
-export function send(request: ClientRequest, status: number, body: string, type = "application/json; charset=utf-8", lines = ""): void {
-  const text = singleBytes(body);
-  request.begin(status, `content-type: ${type}\r\ncontent-length: ${text.length}\r\n${lines}`);
-  request.end(request.isHead ? "" : text);
 }
 
 /** The text as UTF-8, one character per byte. */

@@ -1,13 +1,15 @@
 // The HTTP server: the router's own routes, and the front for everything else.
+
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { type AdminOptions, admin, describe } from "./admin.ts";
 import type { Bodies } from "./bodies.ts";
+import { send, sendRefusal } from "./client/answers.ts";
 import type { ClientRequest } from "./client/request.ts";
 import { ClientServer } from "./client/server.ts";
 import type { Engine } from "./engine.ts";
 import type { Front } from "./front.ts";
-import { Refusal, send, sendRefusal } from "./refusals.ts";
+import { Refusal } from "./refusals.ts";
 import type { RouterMetrics } from "./router-metrics.ts";
 
 export type ServerOptions = {

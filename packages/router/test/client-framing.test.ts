@@ -7,10 +7,11 @@ import { ambiguousRequests } from "@svc/harness/ambiguous-requests.ts";
 import { until } from "@svc/harness/until.ts";
 import fc from "fast-check";
 import { Bodies } from "../src/bodies.ts";
+import { send } from "../src/client/answers.ts";
 import { clientLimits } from "../src/client/limits.ts";
 import type { ClientRequest } from "../src/client/request.ts";
 import { ClientServer } from "../src/client/server.ts";
-import { Refusal, send } from "../src/refusals.ts";
+import { Refusal } from "../src/refusals.ts";
 
 type Options = { limits?: Partial<typeof clientLimits>; serve?: (request: ClientRequest) => void; admit?: (request: ClientRequest) => void; maxBytes?: number };
 
@@ -61,7 +62,12 @@ async function openServer({ limits = {}, serve = echo, admit = () => {}, maxByte
 
 void test("an ambiguous request gets 400 in OpenAI's shape, and what follows it is not read", async (t) => {
   let served = 0;
-  await using server = await openServer({ serve: (request) => void (served++, echo(request)) });
+  await using server = await openServer({
+    serve: (request) => {
+      served++;
+      echo(request);
+    },
+  });
   for (const [name, text] of Object.entries(ambiguousRequests))
     await t.test(name, async () => {
       const received = await server.raw(`${text}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n`);
@@ -152,7 +158,7 @@ void test("a body is refused before it is read: for its length, or since the cli
   assert.match(await server.raw(post("/", 101)), /^HTTP\/1\.1 413 [\s\S]*connection: close[\s\S]*"code":"body_too_large"/);
   assert.match(await server.raw(post("/no", 50, "half")), /^HTTP\/1\.1 401 [\s\S]*connection: close/);
   const chunked = `POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n${"20\r\n".padEnd(36, "x")}\r\n`;
-  assert.match(await server.raw(chunked + `${"50\r\n".padEnd(84, "x")}\r\n`), /^HTTP\/1\.1 413 /);
+  assert.match(await server.raw(`${chunked}${"50\r\n".padEnd(84, "x")}\r\n`), /^HTTP\/1\.1 413 /);
   // A body that came whole with its head leaves the connection usable.
   const last = "GET /yes HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
   assert.match(await server.raw(`${post("/no", 4, "body")}${last}`), /^HTTP\/1\.1 401 [\s\S]*HTTP\/1\.1 200 OK[\s\S]*<GET \/yes >$/);

@@ -1,4 +1,6 @@
 // One client's connection: the proxy's parser reads its heads strictly, bodies are read whole, and requests are answered one after the other.
+// Longer than 300 lines: one state machine, whose states share what was read and not yet used.
+
 import type { Socket } from "node:net";
 import { ByteBuffer } from "@svc/kit/byte-buffer.ts";
 import { RequestBody } from "@svc/kit/http/body.ts";
@@ -9,7 +11,8 @@ import { EXPECT, type RequestHead } from "@svc/kit/proxy/request-head.ts";
 import { type SlowHeads, UnfinishedHead } from "@svc/kit/proxy/slow-heads.ts";
 import { HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 import { type Bodies, HeldBody } from "../bodies.ts";
-import { Refusal, sendRefusal } from "../refusals.ts";
+import { Refusal } from "../refusals.ts";
+import { sendRefusal } from "./answers.ts";
 import type { ClientLimits } from "./limits.ts";
 import { type AnswerCarrier, ClientRequest } from "./request.ts";
 

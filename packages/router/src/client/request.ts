@@ -21,7 +21,7 @@ const [AUTHORIZATION, API_KEY, SESSION, TIMEOUT, ENGINE, EXPLAIN, CONTENT_TYPE, 
   number,
   number,
 ];
-/** By number: 1 for headers that do not pass to the engine as they came. Authorization and deadline are written again for each engine. */
+/** Has 1 at the numbers of headers that do not pass to the engine as they came. Authorization and deadline are written again for each engine. */
 const isDropped = new Uint8Array(256);
 for (let id = 1; id <= HTTP2_SETTINGS; id++) isDropped[id] = 1;
 for (const id of [AUTHORIZATION, TIMEOUT, ENGINE, EXPLAIN]) isDropped[id] = 1;
@@ -30,7 +30,7 @@ for (let at = 0; at < droppedNames.length; at++) isDropped[FIRST + readNames.len
 /** Headers of a request by their names in lower case. */
 export type RequestHeaders = Readonly<Record<string, string | undefined>>;
 
-/** What the connection that carries a request does with the answer. */
+/** The connection that carries a request, as far as the answer needs it. */
 export interface AnswerCarrier {
   readonly keepsAlive: boolean;
   /** Bytes that the client has not taken yet. */
