@@ -6,7 +6,7 @@ import type { ClientRequest } from "./client/request.ts";
 import { DEADLINE_HEADER, type Deadline, leftOf } from "./deadline.ts";
 import type { Ending } from "./ending.ts";
 import type { EngineConnection, Exchange } from "./engine-connection.ts";
-import type { Placed } from "./placement.ts";
+import type { Placed } from "./placed.ts";
 import { errorBody, Refusal, singleBytes } from "./refusals.ts";
 import { AnswerScan } from "./usage.ts";
 

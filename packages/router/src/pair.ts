@@ -9,7 +9,7 @@ import { send } from "./client/answers.ts";
 import { DEADLINE_HEADER, leftOf } from "./deadline.ts";
 import { Ending } from "./ending.ts";
 import type { Engine } from "./engine.ts";
-import type { Placed } from "./placement.ts";
+import type { Placed } from "./placed.ts";
 import type { Body } from "./prompt.ts";
 import { Refusal } from "./refusals.ts";
 import { AnswerScan } from "./usage.ts";

@@ -4,8 +4,9 @@ import type { Engine, Role } from "./engine.ts";
 import type { IndexRows, IndexScores } from "./index-scores.ts";
 import { Known } from "./known.ts";
 import { chooseAt, costOf, type MutableOption, type Option, type PlaceRules, secondsOf } from "./place.ts";
+import { type Considered, Placed } from "./placed.ts";
 import type { Prompt, PromptKind } from "./prompt.ts";
-import { type RecentPrompt, startOfPrompt } from "./recent-prompts.ts";
+import { startOfPrompt } from "./recent-prompts.ts";
 import { Refusal } from "./refusals.ts";
 import { type Group, Serving } from "./serving.ts";
 import type { Tokens } from "./tokens.ts";
@@ -27,61 +28,6 @@ export type Sought = {
   /** The only engine that may take it, by the request's own words or by what it keeps. */
   readonly pinned: Engine | undefined;
 };
-
-export type Considered = { readonly engine: string; readonly seconds?: number; readonly expectedCachedTokens?: number; readonly because: string };
-
-/** One request on one engine, counted there until `end`. */
-export class Placed {
-  readonly engine: Engine;
-  /** The engine that computes the prompt for it, where the two are a pair. */
-  prefill: Placed | undefined;
-  /** Every engine with its cost, or why it was left out. Empty unless `place` was called with `explains`. */
-  readonly considered: readonly Considered[];
-  readonly #expectedCached: number | undefined;
-  readonly #left: number;
-  readonly #recent: RecentPrompt | undefined;
-  #state: "waiting" | "answering" | "over" = "waiting";
-
-  constructor(engine: Engine, expectedCached: number | undefined, left: number, recent: RecentPrompt | undefined, considered: readonly Considered[]) {
-    this.engine = engine;
-    this.#expectedCached = expectedCached;
-    this.considered = considered;
-    this.#left = left;
-    this.#recent = recent;
-    engine.inFlight++;
-    engine.waiting++;
-    engine.waitingTokens += left;
-  }
-
-  /** On the engine that computes the prompt. Undefined where the prompt's tokens are not known. */
-  get expectedCached(): number | undefined {
-    return this.prefill === undefined ? this.#expectedCached : this.prefill.expectedCached;
-  }
-
-  /** The first answer byte came: the prompt has been computed. */
-  answered(): void {
-    if (this.#state !== "waiting") return;
-    this.#state = "answering";
-    this.#prefilled();
-    if (this.#recent !== undefined) this.#recent.computed = true;
-  }
-
-  end(): void {
-    this.prefill?.end();
-    if (this.#state === "over") return;
-    if (this.#state === "waiting") {
-      this.#prefilled();
-      if (this.#recent !== undefined) this.engine.recent.remove(this.#recent);
-    }
-    this.#state = "over";
-    this.engine.inFlight--;
-  }
-
-  #prefilled(): void {
-    this.engine.waiting--;
-    this.engine.waitingTokens = Math.max(0, this.engine.waitingTokens - this.#left);
-  }
-}
 
 export class Placement {
   readonly #engines: readonly Engine[];

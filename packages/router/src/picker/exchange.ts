@@ -2,7 +2,7 @@
 // answer it learns when the engine began and how many tokens it had cached.
 import type { HeldBody } from "../bodies.ts";
 import type { RequestHeaders } from "../client/request.ts";
-import type { Placed } from "../placement.ts";
+import type { Placed } from "../placed.ts";
 import { Refusal } from "../refusals.ts";
 import { AnswerScan } from "../usage.ts";
 import type { CommonResponse, HeaderMap, HttpBody, ProcessingRequest, ProcessingResponse, Value } from "./messages.ts";
