@@ -6,6 +6,7 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { openFiles } from "@svc/kit/open-files.ts";
 import { Bodies } from "./bodies.ts";
 import { Bounds } from "./bounds.ts";
 import { Engine } from "./engine.ts";
@@ -26,6 +27,8 @@ import { load } from "./settings.ts";
 import { Tokenizer } from "./tokens.ts";
 
 const MIB = 1024 * 1024;
+/** With fewer connections of clients than this, the limit of open files deserves a warning. */
+const FEW_CONNECTIONS = 4_096;
 
 export async function main(argv: readonly string[]): Promise<number> {
   try {
@@ -127,7 +130,11 @@ async function run(argv: readonly string[]): Promise<number> {
       ? undefined
       : await openPicker({ listen: settings.picker, engines, seeker, placement, queue, bodies, metrics: counted, explain: settings.explain, log });
   const url = urlOf(host, server.port);
-  log.info({ url, indexer: settings.indexer, engines: engines.map(({ name, url: address }) => `${name}=${address}`), config: loaded.configPath }, "ready");
+  const { maxConnections } = server;
+  const named = engines.map(({ name, url: address }) => `${name}=${address}`);
+  log.info({ url, indexer: settings.indexer, engines: named, maxConnections, config: loaded.configPath }, "ready");
+  if (maxConnections < FEW_CONNECTIONS)
+    log.warn({ maxConnections, openFiles: openFiles() }, "the limit of open files lets few clients in: raise it (ulimit -n, or LimitNOFILE= in its unit)");
   ready("router", url);
 
   return untilStopped(log, [

@@ -22,7 +22,7 @@ export type ServerOptions = {
   readonly admin: AdminOptions;
   readonly log: Log;
 };
-export type RouterServer = { readonly port: number; stop(): void; close(): Promise<void> };
+export type RouterServer = { readonly port: number; readonly maxConnections: number; stop(): void; close(): Promise<void> };
 
 export async function openServer(options: ServerOptions): Promise<RouterServer> {
   const { listen, bodies, front, counted, log } = options;
@@ -47,6 +47,7 @@ export async function openServer(options: ServerOptions): Promise<RouterServer> 
   await server.listen();
   return {
     port: server.port,
+    maxConnections: server.maxConnections,
     stop() {
       isStopping = server.isStopping = true;
     },

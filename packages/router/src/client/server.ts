@@ -1,6 +1,6 @@
 // The listener for clients: accepts their connections, bounds their number and their waits, and closes them in order.
-import { readFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
+import { openFiles } from "@svc/kit/open-files.ts";
 import { Peers } from "@svc/kit/proxy/peers.ts";
 import { Pipelined } from "@svc/kit/proxy/pipelined.ts";
 import { RequestHead } from "@svc/kit/proxy/request-head.ts";
@@ -111,7 +111,11 @@ export class ClientServer implements ConnectionOwner {
   #accept(accepted: Socket): void {
     accepted.on("error", () => {});
     if (this.#peers.admit(accepted.remoteAddress ?? "") !== undefined) {
-      const refusal = new Refusal("router_full", `the router has ${this.#connections.size} connections, as many as it may have`, 1);
+      const refusal = new Refusal(
+        "router_full",
+        `the router has ${this.#connections.size} connections, the maximum under its limit of ${openFiles()} open files (ulimit -n)`,
+        1,
+      );
       this.refused(refusal);
       accepted.end(refusal.answer(), "latin1", () => accepted.destroy());
       return;
@@ -130,14 +134,4 @@ export class ClientServer implements ConnectionOwner {
 /** A request under way has a connection to its client and one to its engine, so half of the files that the process may open are for clients. */
 function mostConnections(bound: number): number {
   return Math.min(bound, Math.max(64, Math.floor((openFiles() - SPARE_FILES) / 2)));
-}
-
-/** The limit of this process, which Node raises at its start as far as the system allows. */
-export function openFiles(): number {
-  try {
-    const [, soft = ""] = /^Max open files\s+(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
-    return soft === "unlimited" ? Number.POSITIVE_INFINITY : Number(soft) || Number.POSITIVE_INFINITY;
-  } catch {
-    return Number.POSITIVE_INFINITY;
-  }
 }
