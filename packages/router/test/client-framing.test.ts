@@ -16,7 +16,11 @@ import { Refusal } from "../src/refusals.ts";
 type Options = { limits?: Partial<typeof clientLimits>; serve?: (request: ClientRequest) => void; admit?: (request: ClientRequest) => void; maxBytes?: number };
 
 /** Answers each request with its target and its body. */
-const echo = (request: ClientRequest) => send(request, 200, `<${request.method} ${request.target} ${request.body.bytes.toString()}>`, "text/plain");
+function echo(request: ClientRequest): void {
+  const text = `<${request.method} ${request.target} ${request.body.bytes.toString()}>`;
+  request.body.release();
+  send(request, 200, text, "text/plain");
+}
 
 async function openServer({ limits = {}, serve = echo, admit = () => {}, maxBytes = 100_000 }: Options = {}) {
   const bodies = new Bodies({ maxBytes, maxHeldBytes: 1_000_000 });
@@ -27,10 +31,7 @@ async function openServer({ limits = {}, serve = echo, admit = () => {}, maxByte
     dropsKey: false,
     limits: { ...clientLimits, ...limits },
     admit,
-    serve: (request) => {
-      serve(request);
-      request.body.release();
-    },
+    serve,
     refused: ({ code }) => refused.push(code),
     onFault: assert.ifError,
   });
@@ -92,10 +93,8 @@ void test("pipelined requests get the same answers wherever their bytes are cut,
   let isLate = false;
   await using server = await openServer({
     serve: (request) => {
-      const body = request.body.bytes;
-      const answer = () => send(request, 200, `<${request.method} ${request.target} ${body.toString()}>`, "text/plain");
-      if (isLate) setImmediate(answer);
-      else answer();
+      if (isLate) setImmediate(() => echo(request));
+      else echo(request);
     },
   });
   const run = async (cuts: readonly number[]) => {
@@ -184,4 +183,21 @@ void test("a client that waits for 100 Continue gets it, and one that leaves whi
     leaving.socket.write("GET /wait HTTP/1.1\r\nHost: a\r\n\r\nGET /next HTTP/1.1\r\nHost: a\r\n\r\n", () => leaving.socket[leave]());
     await until(`${leave} is noticed`, () => isGone || undefined, 5);
   }
+});
+
+void test("a body that comes after its head is counted and kept, whatever other clients send before it is answered", async () => {
+  const waiting: ClientRequest[] = [];
+  await using server = await openServer({ serve: (request) => void waiting.push(request) });
+  const clients = ["first", "other"].map((body) => ({ body, client: server.dial() }));
+  for (const { body, client } of clients) {
+    client.socket.write(`POST /${body} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n`);
+    await until("it may send its body", () => client.received.includes("100 Continue") || undefined, 5);
+  }
+  for (const [at, { body, client }] of clients.entries()) {
+    client.socket.write(body);
+    await until("its body has come", () => waiting.length === at + 1 || undefined, 5);
+  }
+  assert.equal(server.bodies.heldBytes, 10);
+  for (const request of waiting) echo(request);
+  for (const { body, client } of clients) await until(`the body ${body} came back`, () => client.received.endsWith(`<POST /${body} ${body}>`) || undefined, 5);
 });

@@ -253,8 +253,15 @@ export class ClientConnection implements WireOwner, PeerConnection, AnswerCarrie
     }
     if (!body.isWhole) return;
     this.#keep(bytes, bodyEnd, end);
-    const whole = body.take().body;
-    const held = this.#heldBytes;
+    const taken = body.take();
+    // A body that one read brought stands in memory that the next read overwrites, and is not counted yet.
+    const whole = taken.stays ? taken.body : Buffer.from(taken.body);
+    try {
+      bodies.hold(whole.length - this.#heldBytes);
+    } catch (error) {
+      return this.#refuseRequest(error, undefined, 0, 0);
+    }
+    const held = whole.length;
     this.#body = undefined;
     this.#heldBytes = 0;
     this.#serve(whole, held);
