@@ -60,8 +60,8 @@ function open(index: NativeIndex = openIndex(64 * 1024 * 1024, 1337n)) {
         tenant_id: "default",
         medium,
       }),
-    row(instance: string, asked: object = {}): Match {
-      const answer = JSON.parse(index.answer({ ...scope, instance: "", ...asked }, Uint32Array.from(TOKENS)).toString()) as QueryAnswer;
+    row(instance: string, asked: object = {}, tokens: readonly number[] = TOKENS): Match {
+      const answer = JSON.parse(index.answer({ ...scope, instance: "", ...asked }, Uint32Array.from(tokens)).toString()) as QueryAnswer;
       return answer["default"]?.[instance] as Match;
     },
   };
@@ -131,6 +131,42 @@ void test("keys of another model do not count, and where the registration does n
   puts(store, keyOf(HASHES[1] as string, { head: "prefix@m" }));
   assert.equal(row("a").CPU, 0);
   assert.match(index.complaint(store), /"prefix@m" and with "m"/);
+});
+
+void test("an engine with several groups finds in the store what all of its groups have there, and its own blocks do not fill the gaps", () => {
+  const { subscribe, apply, puts, drops, row } = open();
+  // Groups are matched up to the prompt's last token, which the engine computes.
+  const found = (instance: string) => row(instance, {}, [...TOKENS, 99]);
+  const [a, store] = [subscribe("a", 0), subscribe("pool", 1)];
+  // gpt-oss: a sliding window of two blocks in the first group, full attention in the second.
+  const groups = [
+    { group_idx: 0, kv_cache_spec_kind: "sliding_window", kv_cache_spec_sliding_window: 5 },
+    { group_idx: 1, kv_cache_spec_kind: "full_attention" },
+  ];
+  const stored = { type: "BlockStored", block_hashes: NAMES, parent_block_hash: null, token_ids: TOKENS, block_size: SIZE, medium: "GPU" };
+  for (const group of groups) apply(a, { ...stored, ...group });
+  assert.deepEqual([found("a").GPU, found("a").longest_matched], [12, 12]);
+  for (const { group_idx } of groups) apply(a, { type: "BlockRemoved", block_hashes: NAMES, medium: "GPU", group_idx });
+  assert.deepEqual([found("a").CPU, found("a").longest_matched], [0, 0]);
+  for (const hash of HASHES) puts(store, keyOf(hash, { group: 1 }));
+  assert.deepEqual([found("a").CPU, found("a").longest_matched], [0, 0], "full attention alone serves nothing");
+  // The connector keeps only the last window of the other group.
+  for (const hash of HASHES.slice(1)) puts(store, keyOf(hash, { group: 0 }));
+  assert.deepEqual([found("a").GPU, found("a").CPU, found("a").longest_matched, found("a").DP["0"]], [0, 12, 12, 12]);
+  assert.equal(found("pool").longest_matched, 0, "the store's own row counts its first group");
+  drops(store, keyOf(HASHES[0] as string, { group: 1 }));
+  assert.deepEqual([found("a").CPU, found("a").longest_matched], [0, 0]);
+  apply(a, { ...stored, ...groups[1], block_hashes: NAMES.slice(0, 1), token_ids: TOKENS.slice(0, SIZE) });
+  assert.equal(found("a").longest_matched, 0, "a block of the engine's own does not stand in for the store's");
+});
+
+void test("an engine with one group finds nothing in keys of further groups", () => {
+  const { subscribe, computes, puts, row } = open();
+  const [a, store] = [subscribe("a", 0), subscribe("pool", 1)];
+  computes(a, { block_hashes: NAMES.slice(0, 1), token_ids: TOKENS.slice(0, SIZE) });
+  for (const hash of HASHES) puts(store, keyOf(hash, { group: 1 }));
+  assert.deepEqual([row("a").CPU, row("a").longest_matched], [0, 4]);
+  assert.deepEqual(puts(store, keyOf(HASHES[0] as string, { group: 1_000_000 })), { events: 1, other_cache_group: 1 });
 });
 
 void test("a LoRA adapter's blocks in the store are that adapter's", () => {

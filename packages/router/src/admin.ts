@@ -1,19 +1,21 @@
 // The operator's routes: which engines there are, and draining one before it is stopped.
-import type { IncomingMessage, ServerResponse } from "node:http";
+
 import type { Log } from "@svc/kit/log.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
+import { send } from "./client/answers.ts";
+import type { ClientRequest } from "./client/request.ts";
 import type { Engine } from "./engine.ts";
-import { Refusal, send } from "./refusals.ts";
+import { Refusal } from "./refusals.ts";
 
 export type AdminOptions = { readonly engines: readonly Engine[]; readonly adminKey: string; readonly log: Log; readonly onChange: () => void };
 
 /** @throws Refusal where the caller may not, or the path is not one of these. */
-export function admin({ engines, adminKey, log, onChange }: AdminOptions, request: IncomingMessage, response: ServerResponse, path: string): void {
-  request.resume();
+export function admin({ engines, adminKey, log, onChange }: AdminOptions, request: ClientRequest): void {
+  const { path } = request;
   permit(request, adminKey);
   if (path === "/admin/engines") {
     if (request.method !== "GET") throw new Refusal("method_not_allowed", `${path} takes GET, got ${request.method}`);
-    send(response, 200, JSON.stringify({ engines: engines.map(describe) }));
+    send(request, 200, JSON.stringify({ engines: engines.map(describe) }));
     return;
   }
   const [, name = "", verb = ""] = /^\/admin\/engines\/([^/]+)\/(drain|undrain)$/.exec(path) ?? [];
@@ -23,7 +25,7 @@ export function admin({ engines, adminKey, log, onChange }: AdminOptions, reques
   engine.draining = verb === "drain";
   log.info({ engine: engine.name, inFlight: engine.inFlight }, verb === "drain" ? "the engine drains" : "the engine takes requests again");
   onChange();
-  send(response, 200, JSON.stringify(describe(engine)));
+  send(request, 200, JSON.stringify(describe(engine)));
 }
 
 export function engineNamed(engines: readonly Engine[], name: string): Engine {
@@ -42,13 +44,13 @@ function decoded(text: string): string {
 }
 
 /** Without a key, only programs of this machine may drain engines. */
-function permit({ headers, socket }: IncomingMessage, adminKey: string): void {
+function permit({ headers, peer }: ClientRequest, adminKey: string): void {
   if (adminKey === "") {
-    if (/^(::ffff:)?127\.|^::1$/.test(socket.remoteAddress ?? "")) return;
+    if (/^(::ffff:)?127\.|^::1$/.test(peer)) return;
     throw new Refusal("admin_refused", "admin routes are open to this machine alone as long as router.admin_key is not set");
   }
-  const given = headers["x-api-key"] ?? /^Bearer (.+)$/i.exec(headers.authorization ?? "")?.[1] ?? "";
-  if (!sameSecret(String(given), adminKey)) throw new Refusal("unauthorized", "admin routes need router.admin_key, as X-API-Key or as Authorization: Bearer");
+  const given = headers["x-api-key"] ?? /^Bearer (.+)$/i.exec(headers["authorization"] ?? "")?.[1] ?? "";
+  if (!sameSecret(given, adminKey)) throw new Refusal("unauthorized", "admin routes need router.admin_key, as X-API-Key or as Authorization: Bearer");
 }
 
 export function describe(engine: Engine) {

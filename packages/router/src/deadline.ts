@@ -1,5 +1,6 @@
 // A client's deadline, by its header `x-request-timeout`: it bounds the wait for tokens, in the queue, and for the engine.
-import type { IncomingHttpHeaders } from "node:http";
+import type { RequestHeaders } from "./client/request.ts";
+import type { Ending } from "./ending.ts";
 import { Refusal } from "./refusals.ts";
 
 /** Seconds from the request's arrival to the last byte of its answer. Engines get what is left of them. */
@@ -9,10 +10,10 @@ const MOST_SECONDS = 86_400;
 export type Deadline = { readonly seconds: number; readonly atMs: number };
 
 /** @throws Refusal where the header is not a number of seconds. */
-export function readDeadline(headers: IncomingHttpHeaders): Deadline | undefined {
+export function readDeadline(headers: RequestHeaders): Deadline | undefined {
   const value = headers[DEADLINE_HEADER];
   if (value === undefined) return undefined;
-  const seconds = /^\d{1,9}(\.\d{1,9})?$/.test(String(value)) ? Number(value) : Number.NaN;
+  const seconds = /^\d{1,9}(\.\d{1,9})?$/.test(value) ? Number(value) : Number.NaN;
   if (!(seconds > 0 && seconds <= MOST_SECONDS))
     throw new Refusal("invalid_request", `${DEADLINE_HEADER}: expected seconds above 0, up to ${MOST_SECONDS}, got ${JSON.stringify(value)}`);
   return { seconds, atMs: performance.now() + seconds * 1000 };
@@ -23,19 +24,15 @@ export const leftOf = ({ atMs }: Deadline): string => (Math.max(1, atMs - perfor
 export const exceeded = ({ seconds }: Deadline): Refusal =>
   new Refusal("deadline_exceeded", `the request was not answered within the ${seconds} s of its ${DEADLINE_HEADER} header`);
 
-/** The refusal behind an aborted signal; undefined if the client left. */
-export const refusalOf = ({ reason }: AbortSignal): Refusal | undefined => (reason instanceof Refusal ? reason : undefined);
-
 /** Resolves with the work, unless the deadline or the client's end comes first. The work is left to its own bounds then. @throws Refusal once the deadline has passed */
-export async function before<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+export async function before<T>(ending: Ending, work: Promise<T>): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
-  const abort = () => reject(refusalOf(signal) ?? new Refusal("client_gone", "the client is gone"));
-  if (signal.aborted) abort();
-  signal.addEventListener("abort", abort, { once: true });
+  const over = () => reject(ending.reason ?? new Refusal("client_gone", "the client is gone"));
+  ending.on(over);
   work.catch(() => {});
   try {
     return await Promise.race([promise, work]);
   } finally {
-    signal.removeEventListener("abort", abort);
+    ending.off(over);
   }
 }

@@ -37,6 +37,8 @@ export type EngineOptions = {
 export class Engine {
   readonly name: string;
   readonly url: string;
+  /** HOST:PORT. */
+  readonly authority: string;
   readonly record: EngineRecord;
   readonly prefillTokensPerSecond: number;
   readonly maxInFlight: number;
@@ -73,6 +75,7 @@ export class Engine {
     this.record = options.record;
     this.name = options.record.name;
     this.url = options.record.url;
+    this.authority = this.url.slice("http://".length);
     this.prefillTokensPerSecond = options.record.prefill_tokens_per_second ?? options.prefillTokensPerSecond;
     this.maxInFlight = options.record.max_in_flight ?? options.maxInFlight;
     this.connections = new EngineConnections(this.url);

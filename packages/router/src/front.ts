@@ -1,16 +1,20 @@
 // The front: takes each request, finds its engine, and sees it through to its last byte.
-import type { IncomingMessage, ServerResponse } from "node:http";
+
 import type { Log } from "@svc/kit/log.ts";
 import { sameSecret } from "@svc/kit/secret.ts";
-import { type AttemptLimits, attempt, type Sent } from "./attempt.ts";
-import type { Bodies, HeldBody } from "./bodies.ts";
-import { before, type Deadline, exceeded, readDeadline } from "./deadline.ts";
+import { type AttemptLimits, type AttemptOptions, attempt, type Sent } from "./attempt.ts";
+import type { Bounds } from "./bounds.ts";
+import { send } from "./client/answers.ts";
+import type { ClientRequest } from "./client/request.ts";
+import { before, exceeded, readDeadline } from "./deadline.ts";
+import { Ending } from "./ending.ts";
 import type { Engine } from "./engine.ts";
 import { attemptPair, type PairOutcome } from "./pair.ts";
-import type { Placed, Placement, Sought } from "./placement.ts";
+import type { Placed } from "./placed.ts";
+import type { Placement, Sought } from "./placement.ts";
 import { type Body, promptPaths } from "./prompt.ts";
 import type { AdmissionQueue } from "./queue.ts";
-import { Refusal, send } from "./refusals.ts";
+import { Refusal } from "./refusals.ts";
 import { countPrediction, type RouterMetrics } from "./router-metrics.ts";
 import type { Seeker } from "./seek.ts";
 
@@ -18,9 +22,9 @@ export type FrontOptions = {
   readonly seeker: Seeker;
   readonly placement: Placement;
   readonly queue: AdmissionQueue<Placed>;
-  readonly bodies: Bodies;
   readonly metrics: RouterMetrics;
   readonly limits: AttemptLimits;
+  readonly bounds: Bounds;
   readonly apiKey: string;
   readonly explain: boolean;
   readonly log: Log;
@@ -33,57 +37,55 @@ export class Front {
     this.#options = options;
   }
 
+  /** True if clients need the router's own key. */
+  get hasKey(): boolean {
+    return this.#options.apiKey !== "";
+  }
+
+  /** @throws Refusal */
+  authenticate(request: ClientRequest): void {
+    const { apiKey } = this.#options;
+    if (apiKey === "") return;
+    const { headers } = request;
+    const given = /^Bearer (.+)$/i.exec(headers["authorization"] ?? "")?.[1] ?? headers["x-api-key"] ?? "";
+    if (!sameSecret(given, apiKey)) throw new Refusal("unauthorized", "expected the router's API key, as Authorization: Bearer or as x-api-key");
+    request.forgetKey();
+  }
+
   /** @throws Refusal for what the router answers itself */
-  async handle(request: IncomingMessage, response: ServerResponse, path: string): Promise<void> {
-    const startedMs = performance.now();
-    const { bodies, metrics } = this.#options;
-    this.#authenticate(request);
+  async handle(request: ClientRequest): Promise<void> {
+    const { metrics, seeker, placement } = this.#options;
+    const { body, path } = request;
     const deadline = readDeadline(request.headers);
-    const body = await bodies.read(request);
-    const gone = new AbortController();
-    const timer = deadline && setTimeout(() => gone.abort(exceeded(deadline)), deadline.atMs - performance.now());
-    const onClose = () => {
-      if (!response.writableFinished) gone.abort();
-    };
-    response.once("close", onClose);
+    const ending = new Ending();
+    const timer = deadline && setTimeout(() => ending.end(exceeded(deadline)), deadline.atMs - performance.now());
+    request.onGone = () => ending.end();
     try {
       const readMs = performance.now();
-      const sought = await before(gone.signal, this.#options.seeker.seek(request, path, body.bytes));
+      const seeking = seeker.seek(request, path, body.bytes);
+      const sought = seeking instanceof Promise ? await before(ending, seeking) : seeking;
       if (request.headers["x-svc-explain"] !== undefined) {
         const tokens = sought.tokens.tokens === undefined ? sought.tokens : { from: sought.tokens.from, count: sought.tokens.tokens.length };
-        return send(response, 200, JSON.stringify({ ...this.#options.placement.explain(sought), tokens }, null, 1));
+        return send(request, 200, JSON.stringify({ ...placement.explain(sought), tokens }, null, 1));
       }
       metrics.overhead.observe((performance.now() - readMs) / 1000);
-      await this.#run(request, response, { sought, body, path, startedMs, deadline, signal: gone.signal });
+      await this.#run(sought, { request, body, deadline, lines: "" }, ending);
     } finally {
       clearTimeout(timer);
-      response.off("close", onClose);
       body.release();
     }
   }
 
-  #authenticate({ headers }: IncomingMessage): void {
-    const { apiKey } = this.#options;
-    if (apiKey === "") return;
-    const given = /^Bearer (.+)$/i.exec(headers.authorization ?? "")?.[1] ?? headers["x-api-key"] ?? "";
-    if (!sameSecret(String(given), apiKey)) throw new Refusal("unauthorized", "expected the router's API key, as Authorization: Bearer or as x-api-key");
-    // The router's key must not reach engines.
-    delete headers.authorization;
-    delete headers["x-api-key"];
-  }
-
-  async #run(
-    request: IncomingMessage,
-    response: ServerResponse,
-    run: { sought: Sought; body: HeldBody; path: string; startedMs: number; deadline: Deadline | undefined; signal: AbortSignal },
-  ) {
-    const { placement, queue, metrics, limits, explain, log } = this.#options;
-    const { sought, body, path, startedMs, deadline, signal } = run;
-    const sent: Sent = { method: request.method ?? "GET", target: request.url ?? "/", headers: request.headers, body, path, deadline };
+  async #run(sought: Sought, sent: Sent, ending: Ending): Promise<void> {
+    const { placement, queue, metrics, limits, bounds, explain, log } = this.#options;
+    const { request, body } = sent;
+    const { path } = request;
     const failed = new Set<Engine>();
+    const place = () => placement.place(sought, failed, explain);
+    const enter = () => queue.now(place, sought.prompt.priority) ?? queue.enter(place, ending, sought.prompt.priority);
     const queuedMs = performance.now();
-    const enter = () => queue.enter(() => placement.place(sought, failed, explain), signal, sought.prompt.priority);
-    let placed = await enter();
+    const entered = enter();
+    let placed = entered instanceof Promise ? await entered : entered;
     metrics.queued.observe((performance.now() - queuedMs) / 1000);
     const mayRetry = (failing = placed.engine) => failed.size === 0 && sought.pinned === undefined && placement.couldPlace(sought, new Set([failing]));
     for (;;) {
@@ -92,11 +94,11 @@ export class Front {
       const onFirstByte = () => {
         placed.answered();
         body.release();
-        metrics.firstByte.observe({ engine: engine.name }, (performance.now() - startedMs) / 1000);
+        metrics.firstByte.observe({ engine: engine.name }, (performance.now() - request.startedMs) / 1000);
       };
       let outcome: PairOutcome;
       try {
-        const options = { sent, placed, response, limits, mayRetry: () => mayRetry(), signal, onFirstByte };
+        const options: AttemptOptions = { sent, placed, limits, bounds, mayRetry: () => mayRetry(), ending, onFirstByte };
         const { prefill } = placed;
         outcome =
           prefill === undefined ? await attempt(options) : await attemptPair({ ...options, prefill, body: JSON.parse(body.bytes.toString("utf8")) as Body });
@@ -106,7 +108,7 @@ export class Front {
       }
       // A client whose deadline passed on one engine does not wait for a second one.
       const failing = outcome.by ?? engine;
-      if (outcome.end === "failed" && outcome.refusal.code !== "engine_timeout" && mayRetry(failing) && !signal.aborted) {
+      if (outcome.end === "failed" && outcome.refusal.code !== "engine_timeout" && mayRetry(failing) && !ending.isOver) {
         failed.add(failing);
         metrics.retries.inc({ engine: failing.name });
         log.warn({ engine: engine.name, path, reason: outcome.refusal.message }, "the request goes to another engine");

@@ -1,7 +1,7 @@
 // Asks the indexer for scores, and goes without it while it does not answer in time.
-import { Agent } from "node:http";
 import { type ScoreAnswer, type ScoreRow, scoreParameters } from "@svc/contract/index-score.ts";
-import { call } from "./call.ts";
+import { EngineConnections } from "./engine-connection.ts";
+import { keptCall } from "./kept-call.ts";
 
 /** After an answer that came too late, requests are placed without the indexer for this long, so that they do not all wait for it. */
 const PAUSE_MS = 1_000;
@@ -9,6 +9,7 @@ const PAUSE_MS = 1_000;
 const MAX_NAMES_CHARS = 16 * 1024;
 /** The indexer refuses longer salts and adapter names, so it knows no block under them. */
 const MAX_TEXT_CHARS = 1_024;
+const MAX_HEADS = 1_024;
 
 export type IndexScoresOptions = {
   readonly url: string;
@@ -23,38 +24,36 @@ export type IndexRows = Readonly<Record<string, ScoreRow>>;
 
 export class IndexScores {
   readonly #options: IndexScoresOptions;
-  readonly #agent = new Agent({ keepAlive: true, scheduling: "lifo" });
+  readonly #connections: EngineConnections | undefined;
+  /** The heads of requests without adapter and salt, by model, up to the length of their bodies. */
+  readonly #heads = new Map<string, string>();
   #pausedUntilMs = 0;
 
   constructor(options: IndexScoresOptions) {
     this.#options = options;
+    if (options.url !== "") this.#connections = new EngineConnections(options.url);
+  }
+
+  get isOff(): boolean {
+    return this.#connections === undefined;
   }
 
   /**
    * Returns one row per candidate if `patient`, which is for the poll, and otherwise only the rows of engines that have some of the prompt: the
    * rows of a hundred others would take longer to read than all else. Undefined without an indexer, or without an answer in time.
    */
-  async ask(tokens: Uint32Array, { model, lora, salt, candidates }: IndexQuestion, patient = false): Promise<IndexRows | undefined> {
-    const { url, tenant, timeoutMs, uncertainShare, onFailure, onAnswer } = this.#options;
-    if (url === "" || candidates.length === 0) return undefined;
-    if ([model, lora, salt].some((text) => text.length > MAX_TEXT_CHARS)) return undefined;
+  async ask(tokens: Uint32Array, question: IndexQuestion, patient = false): Promise<IndexRows | undefined> {
+    const { timeoutMs, tenant, onFailure, onAnswer } = this.#options;
+    const { model, lora, salt, candidates } = question;
+    if (this.#connections === undefined || candidates.length === 0) return undefined;
+    if (model.length > MAX_TEXT_CHARS || lora.length > MAX_TEXT_CHARS || salt.length > MAX_TEXT_CHARS) return undefined;
     if (!patient && performance.now() < this.#pausedUntilMs) return undefined;
-    const scope = {
-      model,
-      tenantID: tenant,
-      uncertainShare,
-      ...(!patient ? { omitUnmatched: true } : candidates.join().length > MAX_NAMES_CHARS ? {} : { candidates }),
-      ...(lora === "" ? {} : { loraName: lora }),
-      ...(salt === "" ? {} : { cacheSalt: salt }),
-    };
     try {
-      const { status, text } = await call({
-        agent: this.#agent,
-        base: url,
-        path: `/score?${scoreParameters(scope)}`,
+      const { status, text } = await keptCall({
+        connections: this.#connections,
         method: "POST",
-        body: new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength),
-        headers: { "content-type": "application/octet-stream" },
+        head: `${this.#headOf(question, patient)}${tokens.byteLength}\r\n\r\n`,
+        body: Buffer.from(tokens.buffer, tokens.byteOffset, tokens.byteLength),
         timeoutMs: patient ? Math.max(timeoutMs, PAUSE_MS) : timeoutMs,
       });
       if (status !== 200) {
@@ -76,6 +75,28 @@ export class IndexScores {
   }
 
   close(): void {
-    this.#agent.destroy();
+    this.#connections?.close();
+  }
+
+  #headOf({ model, lora, salt, candidates }: IndexQuestion, patient: boolean): string {
+    const isPlain = !patient && lora === "" && salt === "";
+    const known = isPlain ? this.#heads.get(model) : undefined;
+    if (known !== undefined) return known;
+    const { url, tenant, uncertainShare } = this.#options;
+    const scope = {
+      model,
+      tenantID: tenant,
+      uncertainShare,
+      ...(!patient ? { omitUnmatched: true } : candidates.join().length > MAX_NAMES_CHARS ? {} : { candidates }),
+      ...(lora === "" ? {} : { loraName: lora }),
+      ...(salt === "" ? {} : { cacheSalt: salt }),
+    };
+    const host = url.slice("http://".length);
+    const head = `POST /score?${scoreParameters(scope)} HTTP/1.1\r\nhost: ${host}\r\ncontent-type: application/octet-stream\r\ncontent-length: `;
+    if (isPlain) {
+      if (this.#heads.size >= MAX_HEADS) this.#heads.clear();
+      this.#heads.set(model, head);
+    }
+    return head;
   }
 }

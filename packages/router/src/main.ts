@@ -6,7 +6,9 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { openFiles } from "@svc/kit/open-files.ts";
 import { Bodies } from "./bodies.ts";
+import { Bounds } from "./bounds.ts";
 import { Engine } from "./engine.ts";
 import { readEngines } from "./engine-list.ts";
 import { EngineSet } from "./engine-set.ts";
@@ -14,7 +16,8 @@ import { Front } from "./front.ts";
 import { IndexScores } from "./index-scores.ts";
 import { LocalTokenizers } from "./local-tokenizers.ts";
 import { openPicker } from "./picker/picker.ts";
-import { type Placed, Placement } from "./placement.ts";
+import type { Placed } from "./placed.ts";
+import { Placement } from "./placement.ts";
 import { Poll } from "./poll.ts";
 import { AdmissionQueue } from "./queue.ts";
 import { openRouterMetrics } from "./router-metrics.ts";
@@ -24,6 +27,8 @@ import { load } from "./settings.ts";
 import { Tokenizer } from "./tokens.ts";
 
 const MIB = 1024 * 1024;
+/** With fewer connections of clients than this, the limit of open files deserves a warning. */
+const FEW_CONNECTIONS = 4_096;
 
 export async function main(argv: readonly string[]): Promise<number> {
   try {
@@ -94,11 +99,12 @@ async function run(argv: readonly string[]): Promise<number> {
   const tokenizer = new Tokenizer({ timeoutMs: settings.tokens_timeout_ms, cacheBytes: settings.token_cache_mb * MIB, renderer: settings.renderer, local });
   const poll = new Poll({ engines, placement, everyMs: settings.poll_ms, onChange: () => queue.pump() });
   const seeker = new Seeker({ engines, placement, tokenizer, metrics: counted });
+  const bounds = new Bounds();
   const front = new Front({
     seeker,
     placement,
     queue,
-    bodies,
+    bounds,
     metrics: counted,
     limits: { connectMs: settings.connect_timeout_ms, firstByteMs: settings.first_byte_seconds * 1000, idleMs: settings.idle_seconds * 1000 },
     apiKey: settings.api_key,
@@ -113,6 +119,7 @@ async function run(argv: readonly string[]): Promise<number> {
     listen: settings.listen,
     engines,
     front,
+    bodies,
     metrics,
     counted,
     admin: { engines, adminKey: settings.admin_key, log, onChange: () => queue.pump() },
@@ -123,7 +130,11 @@ async function run(argv: readonly string[]): Promise<number> {
       ? undefined
       : await openPicker({ listen: settings.picker, engines, seeker, placement, queue, bodies, metrics: counted, explain: settings.explain, log });
   const url = urlOf(host, server.port);
-  log.info({ url, indexer: settings.indexer, engines: engines.map(({ name, url: address }) => `${name}=${address}`), config: loaded.configPath }, "ready");
+  const { maxConnections } = server;
+  const named = engines.map(({ name, url: address }) => `${name}=${address}`);
+  log.info({ url, indexer: settings.indexer, engines: named, maxConnections, config: loaded.configPath }, "ready");
+  if (maxConnections < FEW_CONNECTIONS)
+    log.warn({ maxConnections, openFiles: openFiles() }, "the limit of open files lets few clients in: raise it (ulimit -n, or LimitNOFILE= in its unit)");
   ready("router", url);
 
   return untilStopped(log, [
@@ -144,6 +155,7 @@ async function run(argv: readonly string[]): Promise<number> {
         for (const engine of engines) engine.close();
         index.close();
         tokenizer.close();
+        bounds.close();
       },
     },
   ]);

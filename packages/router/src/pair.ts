@@ -1,12 +1,15 @@
 // One request on two engines: one computes the prompt, the other takes its KV cache and answers. Their requests carry the parameters that
 // vLLM's and SGLang's connectors define.
+
 import { randomInt, randomUUID } from "node:crypto";
 import { type AttemptOptions, attempt, type Outcome } from "./attempt.ts";
 import { HeldBody } from "./bodies.ts";
 import { type Answer, call } from "./call.ts";
-import { DEADLINE_HEADER, leftOf, refusalOf } from "./deadline.ts";
+import { send } from "./client/answers.ts";
+import { DEADLINE_HEADER, leftOf } from "./deadline.ts";
+import { Ending } from "./ending.ts";
 import type { Engine } from "./engine.ts";
-import type { Placed } from "./placement.ts";
+import type { Placed } from "./placed.ts";
 import type { Body } from "./prompt.ts";
 import { Refusal } from "./refusals.ts";
 import { AnswerScan } from "./usage.ts";
@@ -35,28 +38,31 @@ type Plan = {
 
 /** `body`: the request's, parsed. */
 export async function attemptPair(options: AttemptOptions & { readonly prefill: Placed; readonly body: Body }): Promise<PairOutcome> {
-  const { prefill, body, sent, limits, signal } = options;
+  const { prefill, body, sent, limits, ending } = options;
+  const { request } = sent;
   const { engine } = prefill;
-  const stop = new AbortController();
-  const either = AbortSignal.any([signal, stop.signal]);
+  /** Ends with the request, or earlier: if one of the two fails, the other is cancelled. */
+  const either = new Ending();
+  const follow = () => either.end(ending.reason);
+  ending.on(follow);
   let plan: Plan;
   try {
     plan = await planOf(engine, body);
   } catch (error) {
     return failedBy(engine, (error as Error).message);
   }
-  const id = String(sent.headers["x-request-id"] ?? randomUUID());
+  const given = request.headers["x-request-id"];
+  const id = given ?? randomUUID();
+  const lines = given === undefined ? `${sent.lines}x-request-id: ${id}\r\n` : sent.lines;
   const computing = compute(options, plan, id, either);
   const decode = (answer: Answer | undefined) => {
     const bytes = Buffer.from(JSON.stringify(plan.second(answer)));
-    const own = new HeldBody(bytes, () => sent.body.release());
-    return attempt({ ...options, sent: { ...sent, headers: { ...sent.headers, "x-request-id": id }, body: own }, signal: either });
+    const own = new HeldBody(bytes, undefined, 0, () => sent.body.release());
+    return attempt({ ...options, sent: { ...sent, lines, body: own }, ending: either });
   };
   if (plan.isSequential) {
     const computed = await computing;
-    const late = signal.aborted ? refusalOf(signal) : undefined;
-    if (late !== undefined) return { end: "failed", refusal: late };
-    if (signal.aborted) return { end: "gone" };
+    if (ending.isOver) return ending.reason === undefined ? { end: "gone" } : { end: "failed", refusal: ending.reason };
     if (computed instanceof Refusal) return { end: "failed", refusal: computed, by: engine };
     if (computed.status !== 200) return passedOn(options, computed, engine);
     return { ...(await decode(computed)), cachedTokens: cachedOf(computed) };
@@ -65,30 +71,25 @@ export async function attemptPair(options: AttemptOptions & { readonly prefill: 
   // If the prefill fails, the decode request is cancelled: it would wait for a KV cache that no engine computes.
   const broken = computing.then((computed) => {
     if (!(computed instanceof Refusal) && computed.status === 200) return undefined;
-    if (!options.response.headersSent) stop.abort();
+    if (!request.hasBegun) either.end();
     return computed;
   });
   const outcome = await answering;
-  if (outcome.end === "gone" && stop.signal.aborted && !signal.aborted) {
+  if (outcome.end === "gone" && !ending.isOver) {
     const computed = await broken;
     if (computed instanceof Refusal) return { end: "failed", refusal: computed, by: engine };
     if (computed !== undefined) return passedOn(options, computed, engine);
   }
   if (outcome.end !== "answered") {
-    stop.abort();
+    either.end();
     return outcome;
   }
   const computed = await computing;
   return { ...outcome, cachedTokens: computed instanceof Refusal ? undefined : cachedOf(computed) };
 
-  async function compute(
-    { prefill: placed }: { prefill: Placed },
-    { first, firstHeaders }: Plan,
-    requestID: string,
-    until: AbortSignal,
-  ): Promise<Answer | Refusal> {
+  async function compute({ prefill: placed }: { prefill: Placed }, { first, firstHeaders }: Plan, requestID: string, until: Ending): Promise<Answer | Refusal> {
     const key = engine.record.api_key;
-    const authorization = key === undefined ? sent.headers.authorization : `Bearer ${key}`;
+    const authorization = key === undefined ? request.headers["authorization"] : `Bearer ${key}`;
     const headers = {
       "content-type": "application/json",
       "x-request-id": requestID,
@@ -96,15 +97,17 @@ export async function attemptPair(options: AttemptOptions & { readonly prefill: 
       ...(sent.deadline === undefined ? {} : { [DEADLINE_HEADER]: leftOf(sent.deadline) }),
       ...firstHeaders,
     };
+    const stop = new AbortController();
+    until.on(() => stop.abort());
     try {
       const answer = await call({
         agent: engine.agent,
         base: engine.url,
-        path: sent.path,
+        path: request.path,
         body: JSON.stringify(first),
         headers,
         timeoutMs: limits.firstByteMs,
-        signal: until,
+        signal: stop.signal,
       });
       if (answer.status < 500) engine.succeeded();
       else engine.failed(`the engine answered ${answer.status}`, false);
@@ -112,7 +115,7 @@ export async function attemptPair(options: AttemptOptions & { readonly prefill: 
       return answer.status < 500 ? answer : new Refusal("engine_failed", `the engine ${engine.name}, which computes the prompt, answered ${answer.status}`);
     } catch (error) {
       const { code = "", message } = error as NodeJS.ErrnoException;
-      if (!until.aborted) engine.failed(message, code === "ECONNREFUSED");
+      if (!until.isOver) engine.failed(message, code === "ECONNREFUSED");
       return new Refusal("engine_failed", `the engine ${engine.name}, which computes the prompt, gave no answer: ${message}`);
     } finally {
       placed.end();
@@ -183,10 +186,9 @@ function cachedOf({ text }: Answer): number | undefined {
 }
 
 /** The prompt was refused before anything was answered: the client gets the engine's own words. */
-function passedOn({ response, onFirstByte }: AttemptOptions, { status, text }: Answer, engine: Engine): PairOutcome {
+function passedOn({ sent, onFirstByte }: AttemptOptions, { status, text }: Answer, engine: Engine): PairOutcome {
   onFirstByte();
-  response.writeHead(status, { "content-type": "application/json", "content-length": Buffer.byteLength(text), "x-svc-instance": engine.name });
-  response.end(text);
+  send(sent.request, status, text, "application/json", `x-svc-instance: ${engine.name}\r\n`);
   return { end: "answered", status, scan: new AnswerScan() };
 }
 

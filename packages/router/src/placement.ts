@@ -3,11 +3,12 @@ import type { ScoreRow } from "@svc/contract/index-score.ts";
 import type { Engine, Role } from "./engine.ts";
 import type { IndexRows, IndexScores } from "./index-scores.ts";
 import { Known } from "./known.ts";
-import { type Cost, choose, costOf, type Option, type PlaceRules } from "./place.ts";
+import { chooseAt, costOf, type MutableOption, type Option, type PlaceRules, secondsOf } from "./place.ts";
+import { type Considered, Placed } from "./placed.ts";
 import type { Prompt, PromptKind } from "./prompt.ts";
-import type { RecentPrompt } from "./recent-prompts.ts";
+import { startOfPrompt } from "./recent-prompts.ts";
 import { Refusal } from "./refusals.ts";
-import { Serving } from "./serving.ts";
+import { type Group, Serving } from "./serving.ts";
 import type { Tokens } from "./tokens.ts";
 
 const MAX_SESSIONS = 65_536;
@@ -28,61 +29,6 @@ export type Sought = {
   readonly pinned: Engine | undefined;
 };
 
-export type Considered = { readonly engine: string; readonly seconds?: number; readonly expectedCachedTokens?: number; readonly because: string };
-
-/** One request on one engine, counted there until `end`. */
-export class Placed {
-  readonly engine: Engine;
-  /** The engine that computes the prompt for it, where the two are a pair. */
-  prefill: Placed | undefined;
-  /** Every engine with its cost, or why it was left out. Empty unless `place` was called with `explains`. */
-  readonly considered: readonly Considered[];
-  readonly #expectedCached: number | undefined;
-  readonly #left: number;
-  readonly #recent: RecentPrompt | undefined;
-  #state: "waiting" | "answering" | "over" = "waiting";
-
-  constructor(engine: Engine, expectedCached: number | undefined, left: number, recent: RecentPrompt | undefined, considered: readonly Considered[]) {
-    this.engine = engine;
-    this.#expectedCached = expectedCached;
-    this.considered = considered;
-    this.#left = left;
-    this.#recent = recent;
-    engine.inFlight++;
-    engine.waiting++;
-    engine.waitingTokens += left;
-  }
-
-  /** On the engine that computes the prompt. Undefined where the prompt's tokens are not known. */
-  get expectedCached(): number | undefined {
-    return this.prefill === undefined ? this.#expectedCached : this.prefill.expectedCached;
-  }
-
-  /** The first answer byte came: the prompt has been computed. */
-  answered(): void {
-    if (this.#state !== "waiting") return;
-    this.#state = "answering";
-    this.#prefilled();
-    if (this.#recent !== undefined) this.#recent.computed = true;
-  }
-
-  end(): void {
-    this.prefill?.end();
-    if (this.#state === "over") return;
-    if (this.#state === "waiting") {
-      this.#prefilled();
-      if (this.#recent !== undefined) this.engine.recent.remove(this.#recent);
-    }
-    this.#state = "over";
-    this.engine.inFlight--;
-  }
-
-  #prefilled(): void {
-    this.engine.waiting--;
-    this.engine.waitingTokens = Math.max(0, this.engine.waitingTokens - this.#left);
-  }
-}
-
 export class Placement {
   readonly #engines: readonly Engine[];
   readonly #index: IndexScores;
@@ -90,6 +36,13 @@ export class Placement {
   readonly #sessions = new Known<string>(MAX_SESSIONS);
   readonly #serving: Serving;
   #meanTokens = FIRST_MEAN_TOKENS;
+  /** The engines of the last choice and their costs; these lists are filled again for each request. */
+  readonly #fit: Engine[] = [];
+  readonly #seconds: number[] = [];
+  readonly #scratch: MutableOption = {
+    ...{ name: "", promptTokens: undefined, certainTokens: 0, uncertainTokens: 0 },
+    ...{ waitingTokens: 0, running: 0, kvUsage: 0, prefillTokensPerSecond: 1 },
+  };
 
   constructor(engines: readonly Engine[], index: IndexScores, rules: PlaceRules) {
     this.#engines = engines;
@@ -108,21 +61,31 @@ export class Placement {
   }
 
   /** Rows of the indexer for all engines that serve the model; also notes which of them it calls dead. */
-  async rowsFor(prompt: Prompt, tokens: Uint32Array, patient = false): Promise<IndexRows> {
-    if (prompt.model === undefined) return {};
-    const answers = await Promise.all(
-      this.#serving.of(prompt.model).groups.map(async ({ model, lora, engines, names }) => {
-        const rows = await this.#index.ask(tokens, { model, lora, salt: prompt.cacheSalt, candidates: names }, patient);
-        if (rows === undefined) return {};
-        for (const engine of engines) {
-          const row = rows[engine.name];
-          if (row !== undefined || patient) engine.indexState = row?.state ?? "unregistered";
-          engine.blockSize = row?.block_size ?? engine.blockSize;
-        }
-        return rows;
-      }),
-    );
-    return answers.length === 1 ? (answers[0] as IndexRows) : (Object.assign({}, ...answers) as IndexRows);
+  rowsFor(prompt: Prompt, tokens: Uint32Array, patient = false): IndexRows | Promise<IndexRows> {
+    if (prompt.model === undefined || this.#index.isOff) return noRows;
+    const { groups } = this.#serving.of(prompt.model);
+    const [only] = groups;
+    if (groups.length === 1 && only !== undefined) return this.#rowsOf(only, prompt, tokens, patient);
+    return Promise.all(groups.map((group) => this.#rowsOf(group, prompt, tokens, patient))).then((answers) => Object.assign({}, ...answers) as IndexRows);
+  }
+
+  async #rowsOf({ model, lora, engines, names }: Group, { cacheSalt }: Prompt, tokens: Uint32Array, patient: boolean): Promise<IndexRows> {
+    const rows = await this.#index.ask(tokens, { model, lora, salt: cacheSalt, candidates: names }, patient);
+    if (rows === undefined) return noRows;
+    if (patient)
+      for (const engine of engines) {
+        const row = rows[engine.name];
+        engine.indexState = row?.state ?? "unregistered";
+        engine.blockSize = row?.block_size ?? engine.blockSize;
+      }
+    else
+      for (const name in rows) {
+        const engine = engines[names.indexOf(name)];
+        if (engine === undefined) continue;
+        engine.indexState = rows[name]?.state ?? engine.indexState;
+        engine.blockSize = rows[name]?.block_size ?? engine.blockSize;
+      }
+    return rows;
   }
 
   /**
@@ -152,6 +115,7 @@ export class Placement {
   /** True if an engine of each role can take the prompt, so that two of them do. */
   #pairs({ prompt, pinned }: Sought, except: ReadonlySet<Engine>): boolean {
     if (pinned !== undefined || !pairable.has(prompt.kind)) return false;
+    if (prompt.model !== undefined && !this.#serving.of(prompt.model).hasPairs) return false;
     const fit = this.servers(prompt.model).filter((engine) => !except.has(engine) && engine.unfit === undefined);
     return fit.some(({ role }) => role === "prefill") && fit.some(({ role }) => role === "decode");
   }
@@ -159,16 +123,16 @@ export class Placement {
   #placeOn(sought: Sought, except: ReadonlySet<Engine>, explains: boolean, roles: readonly Role[]): Placed | undefined {
     const { best, considered } = this.#weigh(sought, except, explains, roles);
     if (best === undefined) return undefined;
-    const { engine, option } = best;
+    const { engine, certainTokens } = best;
     const { tokens, bytes, prompt } = sought;
-    const left = tokens.tokens === undefined ? Math.ceil(bytes / BYTES_PER_TOKEN) : tokens.tokens.length - option.certainTokens;
+    const left = tokens.tokens === undefined ? Math.ceil(bytes / BYTES_PER_TOKEN) : tokens.tokens.length - certainTokens;
     if (tokens.tokens !== undefined) this.#meanTokens += MEAN_WEIGHT * (left - this.#meanTokens);
     const recent =
       tokens.tokens === undefined
         ? undefined
         : engine.recent.add(tokens.tokens, this.#spaces(prompt)(engine), performance.now(), sought.rows[engine.name]?.matched_tokens);
     if (prompt.session !== undefined) this.#sessions.set(prompt.session, engine.name);
-    return new Placed(engine, tokens.tokens === undefined ? undefined : option.certainTokens, left, recent, considered);
+    return new Placed(engine, tokens.tokens === undefined ? undefined : certainTokens, left, recent, considered);
   }
 
   /** Says where `place` would send it, and sends nothing. */
@@ -184,48 +148,48 @@ export class Placement {
 
   #weigh(sought: Sought, except: ReadonlySet<Engine>, explains: boolean, roles: readonly Role[]): { best: Weighed | undefined; considered: Considered[] } {
     const considered: Considered[] = [];
-    const spaceOf = this.#spaces(sought.prompt);
-    const weighed: Weighed[] = [];
-    const costs: Cost[] = [];
-    for (const engine of sought.pinned === undefined ? this.servers(sought.prompt.model) : [sought.pinned]) {
-      if (sought.pinned === undefined && !roles.includes(engine.role)) continue;
+    const { pinned, prompt, tokens } = sought;
+    const spaceOf = this.#spaces(prompt);
+    const start = tokens.tokens === undefined ? 0 : startOfPrompt(tokens.tokens);
+    const option = this.#scratch;
+    const fit = this.#fit;
+    const seconds = this.#seconds;
+    let count = 0;
+    for (const engine of pinned === undefined ? this.servers(prompt.model) : [pinned]) {
+      if (pinned === undefined && !roles.includes(engine.role)) continue;
       const unfit = except.has(engine) ? "it failed this request" : (engine.unfit ?? (engine.isFull ? "it has the most requests that it may have" : undefined));
       if (unfit !== undefined) {
         if (explains) considered.push({ engine: engine.name, because: `not chosen: ${unfit}` });
         continue;
       }
-      const option = this.#optionOf(engine, spaceOf(engine), sought);
-      const cost = costOf(option, this.#rules);
-      weighed.push({ engine, option });
-      costs.push(cost);
-      if (!explains) continue;
-      considered.push({
-        engine: engine.name,
-        seconds: round(cost.seconds),
-        ...(option.promptTokens === undefined ? {} : { expectedCachedTokens: option.certainTokens }),
-        because: `${round(cost.prefillSeconds)} s of prefill, ${round(cost.waitingSeconds)} s of waiting work, ${round(cost.runningSeconds)} s for ${option.running} running requests`,
-      });
+      this.#fill(option, engine, spaceOf, sought, start);
+      seconds[count] = secondsOf(option, this.#rules);
+      fit[count++] = engine;
+      if (explains) considered.push(explained(option, this.#rules));
     }
-    const { session } = sought.prompt;
-    const best = choose(costs, this.#rules, session === undefined ? undefined : this.#sessions.get(session), Math.random);
-    return { best: best && weighed[costs.indexOf(best)], considered };
+    const last = prompt.session === undefined ? undefined : this.#sessions.get(prompt.session);
+    const isSessions = last === undefined ? never : (at: number) => fit[at]?.name === last;
+    const engine = fit[chooseAt(seconds, count, this.#rules, isSessions, Math.random)];
+    if (engine === undefined) return { best: undefined, considered };
+    this.#fill(option, engine, spaceOf, sought, start);
+    return { best: { engine, certainTokens: option.certainTokens }, considered };
   }
 
-  #optionOf(engine: Engine, space: string, { tokens, rows }: Sought): Option {
+  #fill(option: MutableOption, engine: Engine, spaceOf: (engine: Engine) => string, { tokens, rows }: Sought, start: number): void {
     const { load } = engine;
     const others = load === undefined ? 0 : Math.max(0, load.running + load.waiting - load.ownInFlight);
     const othersWaiting = load === undefined ? 0 : Math.min(others, load.waiting);
-    const cached = tokens.tokens === undefined ? nothing : cachedOn(engine, space, tokens.tokens, rows[engine.name]);
-    return {
-      name: engine.name,
-      promptTokens: tokens.tokens?.length,
-      certainTokens: cached.certain,
-      uncertainTokens: cached.uncertain,
-      waitingTokens: engine.waitingTokens + othersWaiting * this.#meanTokens,
-      running: engine.inFlight - engine.waiting + others - othersWaiting,
-      kvUsage: load?.kvUsage ?? 0,
-      prefillTokensPerSecond: engine.prefillTokensPerSecond,
-    };
+    const row = rows[engine.name];
+    const cached =
+      tokens.tokens === undefined || (row === undefined && !engine.recent.mayMatch(start)) ? nothing : cachedOn(engine, spaceOf(engine), tokens.tokens, row);
+    option.name = engine.name;
+    option.promptTokens = tokens.tokens?.length;
+    option.certainTokens = cached.certain;
+    option.uncertainTokens = cached.uncertain;
+    option.waitingTokens = engine.waitingTokens + othersWaiting * this.#meanTokens;
+    option.running = engine.inFlight - engine.waiting + others - othersWaiting;
+    option.kvUsage = load?.kvUsage ?? 0;
+    option.prefillTokensPerSecond = engine.prefillTokensPerSecond;
   }
 
   /** Returns by engine the model, adapter and salt under which its blocks can match the prompt. */
@@ -259,7 +223,9 @@ const onlyDecodes: Tokens = { tokens: undefined, reason: "kind", detail: "anothe
 /** Requests that cannot be split into a pair go to engines that compute the prompt and answer themselves; a prefill engine never answers a client. */
 const alone = ({ prompt }: Sought): readonly Role[] => (pairable.has(prompt.kind) ? ["both"] : ["both", "decode"]);
 
-type Weighed = { readonly engine: Engine; readonly option: Option };
+type Weighed = { readonly engine: Engine; readonly certainTokens: number };
+const noRows: IndexRows = {};
+const never = () => false;
 const nothing = { certain: 0, uncertain: 0 };
 
 function cachedOn(engine: Engine, space: string, tokens: Uint32Array, row: ScoreRow | undefined): { certain: number; uncertain: number } {
@@ -273,3 +239,13 @@ function cachedOn(engine: Engine, space: string, tokens: Uint32Array, row: Score
 }
 
 const round = (seconds: number) => Math.round(seconds * 1e6) / 1e6;
+
+function explained(option: Option, rules: PlaceRules): Considered {
+  const { name, seconds, prefillSeconds, waitingSeconds, runningSeconds } = costOf(option, rules);
+  return {
+    engine: name,
+    seconds: round(seconds),
+    ...(option.promptTokens === undefined ? {} : { expectedCachedTokens: option.certainTokens }),
+    because: `${round(prefillSeconds)} s of prefill, ${round(waitingSeconds)} s of waiting work, ${round(runningSeconds)} s for ${option.running} running requests`,
+  };
+}

@@ -114,7 +114,11 @@ export class Poll {
     const models = new Set(engines.flatMap((engine) => (engine.models ?? []).filter(({ parent }) => parent == null).map(({ id }) => id)));
     for (const model of models) {
       const prompt: Prompt = { kind: "other", model, body: {}, cacheSalt: "", session: undefined, previousResponse: undefined };
-      await placement.rowsFor(prompt, new Uint32Array(0), true).catch(() => {});
+      try {
+        await placement.rowsFor(prompt, new Uint32Array(0), true);
+      } catch {
+        // No engine serves that model any more.
+      }
     }
     onChange();
   }

@@ -1,5 +1,6 @@
 // Reads from a request's body which model and prompt it has, as far as placement needs them.
 import { createHash } from "node:crypto";
+import { BodyScan } from "./body-scan.ts";
 import { Refusal } from "./refusals.ts";
 
 export type PromptKind = "chat" | "completion" | "responses" | "messages" | "embeddings" | "other";
@@ -16,7 +17,10 @@ export type Body = Readonly<Record<string, unknown>>;
 export type Prompt = {
   readonly kind: PromptKind;
   readonly model: string | undefined;
+  /** Parsed when it is first read. @throws Refusal where it is not valid */
   readonly body: Body;
+  /** The bytes of the body, where their members could be found without parsing them. */
+  readonly scan?: BodyScan | undefined;
   readonly cacheSalt: string;
   /** From the request's header or its `user`. */
   readonly session: string | undefined;
@@ -60,18 +64,46 @@ export function sessionOf(session: string | undefined): string | undefined {
   return createHash("sha1").update(session).digest("base64");
 }
 
+/** The member whose entries a conversation appends to. */
+export const listOf = (kind: PromptKind): "messages" | "input" | "prompt" => (kind === "completion" ? "prompt" : kind === "responses" ? "input" : "messages");
+
+const scannable: ReadonlySet<PromptKind> = new Set(["chat", "completion", "responses", "messages"]);
+
+/** A prompt whose body is parsed only if its tokens are not known. */
+class ScannedPrompt implements Prompt {
+  readonly kind: PromptKind;
+  readonly model: string;
+  readonly cacheSalt: string;
+  readonly session: string | undefined;
+  readonly previousResponse = undefined;
+  readonly priority: number;
+  readonly scan: BodyScan;
+  readonly #bytes: Buffer;
+  #body: Body | undefined;
+
+  constructor(kind: PromptKind, model: string, scan: BodyScan, bytes: Buffer, sessionHeader: string | undefined) {
+    const priority = scan.value("priority");
+    this.kind = kind;
+    this.model = model;
+    this.cacheSalt = text(scan.value("cache_salt")) ?? "";
+    this.session = sessionOf(text(sessionHeader) ?? text(scan.value("user")));
+    this.priority = Number.isSafeInteger(priority) ? (priority as number) : 0;
+    this.scan = scan;
+    this.#bytes = bytes;
+  }
+
+  get body(): Body {
+    return (this.#body ??= parseBody(this.#bytes));
+  }
+}
+
 /** @throws Refusal where the body cannot be a request of that kind. */
 export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: string | undefined): Prompt {
-  let body: unknown;
-  try {
-    body = JSON.parse(bytes.toString("utf8"));
-    if (mayBeDeep(bytes) && isDeep(body)) throw new Refusal("invalid_request", `the body nests lists and objects deeper than ${MAX_DEPTH} levels`);
-  } catch (error) {
-    if (error instanceof Refusal) throw error;
-    throw new Refusal("invalid_json", `the body is not valid JSON: ${(error as Error).message}`);
-  }
-  if (typeof body !== "object" || body === null || Array.isArray(body)) throw new Refusal("invalid_request", "the body must be a JSON object");
-  const members = body as Body;
+  const scan = scannable.has(kind) ? BodyScan.of(bytes, listOf(kind)) : undefined;
+  const named = text(scan?.value("model"));
+  // A request that continues a response needs no tokens, so that its body would never be parsed, and never be judged.
+  if (scan !== undefined && named !== undefined && !scan.has("previous_response_id")) return new ScannedPrompt(kind, named, scan, bytes, sessionHeader);
+  const members = parseBody(bytes);
   const model = text(members["model"]);
   if (model === undefined) throw new Refusal("invalid_request", "model: expected the name of a model; GET /v1/models lists them");
   return {
@@ -85,10 +117,26 @@ export function readPrompt(kind: PromptKind, bytes: Buffer, sessionHeader: strin
   };
 }
 
+/** @throws Refusal */
+function parseBody(bytes: Buffer): Body {
+  let body: unknown;
+  try {
+    body = JSON.parse(bytes.toString("utf8"));
+    if (mayBeDeep(bytes) && isDeep(body)) throw new Refusal("invalid_request", `the body nests lists and objects deeper than ${MAX_DEPTH} levels`);
+  } catch (error) {
+    if (error instanceof Refusal) throw error;
+    throw new Refusal("invalid_json", `the body is not valid JSON: ${(error as Error).message}`);
+  }
+  if (typeof body !== "object" || body === null || Array.isArray(body)) throw new Refusal("invalid_request", "the body must be a JSON object");
+  return body as Body;
+}
+
 /** Token ids that stand in the request itself: a completion's prompt, as one list or the first of several. */
-export function givenTokens({ kind, body }: Prompt): Uint32Array | undefined {
-  if (kind !== "completion") return undefined;
-  const { prompt } = body;
+export function givenTokens(given: Prompt): Uint32Array | undefined {
+  if (given.kind !== "completion") return undefined;
+  const scanned = given.scan?.tokenIDs();
+  if (scanned !== undefined) return scanned;
+  const { prompt } = given.body;
   if (!Array.isArray(prompt)) return undefined;
   const list: unknown = Array.isArray(prompt[0]) ? prompt[0] : prompt;
   return tokensIn(list);

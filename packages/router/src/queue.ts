@@ -1,5 +1,5 @@
 // Requests that wait for an engine with room, the more urgent ones first and otherwise in their order, in a bounded number and for a bounded time.
-import { refusalOf } from "./deadline.ts";
+import type { Ending } from "./ending.ts";
 import { Refusal } from "./refusals.ts";
 
 type Waiting<T> = { readonly priority: number; readonly attempt: () => T | undefined; readonly settle: (result: T | Refusal) => void };
@@ -20,15 +20,19 @@ export class AdmissionQueue<T> {
     return this.#waiting.length;
   }
 
+  /** The result of `attempt`, unless requests wait that are as urgent: a later one must not overtake them. A lower `priority` is more urgent. */
+  now(attempt: () => T | undefined, priority = 0): T | undefined {
+    return this.#waiting.length === 0 || this.#waiting.every((other) => priority < other.priority) ? attempt() : undefined;
+  }
+
   /**
    * The result of `attempt` as soon as it has one. It may throw a Refusal, which ends the wait. A lower `priority` is more urgent, as in vLLM.
    * @throws Refusal where the queue is full, or nothing was found in time
    */
-  async enter(attempt: () => T | undefined, signal: AbortSignal, priority = 0): Promise<T> {
-    const ended = () => refusalOf(signal) ?? new Refusal("client_gone", "the client is gone");
-    if (signal.aborted) throw ended();
-    // A request that comes later must not overtake those that wait, unless it is more urgent.
-    const found = this.#waiting.every((other) => priority < other.priority) ? attempt() : undefined;
+  async enter(attempt: () => T | undefined, ending: Ending, priority = 0): Promise<T> {
+    const ended = () => ending.reason ?? new Refusal("client_gone", "the client is gone");
+    if (ending.isOver) throw ended();
+    const found = this.now(attempt, priority);
     if (found !== undefined) return found;
     if (this.#waiting.length >= this.#most) {
       const full = () => new Refusal("queue_full", `all engines are full and ${this.#most} requests wait, the maximum (router.queue)`, 1);
@@ -49,14 +53,14 @@ export class AdmissionQueue<T> {
       this.#waitMs,
     );
     const gone = () => leave(ended());
-    signal.addEventListener("abort", gone, { once: true });
+    ending.on(gone);
     const at = this.#waiting.findIndex((other) => other.priority > priority);
     this.#waiting.splice(at < 0 ? this.#waiting.length : at, 0, one);
     // The requests that wait already may need another model.
     this.pump();
     const result = await promise;
     clearTimeout(timer);
-    signal.removeEventListener("abort", gone);
+    ending.off(gone);
     if (result instanceof Refusal) throw result;
     return result;
   }

@@ -49,6 +49,11 @@ export class RecentPrompts {
     return prompt;
   }
 
+  /** False if no prompt can match one with this `startOfPrompt`. */
+  mayMatch(start: number): boolean {
+    return this.#byStart.has(start);
+  }
+
   /** The engine did not take the prompt. */
   remove(prompt: RecentPrompt): void {
     const at = this.#prompts.indexOf(prompt);
@@ -127,6 +132,9 @@ function sharedTokens({ tokens: one, hashes: these }: RecentPrompt, other: Uint3
   while (at < most && one[at] === other[at]) at++;
   return at;
 }
+
+/** Prompts that share something have the same start. */
+export const startOfPrompt = (tokens: Uint32Array): number => startOf(prefixHashes(tokens));
 
 /** Prompts that are too short to have a hash are all alike. */
 const startOf = (hashes: Uint32Array): number => hashes[0] ?? 0;

@@ -1,5 +1,5 @@
 // The router's own answers: errors in OpenAI's shape, which Anthropic's clients read as well, with a code for programs.
-import type { ServerResponse } from "node:http";
+import { STATUS_CODES } from "node:http";
 
 const statuses = {
   invalid_json: 400,
@@ -11,12 +11,14 @@ const statuses = {
   engine_not_found: 404,
   response_not_found: 404,
   method_not_allowed: 405,
+  head_timeout: 408,
   body_timeout: 408,
   body_too_large: 413,
   /** Counted only: nobody is there to read it. */
   client_gone: 499,
   queue_full: 429,
   queue_timeout: 429,
+  head_too_large: 431,
   engine_failed: 502,
   no_engine: 503,
   engine_unavailable: 503,
@@ -53,6 +55,17 @@ export class Refusal extends Error {
   body(): string {
     return JSON.stringify(errorBody(this.code, this.message));
   }
+
+  get retryLine(): string {
+    return this.retryAfterSeconds === undefined ? "" : `retry-after: ${Math.max(1, Math.ceil(this.retryAfterSeconds))}\r\n`;
+  }
+
+  /** The whole answer that ends a connection whose request could not be read. */
+  answer(): string {
+    const body = singleBytes(this.body());
+    const type = "application/json; charset=utf-8";
+    return `HTTP/1.1 ${this.status} ${STATUS_CODES[this.status]}\r\ncontent-type: ${type}\r\ncontent-length: ${body.length}\r\n${this.retryLine}connection: close\r\n\r\n${body}`;
+  }
 }
 
 export function errorBody(code: RefusalCode, message: string) {
@@ -61,17 +74,5 @@ export function errorBody(code: RefusalCode, message: string) {
   return { type: "error", error: { message, type, param: null, code } };
 }
 
-/** If the answer has begun already, the connection is closed instead, so that the client cannot take the part for the whole. */
-export function refuse(response: ServerResponse, refusal: Refusal): void {
-  if (response.headersSent || response.destroyed) {
-    response.destroy();
-    return;
-  }
-  if (refusal.retryAfterSeconds !== undefined) response.setHeader("retry-after", String(Math.max(1, Math.ceil(refusal.retryAfterSeconds))));
-  send(response, refusal.status, refusal.body());
-}
-
-export function send(response: ServerResponse, status: number, body: string, type: string = "application/json; charset=utf-8"): void {
-  response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
-  response.end(body);
-}
+/** The text as UTF-8, one character per byte. */
+export const singleBytes = (text: string): string => Buffer.from(text).toString("latin1");

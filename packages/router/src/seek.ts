@@ -1,8 +1,8 @@
 // Finds out what a request needs before it can be placed: its model, its tokens, what the indexer says of them, and who must take it.
-import type { IncomingHttpHeaders } from "node:http";
 import { engineNamed } from "./admin.ts";
+import type { RequestHeaders } from "./client/request.ts";
 import type { Engine } from "./engine.ts";
-import { Known } from "./known.ts";
+import { Known as KnownMap } from "./known.ts";
 import type { Placement, Sought } from "./placement.ts";
 import { type Prompt, type PromptKind, promptPaths, readPrompt, sessionOf } from "./prompt.ts";
 import { Refusal } from "./refusals.ts";
@@ -12,7 +12,7 @@ import type { Tokenizer, Tokens } from "./tokens.ts";
 /** Responses whose engine is remembered. */
 const MAX_RESPONSES = 65_536;
 
-export type Head = { readonly method?: string | undefined; readonly headers: IncomingHttpHeaders };
+export type Head = { readonly method?: string | undefined; readonly headers: RequestHeaders };
 export type SeekerOptions = {
   readonly engines: readonly Engine[];
   readonly placement: Placement;
@@ -20,9 +20,11 @@ export type SeekerOptions = {
   readonly metrics: RouterMetrics;
 };
 
+type Known = { readonly kind: PromptKind; readonly prompt: Prompt; readonly bytes: number; readonly pinned: Engine | undefined };
+
 export class Seeker {
   readonly #options: SeekerOptions;
-  readonly #responses = new Known<Engine>(MAX_RESPONSES);
+  readonly #responses = new KnownMap<Engine>(MAX_RESPONSES);
 
   constructor(options: SeekerOptions) {
     this.#options = options;
@@ -33,27 +35,40 @@ export class Seeker {
     this.#responses.set(responseID, engine);
   }
 
-  /** @throws Refusal where no engine could take it */
-  async seek(request: Head, path: string, body: Buffer): Promise<Sought> {
-    const { engines, placement, tokenizer, metrics } = this.#options;
+  /** Returns at once if nobody has to be asked. @throws Refusal where no engine could take it */
+  seek(request: Head, path: string, body: Buffer): Sought | Promise<Sought> {
+    const { engines, placement, tokenizer } = this.#options;
     const kind: PromptKind = request.method === "POST" ? (promptPaths[path] ?? "other") : "other";
     const prompt = kind === "other" ? otherPrompt(request, body) : readPrompt(kind, body, header(request, "x-session-id"));
     const named = header(request, "x-svc-engine");
     const pinned = named === undefined ? this.#keeperOf(prompt, path) : engineNamed(engines, named);
-    const fit = placement.servers(prompt.model).filter((engine) => engine.unfit === undefined);
-    const asked = (pinned === undefined ? fit : [pinned]).toSorted((one, other) => one.waitingTokens - other.waitingTokens);
-    const authorization = header(request, "authorization");
-    const tokens: Tokens =
-      prompt.previousResponse !== undefined
-        ? { tokens: undefined, reason: "kind", detail: "the engine has the conversation's beginning" }
-        : await tokenizer.tokensOf(prompt, path, asked, authorization === undefined ? {} : { authorization });
+    // Refuses a model that nobody serves.
+    const servers = placement.servers(prompt.model);
+    const asked = () =>
+      (pinned === undefined ? servers.filter((engine) => engine.unfit === undefined) : [pinned]).toSorted(
+        (one, other) => one.waitingTokens - other.waitingTokens,
+      );
+    const headers = () => {
+      const authorization = header(request, "authorization");
+      return authorization === undefined ? {} : { authorization };
+    };
+    const continued = { tokens: undefined, reason: "kind", detail: "the engine has the conversation's beginning" } as const;
+    const tokens: Tokens | Promise<Tokens> = prompt.previousResponse === undefined ? tokenizer.tokensOf(prompt, path, asked, headers) : continued;
+    const known: Known = { kind, prompt: bodiless(prompt), bytes: body.length, pinned };
+    return tokens instanceof Promise ? tokens.then((made) => this.#score(known, made)) : this.#score(known, tokens);
+  }
+
+  #score({ kind, prompt, bytes, pinned }: Known, tokens: Tokens): Sought | Promise<Sought> {
+    const { placement, metrics } = this.#options;
     if (tokens.tokens === undefined) {
       metrics.placed.inc({ tokens: "none" });
       if (kind !== "other" && kind !== "embeddings") metrics.tokensMissing.inc({ reason: tokens.reason });
-    } else metrics.placed.inc({ tokens: tokens.from });
-    const rows = tokens.tokens === undefined ? {} : await placement.rowsFor(prompt, tokens.tokens);
-    // The parsed body is needed no longer; a long stream must not keep it.
-    return { prompt: { ...prompt, body: {} }, tokens, bytes: body.length, rows, pinned };
+      return { prompt, tokens, bytes, rows: {}, pinned };
+    }
+    metrics.placed.inc({ tokens: tokens.from });
+    const rows = placement.rowsFor(prompt, tokens.tokens);
+    if (!(rows instanceof Promise)) return { prompt, tokens, bytes, rows, pinned };
+    return rows.then((found) => ({ prompt, tokens, bytes, rows: found, pinned }));
   }
 
   /** The engine that keeps what the request continues or names. */
@@ -69,6 +84,11 @@ export class Seeker {
       );
     return keeper;
   }
+}
+
+/** The prompt without its body: a long stream must not keep that. */
+function bodiless({ kind, model, cacheSalt, session, previousResponse, priority = 0 }: Prompt): Prompt {
+  return { kind, model, body: {}, cacheSalt, session, previousResponse, priority };
 }
 
 function header({ headers }: Head, name: string): string | undefined {

@@ -13,6 +13,8 @@ export type Group = {
 };
 export type Served = {
   readonly engines: readonly Engine[];
+  /** True if engines of both roles of a pair are among them. */
+  readonly hasPairs: boolean;
   readonly groups: readonly Group[];
   /** The part of an engine's blocks that prompts of this model can match: model and adapter, as text. */
   readonly spaces: ReadonlyMap<Engine, string>;
@@ -38,7 +40,8 @@ export class Serving {
       const [name, lora] = identityOf(same[0] as Engine, model);
       return { model: name, lora, engines: same, names: same.map((engine) => engine.name) };
     });
-    const served = { engines, groups, spaces };
+    const hasPairs = engines.some(({ role }) => role === "prefill") && engines.some(({ role }) => role === "decode");
+    const served = { engines, hasPairs, groups, spaces };
     this.#served.set(model, served);
     return served;
   }

@@ -7,7 +7,7 @@ import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 const optionalURL = z
-  .union([z.literal(""), z.string().regex(/^https?:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT")])
+  .union([z.literal(""), z.string().regex(/^http:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT")])
   .transform((text) => text.replace(/\/$/, ""));
 const secret = z.string().regex(/^[\x21-\x7e]*$/, "expected printable characters without spaces");
 

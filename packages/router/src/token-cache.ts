@@ -1,13 +1,8 @@
 // Rendered prompts by their messages: equal conversations are tokenized once, and a longer one finds its beginning.
 import { createHash } from "node:crypto";
+import { sampling } from "./body-scan.ts";
 import type { Body } from "./prompt.ts";
 
-/** These change nothing of a prompt's tokens. Every other member is part of the key. */
-const sampling: ReadonlySet<string> = new Set([
-  ...["stream", "stream_options", "temperature", "top_p", "top_k", "min_p", "n", "best_of", "seed", "stop", "stop_token_ids", "user", "metadata"],
-  ...["max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens", "logprobs", "top_logprobs", "logit_bias", "presence_penalty"],
-  ...["frequency_penalty", "repetition_penalty", "cache_salt", "priority", "store", "ignore_eos", "request_id", "service_tier"],
-]);
 const ENTRY_BYTES = 256;
 
 export type CacheKeys = {

@@ -4,7 +4,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { type Answer, call } from "./call.ts";
 import type { Engine } from "./engine.ts";
 import type { LocalTokenizers } from "./local-tokenizers.ts";
-import { givenTokens, isMultimodal, type Prompt, tokensIn } from "./prompt.ts";
+import { givenTokens, isMultimodal, listOf, type Prompt, tokensIn } from "./prompt.ts";
 import { cacheKeys, TokenCache } from "./token-cache.ts";
 
 /** Why a prompt is placed by load alone. */
@@ -43,52 +43,63 @@ export class Tokenizer {
       this.#renderer = { name: "the renderer", agent: new Agent({ keepAlive: true }), base: options.renderer, lacks: new Set(), headers: {} };
   }
 
-  /** `engines`: those that serve the model and answer, the best one to ask first. */
-  async tokensOf(prompt: Prompt, path: string, engines: readonly Engine[], headers: Readonly<Record<string, string>>): Promise<Tokens> {
+  /** `engines` returns those that serve the model and answer, the best one to ask first. @throws Refusal for a body that is not valid */
+  tokensOf(prompt: Prompt, path: string, engines: () => readonly Engine[], headers: () => Readonly<Record<string, string>>): Tokens | Promise<Tokens> {
     const given = givenTokens(prompt);
     if (given !== undefined) return { tokens: given, from: "request" };
     if (prompt.kind === "embeddings" || prompt.kind === "other") return missing("kind", "requests of this kind have no prefix to look for");
-    if (isMultimodal(prompt)) return missing("multimodal", "the prompt has parts that are not text");
     try {
-      return await this.#tokensOf(prompt, path, engines, headers);
+      const key = prompt.scan?.key(path);
+      const known = key === undefined ? undefined : this.cache.get(key);
+      if (known !== undefined) return { tokens: known, from: "cache" };
+      if (isMultimodal(prompt)) return missing("multimodal", "the prompt has parts that are not text");
+      const chain = key === undefined ? cacheKeys(path, prompt.body, listOf(prompt.kind)).chain : undefined;
+      const whole = key ?? chain?.at(-1);
+      if (whole === undefined) return missing("failed", `${listOf(prompt.kind)}: expected at least one entry`);
+      const kept = key === undefined ? this.cache.get(whole) : undefined;
+      if (kept !== undefined) return { tokens: kept, from: "cache" };
+      return this.#make(prompt, path, engines(), headers(), whole, () => chain?.slice(0, -1).toReversed() ?? prompt.scan?.shorterKeys(path) ?? []);
     } catch (error) {
-      // Lists in lists by the thousand can be parsed, and not written again.
-      if (error instanceof RangeError) return missing("failed", `the prompt is nested too deeply: ${error.message}`);
-      throw error;
+      return tooDeep(error);
     }
   }
 
-  async #tokensOf(prompt: Prompt, path: string, engines: readonly Engine[], headers: Readonly<Record<string, string>>): Promise<Tokens> {
-    const list = prompt.kind === "completion" ? "prompt" : prompt.kind === "responses" ? "input" : "messages";
-    const { chain } = cacheKeys(path, prompt.body, list);
-    const key = chain.at(-1);
-    if (key === undefined) return missing("failed", `${list}: expected at least one entry`);
-    const known = this.cache.get(key);
-    if (known !== undefined) return { tokens: known, from: "cache" };
+  async #make(
+    prompt: Prompt,
+    path: string,
+    engines: readonly Engine[],
+    headers: Readonly<Record<string, string>>,
+    key: string,
+    shorterKeys: () => readonly string[],
+  ): Promise<Tokens> {
     const [engine] = engines;
     const base = baseOf(engine, prompt.model ?? "");
-    const local = this.#options.local.tokensOf(prompt, base);
-    if (local !== undefined) {
-      this.cache.set(key, local);
-      return { tokens: local, from: "local" };
-    }
-    if (engine !== undefined && this.#options.local.isUnchecked(base)) void this.#checkLocal(base, engine);
-    let pending = this.#pending.get(key);
-    if (pending === undefined) {
-      pending = this.#render(prompt, path, engines, headers).finally(() => this.#pending.delete(key));
-      this.#pending.set(key, pending);
-    }
-    const found = await pending;
-    if (found.tokens !== undefined) {
-      this.cache.set(key, found.tokens);
+    try {
+      const local = this.#options.local.tokensOf(prompt, base);
+      if (local !== undefined) {
+        this.cache.set(key, local);
+        return { tokens: local, from: "local" };
+      }
+      if (engine !== undefined && this.#options.local.isUnchecked(base)) void this.#checkLocal(base, engine);
+      let pending = this.#pending.get(key);
+      if (pending === undefined) {
+        pending = this.#render(prompt, path, engines, headers).finally(() => this.#pending.delete(key));
+        this.#pending.set(key, pending);
+      }
+      const found = await pending;
+      if (found.tokens !== undefined) {
+        this.cache.set(key, found.tokens);
+        return found;
+      }
+      // The beginning of the conversation tells most of what may be cached.
+      for (const shorter of shorterKeys()) {
+        const tokens = this.cache.get(shorter);
+        if (tokens !== undefined) return { tokens, from: "prefix" };
+      }
       return found;
+    } catch (error) {
+      return tooDeep(error);
     }
-    // The beginning of the conversation tells most of what may be cached.
-    for (const shorter of chain.slice(0, -1).toReversed()) {
-      const tokens = this.cache.get(shorter);
-      if (tokens !== undefined) return { tokens, from: "prefix" };
-    }
-    return found;
   }
 
   /** Compares the tokenizers of this process with each engine that answers. @throws SETTING_INVALID where they differ */
@@ -187,4 +198,10 @@ export function readTokens(text: string): Uint32Array | undefined {
 
 function missing(reason: MissingReason, detail: string): Tokens {
   return { tokens: undefined, reason, detail };
+}
+
+/** Lists in lists by the thousand can be parsed, and not written again. */
+function tooDeep(error: unknown): Tokens {
+  if (error instanceof RangeError) return missing("failed", `the prompt is nested too deeply: ${error.message}`);
+  throw error;
 }

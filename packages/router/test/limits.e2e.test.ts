@@ -113,6 +113,14 @@ void test("bodies above the bound get 413 whether or not they declare their leng
     const answer = await post(router.url, "/v1/chat/completions", body);
     assert.deepEqual([answer.status, answer.json.error.code], [400, code], body);
   }
+  // A conversation whose tokens are known makes nothing else of the body valid.
+  const known = JSON.stringify(chat("known"));
+  assert.equal((await post(router.url, "/v1/chat/completions", known)).status, 200);
+  for (const rest of [',"temperature":tru}', ',"tools":[tru]}', ",}", ',"model":""}', ',"stop":[1,]}', "} x"]) {
+    const answer = await post(router.url, "/v1/chat/completions", known.slice(0, -1) + rest);
+    assert.equal(answer.status, 400, rest);
+    assert.equal(answer.headers.get("x-svc-instance"), null, rest);
+  }
   // A body that is only odd is the engine's to judge.
   for (const messages of [[], null, 7, [null], [{ content: [{}] }]]) {
     const answer = await post(router.url, "/v1/chat/completions", { model: "demo", messages });

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { joinRepeated } from "@svc/kit/repeated-flags.ts";
+import { Ending } from "../src/ending.ts";
 import { Engine } from "../src/engine.ts";
 import { readLoad } from "../src/engine-load.ts";
 import { type Cost, choose, costOf, type Option } from "../src/place.ts";
@@ -96,7 +97,7 @@ void test("more urgent requests leave the queue first, and the least urgent one 
   const order: string[] = [];
   const ask = (name: string, priority: number) =>
     queue
-      .enter(() => (free-- > 0 ? name : undefined), new AbortController().signal, priority)
+      .enter(() => (free-- > 0 ? name : undefined), new Ending(), priority)
       .then(
         (got) => void order.push(got),
         (error: Refusal) => void order.push(`${name}: ${error.code}`),
@@ -152,18 +153,18 @@ void test("the token cache finds equal conversations and the beginnings of longe
 void test("requests that wait are served in their order, by the first engine that has room for them", async () => {
   let room = 0;
   const queue = new AdmissionQueue<number>({ length: 2, waitMs: 60_000, hasRoom: () => room > 0 });
-  const { signal } = new AbortController();
+  const ending = new Ending();
   const order: number[] = [];
-  const enter = (name: number) => queue.enter(() => (room > 0 ? room-- && name : undefined), signal).then((got) => order.push(got));
+  const enter = (name: number) => queue.enter(() => (room > 0 ? room-- && name : undefined), ending).then((got) => order.push(got));
   const waiting = [enter(1), enter(2)];
   await assert.rejects(enter(3), (error) => error instanceof Refusal && error.code === "queue_full");
   room = 1;
   queue.pump();
   await waiting[0];
   assert.deepEqual([order, queue.length], [[1], 1]);
-  const leaving = new AbortController();
-  const third = queue.enter(() => undefined, leaving.signal);
-  leaving.abort();
+  const leaving = new Ending();
+  const third = queue.enter(() => undefined, leaving);
+  leaving.end();
   await assert.rejects(third, (error) => error instanceof Refusal && error.code === "client_gone");
   queue.close();
   await assert.rejects(waiting[1] as Promise<number>, (error) => error instanceof Refusal && error.code === "shutting_down");

@@ -1,83 +1,8 @@
 // Requests and responses that two parsers might read differently, and bounds: they are refused, and nothing passes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ambiguousRequests } from "@svc/harness/ambiguous-requests.ts";
 import { bodyOf, openFixture } from "./proxy-fixture.ts";
-
-/** H stands for the Host that routes to the fixture's server. */
-const refusedRequests: Record<string, string> = {
-  "Content-Length with Transfer-Encoding": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-  "Transfer-Encoding with Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-  "two differing Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
-  "two equal Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nabcd",
-  "a list in Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 4, 4\r\n\r\nabcd",
-  "a signed Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: +4\r\n\r\nabcd",
-  "a negative Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: -1\r\n\r\nabcd",
-  "a hexadecimal Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 0x4\r\n\r\nabcd",
-  "an empty Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: \r\n\r\nabcd",
-  "an absurd Content-Length": "POST / HTTP/1.1\r\nHost: H\r\nContent-Length: 99999999999999999999\r\n\r\nabcd",
-  "Transfer-Encoding: identity": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: identity\r\n\r\nabcd",
-  "Transfer-Encoding: gzip, chunked": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-  "Transfer-Encoding: chunked, identity": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-  "Transfer-Encoding: xchunked": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-  "Transfer-Encoding behind a vertical tab": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
-  "two Transfer-Encoding": "POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-  "Transfer-Encoding in HTTP/1.0": "POST / HTTP/1.0\r\nHost: H\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-  "a bare line feed in the request line": "GET / HTTP/1.1\nHost: H\r\n\r\n",
-  "a bare line feed behind a header": "GET / HTTP/1.1\r\nHost: H\nX: y\r\n\r\n",
-  "a bare line feed as the empty line": "GET / HTTP/1.1\r\nHost: H\r\n\nGET /admin HTTP/1.1\r\n\r\n",
-  "a bare carriage return in a value": "GET / HTTP/1.1\r\nHost: H\r\nX: a\rb\r\n\r\n",
-  "a bare carriage return in a name": "GET / HTTP/1.1\r\nHost: H\r\nX\r: a\r\n\r\n",
-  "a folded header": "GET / HTTP/1.1\r\nHost: H\r\nX: a\r\n b\r\n\r\n",
-  "a folded first header": "GET / HTTP/1.1\r\n Host: H\r\n\r\n",
-  "a space before the colon": "GET / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding : chunked\r\n\r\n",
-  "a tab before the colon": "GET / HTTP/1.1\r\nHost: H\r\nContent-Length\t: 4\r\n\r\nabcd",
-  "a header without a name": "GET / HTTP/1.1\r\nHost: H\r\n: x\r\n\r\n",
-  "a header without a colon": "GET / HTTP/1.1\r\nHost: H\r\nnonsense\r\n\r\n",
-  "a NUL in a name": "GET / HTTP/1.1\r\nHost: H\r\nX\0Y: a\r\n\r\n",
-  "a NUL in a value": "GET / HTTP/1.1\r\nHost: H\r\nX: a\0b\r\n\r\n",
-  "a control character in a value": "GET / HTTP/1.1\r\nHost: H\r\nX: a\x7fb\r\n\r\n",
-  "two Host": "GET / HTTP/1.1\r\nHost: H\r\nHost: other\r\n\r\n",
-  "two equal Host": "GET / HTTP/1.1\r\nHost: H\r\nHost: H\r\n\r\n",
-  "no Host": "GET / HTTP/1.1\r\nX: H\r\n\r\n",
-  "a Host with a path": "GET / HTTP/1.1\r\nHost: H/x\r\n\r\n",
-  "a Host with user information": "GET / HTTP/1.1\r\nHost: a@H\r\n\r\n",
-  "a Host list": "GET / HTTP/1.1\r\nHost: H, other\r\n\r\n",
-  "an absolute target with another host": "GET http://other/ HTTP/1.1\r\nHost: H\r\n\r\n",
-  "an authority as target": "CONNECT H:80 HTTP/1.1\r\nHost: H\r\n\r\n",
-  "a relative target": "GET index.html HTTP/1.1\r\nHost: H\r\n\r\n",
-  "an asterisk with GET": "GET * HTTP/1.1\r\nHost: H\r\n\r\n",
-  "two spaces in the request line": "GET  / HTTP/1.1\r\nHost: H\r\n\r\n",
-  "a tab in the request line": "GET\t/ HTTP/1.1\r\nHost: H\r\n\r\n",
-  "a NUL in the target": "GET /\0 HTTP/1.1\r\nHost: H\r\n\r\n",
-  "HTTP/0.9": "GET /\r\n\r\n",
-  "HTTP/2 without having agreed": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-  "HTTP/1.2": "GET / HTTP/1.2\r\nHost: H\r\n\r\n",
-  "text behind the version": "GET / HTTP/1.1 x\r\nHost: H\r\n\r\n",
-  "a method with a brace": "G{T / HTTP/1.1\r\nHost: H\r\n\r\n",
-  "a TLS hello": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-  ...Object.fromEntries(
-    [
-      "g\r\n",
-      "-1\r\n",
-      "0x5\r\n",
-      " 5\r\n",
-      "5 \r\n",
-      "\r\n",
-      "5\n",
-      "5\r",
-      "5;\n",
-      "5;a\rb\r\n",
-      "fffffffffffffffff\r\n",
-      "+5\r\n",
-      "5\x00\r\n",
-      "2\r\nabX",
-      "2\r\nab\nX",
-      "0\r\nbad trailer\r\n\r\n",
-      "0\r\n\n",
-      "0\r\n x: y\r\n\r\n",
-    ].map((chunk) => [`the chunk ${JSON.stringify(chunk)}`, `POST / HTTP/1.1\r\nHost: H\r\nTransfer-Encoding: chunked\r\n\r\n${chunk}xxxxxxxxxxxx`]),
-  ),
-};
 
 void test("an ambiguous request is answered 400, and the connection ends", async (t) => {
   await using fixture = await openFixture();
@@ -89,7 +14,7 @@ void test("an ambiguous request is answered 400, and the connection ends", async
       response.end("PASSED");
     });
   });
-  for (const [name, text] of Object.entries(refusedRequests)) {
+  for (const [name, text] of Object.entries(ambiguousRequests)) {
     await t.test(name, async () => {
       // The request after it must never be parsed as a separate request.
       const received = await fixture.raw(

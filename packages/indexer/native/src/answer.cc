@@ -154,7 +154,7 @@ void Query::write(Out out, const View& view, const Request& request, const Fresh
 template <typename Out>
 void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
   u32 longest = 0, reach = 0;
-  for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]), reach = std::max(reach, reachOf(rank.mask));
+  for (const auto& rank : row.ranks) longest = std::max(longest, lengthOf(rank)), reach = std::max(reach, reachOf(rank));
   out.key("uncertain");
   out.open(2);
   out.key("longest_matched");
@@ -163,7 +163,7 @@ void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
   out.open(row.ranks.size());
   for (const auto& rank : row.ranks) {
     out.key(std::to_string(rank.rank));
-    out.number(static_cast<u64>(reachOf(rank.mask) - lengths_[rank.mask]) * blockSize);
+    out.number(static_cast<u64>(reachOf(rank) - lengthOf(rank)) * blockSize);
   }
   out.close();
   out.close();
@@ -172,7 +172,7 @@ void Query::writeUncertain(Out& out, const View::Row& row, u32 blockSize) {
 template <typename Out>
 void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const FreshnessTable* freshness) {
   u32 longest = 0;
-  for (const auto& rank : row.ranks) longest = std::max(longest, lengths_[rank.mask]);
+  for (const auto& rank : row.ranks) longest = std::max(longest, lengthOf(rank));
   totals_.matchedBlocks += longest;
   out.key(row.instance, row.key);
   const bool isUncertain = !reach_.empty() && hasUncertain(row);
@@ -190,7 +190,7 @@ void Query::writeRow(Out& out, const View::Row& row, u32 blockSize, const Freshn
   for (const auto& rank : row.ranks) {
     char digits[10];
     out.key({digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof digits, rank.rank).ptr - digits)});
-    out.number(static_cast<u64>(lengths_[rank.mask]) * blockSize);
+    out.number(static_cast<u64>(lengthOf(rank)) * blockSize);
   }
   out.close();
   if (isUncertain) [[unlikely]] writeUncertain(out, row, blockSize);

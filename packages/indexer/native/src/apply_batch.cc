@@ -100,8 +100,8 @@ void Index::applyEvent(u32 id, const Event& event, Outcomes& outcomes) {
   }
   else if (event.kind == EventKind::Cleared) applyCleared(id, event, outcomes);
   else if (isRemote(event.locality)) ++outcomes[RemoteBlocks];
-  // A store's block has no groups, so blocks of a group other than the first are not a prefix.
-  else if (event.group != 0 && subscriptions_[id].kind == PublisherKind::Store) ++outcomes[OtherGroup];
+  // Only keys of engines say of which group a store's block is, so other blocks of a group behind the first are not a prefix.
+  else if (subscriptions_[id].kind == PublisherKind::Store && event.group >= (event.keyed ? maxGroups : 1)) ++outcomes[OtherGroup];
   else if (event.keyed) applyKeyed(id, event, outcomes);
   else if (event.kind == EventKind::Stored) applyStored(id, event, outcomes);
   else applyRemoved(id, event, outcomes);

@@ -1,7 +1,7 @@
 // Objects of a store under keys that have engines' block hashes: the store's own puts, removals and evictions say where those blocks are.
 //
 // A key says neither tokens nor a parent, so a block is known once an engine's event has named it; until then the object waits. Each rank
-// of an engine has keys of its own, so that a block counts when the objects of all ranks seen are there (shards.cc).
+// of an engine has keys of its own, so that a block counts when the objects of all ranks seen are there (shards.cc); each group of the KV cache, too.
 #include <algorithm>
 
 #include "index.h"
@@ -86,7 +86,7 @@ void Index::applyKeyed(u32 id, const Event& event, Outcomes& outcomes) {
   if (!acceptsKey(id, event, outcomes) || !accepts(sub, event, like, outcomes)) return;
   const u64 scope = scopeSeed(like.tenant, like.model, like.blockSize), name = batch_.hashes[event.hashBegin];
   const std::string medium = mediumOf(event.medium);
-  const StreamName wanted{event.backend, medium, rankOf(sub, event), event.shard, 0, sharedStore};
+  const StreamName wanted{event.backend, medium, rankOf(sub, event), event.shard, static_cast<u32>(event.group), sharedStore};
   const bool isStored = event.kind == EventKind::Stored;
   std::int64_t stream = -1;
   if (isStored) {

@@ -16,17 +16,25 @@ bool Masks::isUnverified(u32 stream) const {
   return index_.streams()[stream].isUncertain || std::any_of(spaces_.begin(), spaces_.end(), [&](std::int64_t space) { return index_.isUnverified(stream, space); });
 }
 
-u32 Masks::of(std::vector<u32> own, const std::vector<u32>& shared, const std::vector<CacheGroup>& groups) {
-  const bool isUnread = std::any_of(groups.begin(), groups.end(), [](const CacheGroup& group) { return group.otherBlockSize != 0; });
-  const bool isGrouped = groups.size() > 1 || isUnread || (groups.size() == 1 && !isRun(groups.front().kind));
-  // A store's blocks do not name their group.
-  if (groups.size() <= 1) own.insert(own.end(), shared.begin(), shared.end());
+bool Masks::isGrouped(const std::vector<CacheGroup>& groups) {
+  return groups.size() > 1 || std::any_of(groups.begin(), groups.end(), [](const CacheGroup& group) { return group.otherBlockSize != 0 || !isRun(group.kind); });
+}
+
+bool Masks::namesGroup(u32 stream) const {
+  const Stream& known = index_.streams()[stream];
+  return known.owner == sharedStore && index_.subscriptions()[known.subscription].kind == PublisherKind::Store;
+}
+
+u32 Masks::of(std::vector<u32> own, const std::vector<CacheGroup>& groups) {
+  const bool grouped = isGrouped(groups);
+  // Blocks of a store's further groups are no prefix by themselves.
+  if (groups.size() <= 1) std::erase_if(own, [&](u32 stream) { return namesGroup(stream) && index_.streams()[stream].group != (groups.empty() ? 0 : groups.front().index); });
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
   const bool isCertain = std::none_of(own.begin(), own.end(), [&](u32 stream) { return isUnverified(stream); });
-  if (own.empty() || (!isGrouped && isCertain)) return coarse(own);
+  if (own.empty() || (!grouped && isCertain)) return coarse(own);
   std::vector<Held> parts;
-  if (!isGrouped) parts.push_back(sorted({}, own));
+  if (!grouped) parts.push_back(sorted({}, own));
   else
     for (const CacheGroup& group : groups) {
       std::vector<u32> held;
@@ -36,7 +44,7 @@ u32 Masks::of(std::vector<u32> own, const std::vector<u32>& shared, const std::v
       if (group.otherBlockSize != 0) held.clear();
       parts.push_back(sorted(group, held));
     }
-  return fine(parts, isGrouped);
+  return fine(parts, grouped);
 }
 
 Masks::Held Masks::sorted(const CacheGroup& group, const std::vector<u32>& streams) const {

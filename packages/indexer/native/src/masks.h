@@ -11,8 +11,11 @@ class Masks {
   Masks(const Index& index, View& view, std::vector<std::int64_t> spaces) : index_(index), view_(view), spaces_(std::move(spaces)) {}
 
   bool counts(u32 stream) const { return index_.streams()[stream].counts(); }
-  // Returns the mask of a rank's own streams and of the shared streams of stores, for an engine with these groups.
-  u32 of(std::vector<u32> own, const std::vector<u32>& shared, const std::vector<CacheGroup>& groups);
+  // Returns the mask of these streams for an engine with these groups; `isGrouped` says whether each group is matched by its own streams.
+  u32 of(std::vector<u32> streams, const std::vector<CacheGroup>& groups);
+  static bool isGrouped(const std::vector<CacheGroup>& groups);
+  // True for blocks of a store whose keys name their group.
+  bool namesGroup(u32 stream) const;
 
  private:
   struct Held {

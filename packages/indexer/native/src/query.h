@@ -25,10 +25,11 @@ struct View {
   struct Rank {
     u32 rank = 0;
     u32 mask = 0;  // all media of the rank and the shared stores
+    u32 stored = 0;  // the shared stores alone, where groups of the KV cache keep the two apart; else `mask`
   };
   struct Medium {
     std::string name, key;  // `key`: the name as JSON text
-    std::vector<u32> masks;  // one per rank
+    std::vector<u32> masks;  // one per rank, or two as in `Rank`
   };
   struct Row {
     std::string instance, key;
@@ -124,6 +125,8 @@ class Query {
 
   // Includes uncertain blocks; a coarse mask has none.
   u32 reachOf(u32 mask) const { return reach_.empty() ? lengths_[mask] : std::max(reach_[mask], lengths_[mask]); }
+  u32 reachOf(const View::Rank& rank) const { return std::max(reachOf(rank.mask), reachOf(rank.stored)); }
+  u32 lengthOf(const View::Rank& rank) const { return std::max(lengths_[rank.mask], lengths_[rank.stored]); }
 
   Index& index_;
   std::map<u32, View> views_;

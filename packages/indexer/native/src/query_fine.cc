@@ -161,7 +161,7 @@ void Query::matchFine(u32 space, const Request& request, u32 ahead, u64 localSee
 }
 
 bool Query::hasUncertain(const View::Row& row) const {
-  return std::any_of(row.ranks.begin(), row.ranks.end(), [&](const View::Rank& rank) { return reachOf(rank.mask) > lengths_[rank.mask]; });
+  return std::any_of(row.ranks.begin(), row.ranks.end(), [&](const View::Rank& rank) { return reachOf(rank) > lengthOf(rank); });
 }
 
 void Query::matchAllFine(const Request& request, const View& view, u64 salted) {

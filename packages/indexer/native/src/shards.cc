@@ -11,7 +11,7 @@ std::int64_t Index::wholeOf(u32 stream) const {
   const Stream& shard = streams_[stream];
   for (const u32 other : subscriptions_[shard.subscription].streams) {
     const Stream& known = streams_[other];
-    if (known.shard == Stream::wholeShard && known.rank == shard.rank && known.medium == shard.medium && known.backend == shard.backend) return other;
+    if (known.shard == Stream::wholeShard && known.rank == shard.rank && known.group == shard.group && known.medium == shard.medium && known.backend == shard.backend) return other;
   }
   return -1;
 }
@@ -23,7 +23,7 @@ void Index::joinShards(u32 stream, u32 space, const u64* sequences, u32 count) {
   std::vector<u32> parts;
   for (const u32 other : subscriptions_[shard.subscription].streams) {
     const Stream& known = streams_[other];
-    const bool beside = known.shard != 0 && known.shard != Stream::wholeShard && known.rank == shard.rank && known.medium == shard.medium && known.backend == shard.backend;
+    const bool beside = known.shard != 0 && known.shard != Stream::wholeShard && known.rank == shard.rank && known.group == shard.group && known.medium == shard.medium && known.backend == shard.backend;
     if (beside) parts.push_back(other);
   }
   for (u32 i = 0; i < count; ++i) {

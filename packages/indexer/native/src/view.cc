@@ -213,19 +213,30 @@ View Query::build(const Namespace& like) {
       if (!isStore && (medium < 0 || isSharedMedium(index_.media()[static_cast<std::size_t>(medium)])))
         for (const u32 stream : shared)
           if (fits(stream)) stores.push_back(stream);
-      return masks.of(found, stores, isStore ? std::vector<CacheGroup>() : groupsOf(subs, members, rank));
+      const std::vector<CacheGroup> groups = isStore ? std::vector<CacheGroup>() : groupsOf(subs, members, rank);
+      const bool isApart = groups.size() > 1;
+      // vLLM loads from a store what all groups have there from the prompt's beginning on: its own blocks and the store's do not add up.
+      if (isApart) std::erase_if(stores, [&](u32 stream) { return !masks.namesGroup(stream); });
+      else found.insert(found.end(), stores.begin(), stores.end());
+      View::Rank counted{rank, masks.of(found, groups), 0};
+      counted.stored = isApart && !stores.empty() ? masks.of(stores, groups) : counted.mask;
+      return counted;
     };
     View::Row row;
     row.instance = instance;
     row.key = jsonText(instance);
     row.publishers = publishers[instance];
-    for (const auto& [rank, _] : ranks) row.ranks.push_back({rank, counting(rank, -1)});
+    for (const auto& [rank, _] : ranks) row.ranks.push_back(counting(rank, -1));
     for (u16 medium = 0; medium < media.size(); ++medium) {
       if (medium > 2 && !media[medium]) continue;
       View::Medium counted;
       counted.name = index_.media()[medium];
       counted.key = jsonText(counted.name);
-      for (const auto& [rank, _] : ranks) counted.masks.push_back(counting(rank, medium));
+      for (const auto& [rank, _] : ranks) {
+        const View::Rank both = counting(rank, medium);
+        counted.masks.push_back(both.mask);
+        if (both.stored != both.mask) counted.masks.push_back(both.stored);
+      }
       row.media.push_back(std::move(counted));
     }
     view.rows.push_back(std::move(row));

@@ -1,5 +1,5 @@
 // The number of publishers that this process can hold, and the maximum size of their messages.
-import { readFileSync } from "node:fs";
+import { openFiles } from "@svc/kit/open-files.ts";
 
 /** Each registration has a connection, one for replays, and at times one to another master. */
 const DESCRIPTORS_EACH = 3;
@@ -18,13 +18,4 @@ export function limitsOf(descriptors: number = openFiles()): Limits {
   const free = Math.max(16, descriptors - RESERVED_DESCRIPTORS);
   const connections = Math.min(MAX_CONNECTIONS, Math.floor(free / 4));
   return { connections, publishers: Math.min(MAX_PUBLISHERS, Math.floor((free - connections) / DESCRIPTORS_EACH)), descriptors };
-}
-
-function openFiles(): number {
-  try {
-    const [, soft] = /^Max open files\s+(\d+|unlimited)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
-    return soft === undefined || soft === "unlimited" ? 1 << 20 : Number(soft);
-  } catch {
-    return 1024;
-  }
 }

@@ -1,8 +1,8 @@
 // Handles one request of a gateway. It collects the messages of the request until the body is whole and then names an engine; from the messages of the
 // answer it learns when the engine began and how many tokens it had cached.
-import type { IncomingHttpHeaders } from "node:http";
 import type { HeldBody } from "../bodies.ts";
-import type { Placed } from "../placement.ts";
+import type { RequestHeaders } from "../client/request.ts";
+import type { Placed } from "../placed.ts";
 import { Refusal } from "../refusals.ts";
 import { AnswerScan } from "../usage.ts";
 import type { CommonResponse, HeaderMap, HttpBody, ProcessingRequest, ProcessingResponse, Value } from "./messages.ts";
@@ -24,13 +24,7 @@ export type ExchangeOptions = {
   /** Collects the body within the router's bounds. @throws Refusal */
   readonly hold: (chunks: AsyncIterable<Buffer>) => Promise<HeldBody>;
   /** `among`: the only destinations that may be named; undefined: all. @throws Refusal */
-  readonly pick: (request: {
-    method: string;
-    path: string;
-    headers: IncomingHttpHeaders;
-    body: Buffer;
-    among: readonly string[] | undefined;
-  }) => Promise<Picked>;
+  readonly pick: (request: { method: string; path: string; headers: RequestHeaders; body: Buffer; among: readonly string[] | undefined }) => Promise<Picked>;
   readonly send: (response: ProcessingResponse) => void;
   readonly onError: (error: Error) => void;
   readonly onOver: (picked: Picked, scan: AnswerScan, status: number) => void;
@@ -95,12 +89,7 @@ export class Exchange {
     this.#options.onOver(picked, this.#scan, this.#status);
   }
 
-  async #decide(
-    headers: IncomingHttpHeaders & { ":path"?: string; ":method"?: string },
-    among: readonly string[] | undefined,
-    chunks: AsyncIterable<Buffer>,
-    isBodiless: boolean,
-  ): Promise<void> {
+  async #decide(headers: RequestHeaders, among: readonly string[] | undefined, chunks: AsyncIterable<Buffer>, isBodiless: boolean): Promise<void> {
     const { hold, pick, send, onError } = this.#options;
     let held: HeldBody | undefined;
     try {
@@ -152,7 +141,7 @@ function pieces(body: Buffer, endOfStream: boolean): CommonResponse[] {
 }
 
 /** Envoy sends a header's value as bytes, others as text. */
-export function readHeaders(map: HeaderMap | undefined): IncomingHttpHeaders & { ":path"?: string; ":method"?: string; ":status"?: string } {
+export function readHeaders(map: HeaderMap | undefined): RequestHeaders {
   const read: Record<string, string> = {};
   for (const { key, value, rawValue } of map?.headers ?? []) {
     const text = rawValue !== undefined && rawValue.length > 0 ? rawValue.toString("utf8") : (value ?? "");

@@ -6,8 +6,10 @@ import { fromJSON } from "@grpc/proto-loader";
 import { fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Bodies } from "../bodies.ts";
+import { Ending } from "../ending.ts";
 import type { Engine } from "../engine.ts";
-import type { Placed, Placement } from "../placement.ts";
+import type { Placed } from "../placed.ts";
+import type { Placement } from "../placement.ts";
 import type { AdmissionQueue } from "../queue.ts";
 import { Refusal } from "../refusals.ts";
 import { countPrediction, type RouterMetrics } from "../router-metrics.ts";
@@ -84,7 +86,7 @@ export async function openPicker(options: PickerOptions): Promise<Picker> {
 
 function process(options: PickerOptions, addresses: Addresses, stream: ServerDuplexStream<ProcessingRequest, ProcessingResponse>): void {
   const { bodies, metrics, log } = options;
-  const gone = new AbortController();
+  const gone = new Ending();
   let path = "/";
   let isOver = false;
   let promptTokens: Awaited<ReturnType<Seeker["seek"]>>["tokens"] | undefined;
@@ -92,7 +94,7 @@ function process(options: PickerOptions, addresses: Addresses, stream: ServerDup
     hold: (chunks) => bodies.collect(chunks),
     async pick(request) {
       path = request.path;
-      const { picked, tokens } = await pick(options, addresses, request, gone.signal);
+      const { picked, tokens } = await pick(options, addresses, request, gone);
       if (isOver) {
         picked.placed.end();
         throw new Refusal("client_gone", "the gateway gave the request up");
@@ -118,7 +120,7 @@ function process(options: PickerOptions, addresses: Addresses, stream: ServerDup
   const end = () => {
     if (isOver) return;
     isOver = true;
-    gone.abort();
+    gone.end();
     exchange.end();
     options.queue.pump();
   };
@@ -140,7 +142,7 @@ function process(options: PickerOptions, addresses: Addresses, stream: ServerDup
 
 type Request = Parameters<ConstructorParameters<typeof Exchange>[0]["pick"]>[0];
 
-async function pick(options: PickerOptions, addresses: Addresses, request: Request, signal: AbortSignal) {
+async function pick(options: PickerOptions, addresses: Addresses, request: Request, ending: Ending) {
   const { engines, seeker, placement, queue, explain, log } = options;
   await Promise.all(engines.map((engine) => addresses.of(engine)));
   const sought = await seeker.seek(request, request.path, request.body);
@@ -148,7 +150,7 @@ async function pick(options: PickerOptions, addresses: Addresses, request: Reque
   if (request.among !== undefined) for (const engine of engines) if (!request.among.includes(addresses.known(engine))) outside.add(engine);
   if (outside.size === engines.length)
     throw new Refusal("no_engine", `none of the ${request.among?.length} endpoints that the gateway allows is an engine that is known here`, 1);
-  const placed = await queue.enter(() => placement.place(sought, outside, true), signal, sought.prompt.priority);
+  const placed = await queue.enter(() => placement.place(sought, outside, true), ending, sought.prompt.priority);
   if (explain) log.info({ path: request.path, engine: placed.engine.name, considered: placed.considered }, "picked");
   const others = placed.considered
     .filter(({ engine, seconds }) => seconds !== undefined && engine !== placed.engine.name)
