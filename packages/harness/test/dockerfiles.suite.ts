@@ -8,8 +8,8 @@ import { Sandbox } from "e2b";
 import { type Example, examples } from "../src/dockerfiles.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
-import { startRegistry } from "../src/registry.ts";
-import { connectionTo, contextFolder, ended, startBuild } from "../src/template.ts";
+import { type Registry, startRegistry } from "../src/registry.ts";
+import { connectionTo, contextFolder, ended, type Folder, startBuild } from "../src/template.ts";
 
 const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const BOUND_MS = 600_000;
@@ -31,6 +31,18 @@ async function assertShows(node: TestNode, name: string, { command, shows }: Pic
   }
 }
 
+/** The images that the Dockerfiles name. */
+export function pushImages(registry: Registry): void {
+  registry.push({ name: "tiny:latest", env: { PATH: "/usr/local/bin:/bin" } });
+  registry.push({ name: "tools:latest", files: { "opt/tools/abc": "a", "opt/tools/xyz": "x" } });
+}
+
+/** Makes the archive that an ADD unpacks. */
+export function archiveIn(context: Folder): void {
+  context.write("inside.txt", "inside\n");
+  execFileSync("tar", ["-C", context.path, "-cf", join(context.path, "bundle.tar"), "inside.txt"]);
+}
+
 export function dockerfileSuite(chosen: (example: Example) => boolean): void {
   const all = needs("root", "runc", "envd", "base", "skopeo", "umoci", "docker-registry", "busybox");
   void describe("a Dockerfile builds to what it says", all, async () => {
@@ -43,15 +55,11 @@ export function dockerfileSuite(chosen: (example: Example) => boolean): void {
       await node[Symbol.asyncDispose]();
       await registry[Symbol.asyncDispose]();
     });
-    registry.push({ name: "tiny:latest", env: { PATH: "/usr/local/bin:/bin" } });
-    registry.push({ name: "tools:latest", files: { "opt/tools/abc": "a", "opt/tools/xyz": "x" } });
+    pushImages(registry);
     for (const example of examples.filter(chosen)) {
       void test(example.name, async () => {
         using context = contextFolder({ ...example.files, Dockerfile: example.dockerfile });
-        if (example.files?.["bundle.tar"] !== undefined) {
-          context.write("inside.txt", "inside\n");
-          execFileSync("tar", ["-C", context.path, "-cf", join(context.path, "bundle.tar"), "inside.txt"]);
-        }
+        if (example.files?.["bundle.tar"] !== undefined) archiveIn(context);
         const { code, said } = await run(node, ["template", "build", ".", "-n", example.name, ...(example.flags ?? [])], context.path);
         assert.equal(code, 0, said);
         assert.ok(!/s3cr3t-(in|of)-a/.test(said), "no secret is in what the build says");
