@@ -16,7 +16,7 @@ type Outcome = { readonly shows: string } | { readonly refused: string };
 
 const stages = /[Mm]ulti-stage/;
 const unresolved = /fromImage: expected .* got '\$\{NAME\}:\$\{TAG\}'/;
-/** What differs from the Dockerfile, in what a sandbox shows or in the refusal; with any other example a sandbox shows what it should. */
+/** How the outcome differs from the Dockerfile, in what a sandbox shows or in the refusal; with any other example a sandbox shows what it should. */
 const differences: Readonly<Record<"JavaScript" | "Python", Readonly<Record<string, RegExp>>>> = {
   JavaScript: {
     "multi-stage": stages,

@@ -117,7 +117,7 @@ export function stageOf(from: string): number | undefined {
   return number === undefined ? undefined : Number(number);
 }
 
-/** The JavaScript SDK cuts a quoted value of a Dockerfile's ENV at its blank, which makes a name of the first half. */
+/** The JavaScript SDK cuts a quoted value of a Dockerfile's ENV at its space, which makes a name of the first half. */
 function cutHint(name: string): string {
   return /["'=]/.test(name) ? "; if it comes from a Dockerfile that an SDK translated, give the variable by setEnvs, or build with svc template build" : "";
 }
