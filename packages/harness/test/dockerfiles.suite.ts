@@ -14,8 +14,15 @@ import { connectionTo, contextFolder, ended, type Folder, startBuild } from "../
 const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const BOUND_MS = 600_000;
 
+/** The variable that a build secret is taken from. */
+export const secretEnv = { SVC_TEST_SECRET: "s3cr3t-of-a-variable" };
+
+export function buildTemplate(node: TestNode, context: Folder, name: string, flags: readonly string[] = []): Promise<{ code: number | null; said: string }> {
+  return run(node, ["template", "build", ".", "-n", name, ...flags], context.path);
+}
+
 function run(node: TestNode, words: readonly string[], cwd: string): Promise<{ code: number | null; said: string }> {
-  const env = { ...process.env, SVC_URL: node.url, SDK_API_KEY: node.apiKey, HOME: node.home, SVC_TEST_SECRET: "s3cr3t-of-a-variable" };
+  const env = { ...process.env, SVC_URL: node.url, SDK_API_KEY: node.apiKey, HOME: node.home, ...secretEnv };
   const child = spawn(process.execPath, [svc, ...words], { cwd, env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
@@ -32,9 +39,9 @@ async function assertShows(node: TestNode, name: string, { command, shows }: Pic
 }
 
 /** The images that the Dockerfiles name. */
-export function pushImages(registry: Registry): void {
-  registry.push({ name: "tiny:latest", env: { PATH: "/usr/local/bin:/bin" } });
-  registry.push({ name: "tools:latest", files: { "opt/tools/abc": "a", "opt/tools/xyz": "x" } });
+export function pushImages(registry: Registry, below = ""): void {
+  registry.push({ name: `${below}tiny:latest`, env: { PATH: "/usr/local/bin:/bin" } });
+  registry.push({ name: `${below}tools:latest`, files: { "opt/tools/abc": "a", "opt/tools/xyz": "x" } });
 }
 
 /** Makes the archive that an ADD unpacks. */
@@ -60,7 +67,7 @@ export function dockerfileSuite(chosen: (example: Example) => boolean): void {
       void test(example.name, async () => {
         using context = contextFolder({ ...example.files, Dockerfile: example.dockerfile });
         if (example.files?.["bundle.tar"] !== undefined) archiveIn(context);
-        const { code, said } = await run(node, ["template", "build", ".", "-n", example.name, ...(example.flags ?? [])], context.path);
+        const { code, said } = await buildTemplate(node, context, example.name, example.flags);
         assert.equal(code, 0, said);
         assert.ok(!/s3cr3t-(in|of)-a/.test(said), "no secret is in what the build says");
         await assertShows(node, example.name, example);
@@ -96,11 +103,11 @@ export function dockerfileSuite(chosen: (example: Example) => boolean): void {
     });
     void test("a step that fails, in any stage, is named with its command", async () => {
       using context = contextFolder({ Dockerfile: "FROM tiny AS one\nRUN true\nFROM tiny\nCOPY --from=one /nowhere /x\n" });
-      const missing = await run(node, ["template", "build", ".", "-n", "missing"], context.path);
+      const missing = await buildTemplate(node, context, "missing");
       assert.equal(missing.code, 1);
       assert.match(missing.said, /COPY \/nowhere \/x: nothing matches nowhere/);
       context.write("Dockerfile", "FROM tiny\nRUN --mount=type=secret,id=token,required true\n");
-      const secret = await run(node, ["template", "build", ".", "-n", "secretless"], context.path);
+      const secret = await buildTemplate(node, context, "secretless");
       assert.equal(secret.code, 1);
       assert.match(secret.said, /requires the build secret 'token', which was not given/);
     });
