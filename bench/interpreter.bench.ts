@@ -22,7 +22,7 @@ const directly = `
 import glob, json, statistics, time
 from jupyter_client import BlockingKernelClient
 kernel = BlockingKernelClient(connection_file=glob.glob("/tmp/.svc-interpreter/kernels/*.json")[0])
-kernel.load_connection_file(); kernel.start_channels()
+kernel.load_connection_file(); kernel.start_channels(); kernel.wait_for_ready(timeout=60)
 def run():
     begin = time.perf_counter()
     sent = kernel.execute("1+1")

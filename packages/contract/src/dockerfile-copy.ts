@@ -76,10 +76,16 @@ function finished(owner: string | undefined, mode: string, what: string, all = "
 }
 const withGroup = (owner: string): string => (owner.includes(":") ? owner : /^\d+$/.test(owner) ? `${owner}:${owner}` : `${owner}:`);
 
+/** Makes the missing folders of a path, which get the owner that the instruction names. */
+function madeParents(owner: string | undefined, folder: string): string {
+  if (owner === undefined) return `mkdir -p ${folder}`;
+  return `made() { [ -d "$1" ] || { made "$(dirname "$1")" && mkdir "$1" && chown ${quoted(withGroup(owner))} "$1"; }; }; made ${folder}`;
+}
+
 function inlineFile({ name, content, expands }: HereDocument, target: string, owner: string | undefined, mode: string, scope: CopyScope): PlannedStep {
   const text = expands ? literal(inDocument(content, scope)) : content;
   const file = placed(target, name);
-  const command = `f=${file}; mkdir -p "$(dirname "$f")" && printf %s ${quoted(text)} > "$f" && ${finished(owner, mode === "" ? "0644" : mode, '"$f"')}`;
+  const command = `f=${file}; ${madeParents(owner, '"$(dirname "$f")"')} && printf %s ${quoted(text)} > "$f" && ${finished(owner, mode === "" ? "0644" : mode, '"$f"')}`;
   return { type: "RUN", args: [command, "root"] };
 }
 
@@ -107,7 +113,10 @@ function fetched(
   const sum = checksum === undefined ? "" : ` && echo "${checksum.slice(7)}  $f" | sha256sum -c -`;
   return {
     type: "RUN",
-    args: [`f=${placed(target, name)}; mkdir -p "$(dirname "$f")" && { ${tools}; }${sum} && ${finished(owner, mode === "" ? "0600" : mode, '"$f"')}`, "root"],
+    args: [
+      `f=${placed(target, name)}; ${madeParents(owner, '"$(dirname "$f")"')} && { ${tools}; }${sum} && ${finished(owner, mode === "" ? "0600" : mode, '"$f"')}`,
+      "root",
+    ],
   };
 }
 
@@ -121,7 +130,7 @@ function cloned(url: string, target: string, refuse: Refuse, keyword: string): P
 /** Copies the archive next to the destination, unpacks it there as root, and removes it in the same step. */
 function unpacked(path: string, target: string, owner: string | undefined, mode: string): PlannedStep[] {
   const stage = `/tmp/.svc-add/${nameOf(path)}`;
-  const command = `d="${shellText(target)}"; mkdir -p "$d" && tar -xpf ${quoted(stage)} -C "$d" && rm -rf /tmp/.svc-add${owner === undefined && mode === "" ? "" : ` && ${finished(owner, mode, '"$d"', "-R ")}`}`;
+  const command = `d="${shellText(target)}"; ${madeParents(owner, '"$d"')} && tar -xpf ${quoted(stage)} -C "$d" && rm -rf /tmp/.svc-add${owner === undefined && mode === "" ? "" : ` && ${finished(owner, mode, '"$d"', "-R ")}`}`;
   return [
     { type: "COPY", args: [path, stage, "root", ""] },
     { type: "RUN", args: [command, "root"] },

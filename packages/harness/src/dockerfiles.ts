@@ -25,7 +25,7 @@ COPY --from=build /src/latest /tmp/linked
 COPY --from=build --chown=0:0 --chmod=700 /src/ /copy/`,
     files: { "main.c": "int main\n" },
     command: "cat /usr/local/bin/app /tmp/linked; stat -c '%u %a' /usr/local/bin/app /copy; ls -d /src 2>&1 | grep -c 'No such'",
-    shows: "INT MAIN\nINT MAIN\n4321 755\n0 755\n1\n",
+    shows: "INT MAIN\nINT MAIN\n4321 755\n0 700\n1\n",
   },
   {
     name: "stage-on-stage",

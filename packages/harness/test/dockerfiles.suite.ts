@@ -8,14 +8,21 @@ import { Sandbox } from "e2b";
 import { type Example, examples } from "../src/dockerfiles.ts";
 import { needs } from "../src/needs.ts";
 import { startNode, type TestNode } from "../src/node.ts";
-import { startRegistry } from "../src/registry.ts";
-import { connectionTo, contextFolder, ended, startBuild } from "../src/template.ts";
+import { type Registry, startRegistry } from "../src/registry.ts";
+import { connectionTo, contextFolder, ended, type Folder, startBuild } from "../src/template.ts";
 
 const svc = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const BOUND_MS = 600_000;
 
+/** The variable that a build secret is taken from. */
+export const secretEnv = { SVC_TEST_SECRET: "s3cr3t-of-a-variable" };
+
+export function buildTemplate(node: TestNode, context: Folder, name: string, flags: readonly string[] = []): Promise<{ code: number | null; said: string }> {
+  return run(node, ["template", "build", ".", "-n", name, ...flags], context.path);
+}
+
 function run(node: TestNode, words: readonly string[], cwd: string): Promise<{ code: number | null; said: string }> {
-  const env = { ...process.env, SVC_URL: node.url, SDK_API_KEY: node.apiKey, HOME: node.home, SVC_TEST_SECRET: "s3cr3t-of-a-variable" };
+  const env = { ...process.env, SVC_URL: node.url, SDK_API_KEY: node.apiKey, HOME: node.home, ...secretEnv };
   const child = spawn(process.execPath, [svc, ...words], { cwd, env, stdio: ["ignore", "pipe", "pipe"], timeout: BOUND_MS });
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => void (said += chunk.toString()));
@@ -31,6 +38,18 @@ async function assertShows(node: TestNode, name: string, { command, shows }: Pic
   }
 }
 
+/** The images that the Dockerfiles name. */
+export function pushImages(registry: Registry, below = ""): void {
+  registry.push({ name: `${below}tiny:latest`, env: { PATH: "/usr/local/bin:/bin" } });
+  registry.push({ name: `${below}tools:latest`, files: { "opt/tools/abc": "a", "opt/tools/xyz": "x" } });
+}
+
+/** Makes the archive that an ADD unpacks. */
+export function archiveIn(context: Folder): void {
+  context.write("inside.txt", "inside\n");
+  execFileSync("tar", ["-C", context.path, "-cf", join(context.path, "bundle.tar"), "inside.txt"]);
+}
+
 export function dockerfileSuite(chosen: (example: Example) => boolean): void {
   const all = needs("root", "runc", "envd", "base", "skopeo", "umoci", "docker-registry", "busybox");
   void describe("a Dockerfile builds to what it says", all, async () => {
@@ -43,16 +62,12 @@ export function dockerfileSuite(chosen: (example: Example) => boolean): void {
       await node[Symbol.asyncDispose]();
       await registry[Symbol.asyncDispose]();
     });
-    registry.push({ name: "tiny:latest", env: { PATH: "/usr/local/bin:/bin" } });
-    registry.push({ name: "tools:latest", files: { "opt/tools/abc": "a", "opt/tools/xyz": "x" } });
+    pushImages(registry);
     for (const example of examples.filter(chosen)) {
       void test(example.name, async () => {
         using context = contextFolder({ ...example.files, Dockerfile: example.dockerfile });
-        if (example.files?.["bundle.tar"] !== undefined) {
-          context.write("inside.txt", "inside\n");
-          execFileSync("tar", ["-C", context.path, "-cf", join(context.path, "bundle.tar"), "inside.txt"]);
-        }
-        const { code, said } = await run(node, ["template", "build", ".", "-n", example.name, ...(example.flags ?? [])], context.path);
+        if (example.files?.["bundle.tar"] !== undefined) archiveIn(context);
+        const { code, said } = await buildTemplate(node, context, example.name, example.flags);
         assert.equal(code, 0, said);
         assert.ok(!/s3cr3t-(in|of)-a/.test(said), "no secret is in what the build says");
         await assertShows(node, example.name, example);
@@ -88,11 +103,11 @@ export function dockerfileSuite(chosen: (example: Example) => boolean): void {
     });
     void test("a step that fails, in any stage, is named with its command", async () => {
       using context = contextFolder({ Dockerfile: "FROM tiny AS one\nRUN true\nFROM tiny\nCOPY --from=one /nowhere /x\n" });
-      const missing = await run(node, ["template", "build", ".", "-n", "missing"], context.path);
+      const missing = await buildTemplate(node, context, "missing");
       assert.equal(missing.code, 1);
       assert.match(missing.said, /COPY \/nowhere \/x: nothing matches nowhere/);
       context.write("Dockerfile", "FROM tiny\nRUN --mount=type=secret,id=token,required true\n");
-      const secret = await run(node, ["template", "build", ".", "-n", "secretless"], context.path);
+      const secret = await buildTemplate(node, context, "secretless");
       assert.equal(secret.code, 1);
       assert.match(secret.said, /requires the build secret 'token', which was not given/);
     });

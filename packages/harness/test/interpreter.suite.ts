@@ -141,7 +141,7 @@ display({"application/x-own": "mine", "text/plain": "own"}, raw=True)
         "pid = os.fork() if 'os' in dir() else __import__('os').fork()\nif pid == 0: __import__('os')._exit(0)\n__import__('os').waitpid(pid, 0)[1]",
       );
       assert.equal(forked.text, "0");
-      await sandbox.commands.run("pkill -f ipykernel_launcher", { user: "root" });
+      await sandbox.commands.run("pkill -f python_kernel.py", { user: "root" });
       const after = await until("the next code runs", async () => {
         const run = await sandbox.runCode("1 + 1");
         return run.text === "2" ? run : undefined;
@@ -162,6 +162,14 @@ display({"application/x-own": "mine", "text/plain": "own"}, raw=True)
     }));
 
   void test("run_code of MCP keeps variables, shows images, and interrupts what takes too long", () => drivesRunCode(node(), PNG));
+
+  void test("code of megabytes arrives whole, and of thousands of results none is lost", () =>
+    inSandbox(async (sandbox) => {
+      const word = "0123456789abcdef".repeat(200_000);
+      assert.equal((await sandbox.runCode(`word = "${word}"\nlen(word), word[-4:]`)).text, "(3200000, 'cdef')");
+      const { results, error } = await sandbox.runCode("for each in range(5_000): display(each)");
+      assert.deepEqual([error, results.map(({ text }) => Number(text))], [undefined, Array.from({ length: 5_000 }, (_, each) => each)]);
+    }));
 
   void test("if a client reads slowly, no output is lost without notice, and the sandbox continues", () =>
     inSandbox(async (sandbox) => {

@@ -1,7 +1,7 @@
 // The protocol's official conformance suite against the HTTP server, in the last revision with sessions and in the first one without.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -15,33 +15,13 @@ import { addConformanceTools } from "./conformance-tools.ts";
 const suite = fileURLToPath(import.meta.resolve("@modelcontextprotocol/conformance/dist/index.js"));
 const BOUND_MS = 300_000;
 
-/** Scenarios that test features which the server does not offer, each with the reason. All others must pass. */
-const notOffered: Readonly<Record<string, string>> = {
-  "logging-set-level": "the server sends no log messages; the revision 2026-07-28 deprecates them",
-  "tools-call-with-logging": "as above",
-  "tools-call-sampling": "no tool asks the client's model",
-  "tools-call-elicitation": "no tool asks the client's user",
-  "elicitation-sep1034-defaults": "as above",
-  "elicitation-sep1330-enums": "as above",
-  "resources-subscribe": "files of a sandbox are read when they are needed; nothing watches them",
-  "resources-unsubscribe": "as above",
-  "http-custom-header-server-validation": "no tool takes an argument from a header",
-  "input-required-result-basic-elicitation": "no tool asks the client's user",
-  "input-required-result-basic-sampling": "no tool asks the client's model",
-  "input-required-result-basic-list-roots": "no tool asks for the client's folders",
-  "input-required-result-request-state": "no tool asks back, so there is no state to keep",
-  "input-required-result-multiple-input-requests": "as above",
-  "input-required-result-multi-round": "as above",
-  "input-required-result-non-tool-request": "as above",
-  "input-required-result-result-type": "as above",
-  "input-required-result-tampered-state": "as above",
-  "input-required-result-capability-check": "as above",
-};
-/** The number of checks of a scenario that may fail; all its other checks must pass. */
-const checksNotOffered: Readonly<Record<string, number>> = {
-  // Four checks need tools that ask the client's user or that send log messages.
-  "server-stateless": 4,
-};
+const guide = readFileSync(new URL("../../../docs/agents.md", import.meta.url), "utf8");
+/** The scenarios that test features which the server does not offer: the guide names each with the reason. All others must pass. */
+const [, table = ""] = /\| scenarios \| why they do not apply \|\n(.*?)\n\n/s.exec(guide) ?? [];
+const notOffered = new Set([...table.matchAll(/`([\w-]+)`/g)].map(([, name = ""]) => name));
+/** The number of checks of a scenario that may fail, as the guide says; all its other checks must pass. */
+const checksNotOffered: Readonly<Record<string, number>> = { "server-stateless": 4 };
+for (const name of Object.keys(checksNotOffered)) assert.ok(notOffered.delete(name), `the guide names ${name}`);
 
 for (const revision of ["2025-11-25", "2026-07-28"]) {
   void test(`every scenario of the conformance suite that applies passes in revision ${revision}`, async () => {
@@ -66,10 +46,10 @@ for (const revision of ["2025-11-25", "2026-07-28"]) {
         failed: Number(failed),
       }));
       assert.ok(results.length > 30, said);
-      const failed = results.filter(({ name, failed: count }) => count > (checksNotOffered[name] ?? 0) && notOffered[name] === undefined);
+      const failed = results.filter(({ name, failed: count }) => count > (checksNotOffered[name] ?? 0) && !notOffered.has(name));
       assert.deepEqual(failed, [], said);
-      const stale = results.filter(({ name, failed: count }) => count === 0 && notOffered[name] !== undefined).map(({ name }) => name);
-      assert.deepEqual(stale, [], "these pass by now: remove them from the list");
+      const stale = results.filter(({ name, failed: count }) => count === 0 && notOffered.has(name)).map(({ name }) => name);
+      assert.deepEqual(stale, [], "these pass by now: remove them from the guide's table");
     } finally {
       await server.close();
     }

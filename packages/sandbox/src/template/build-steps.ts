@@ -82,7 +82,7 @@ export function checkSteps(steps: readonly BuildStep[]): void {
     if (step.type === "ENV") {
       if (step.args.length === 0 || step.args.length % 2 === 1) refuse("expected name, value, name, value…");
       for (let name = 0; name < step.args.length; name += 2)
-        if (!envName.test(step.args[name] ?? "")) refuse(`'${step.args[name]}' is not the name of a variable`);
+        if (!envName.test(step.args[name] ?? "")) refuse(`'${step.args[name]}' is not the name of a variable${cutHint(step.args[name] ?? "")}`);
     } else if (first === "") {
       refuse("the argument is empty");
     }
@@ -115,6 +115,11 @@ export function stepKey(chain: Chain, action: Action): string {
 export function stageOf(from: string): number | undefined {
   const number = /^stage:(\d{1,4})$/.exec(from)?.[1];
   return number === undefined ? undefined : Number(number);
+}
+
+/** The JavaScript SDK cuts a quoted value of a Dockerfile's ENV at its space, which makes a name of the first half. */
+function cutHint(name: string): string {
+  return /["'=]/.test(name) ? "; if it comes from a Dockerfile that an SDK translated, give the variable by setEnvs, or build with svc template build" : "";
 }
 
 export function describeStep({ type, args, from }: BuildStep): string {

@@ -155,7 +155,11 @@ ${madeFunction}
 if [ -n "$owner" ]; then chown -Rh "$owner" "$@"; else owner=0:0; fi
 for source do
   case $target in */) folder=yes ;; *) folder=$several ;; esac
-  if [ -d "$source" ] && [ ! -L "$source" ]; then
+  if [ -d "$source" ] && [ ! -L "$source" ] && [ ! -e "$target" ]; then
+    # A folder that the copy makes has the mode of its source.
+    made "$(dirname "$target")"
+    cp -a "$source" "\${target%/}"
+  elif [ -d "$source" ] && [ ! -L "$source" ]; then
     made "$target"
     for entry in "$source"/* "$source"/.[!.]* "$source"/..?*; do
       if [ -e "$entry" ] || [ -L "$entry" ]; then cp -a "$entry" "$target/"; fi

@@ -7,6 +7,7 @@ import os
 import zmq.asyncio
 from jupyter_client.manager import AsyncKernelManager
 
+from direct_wire import DirectWire
 from environment import Environment
 from execution import Execution
 from refused import Refused
@@ -30,8 +31,7 @@ class Context:
         self._lock = asyncio.Lock()
         self._starting = asyncio.Lock()
         self._manager: AsyncKernelManager | None = None
-        self._client = None
-        self._wire: Wire | None = None
+        self._wire: DirectWire | Wire | None = None
         self._executions: dict[str, Execution] = {}
         self._environment = Environment(language)
         # Said once with the next code, because a new kernel has lost all variables.
@@ -124,25 +124,33 @@ class Context:
             await manager.start_kernel(cwd=self.cwd, env=self._environment.at_start())
         except OSError as error:
             raise Refused(500, f"the kernel of {self.language} cannot be started: {error}") from error
-        client = manager.client()
-        client.start_channels()
         try:
-            await client.wait_for_ready(timeout=START_SECONDS)
+            self._wire = await self._open_wire(manager)
         except BaseException as error:
-            client.stop_channels()
             await manager.shutdown_kernel(now=True)
             if isinstance(error, RuntimeError):
                 raise Refused(500, f"the kernel of {self.language} did not start within {START_SECONDS} s: {error}") from error
             raise
-        self._manager, self._client, self._wire = manager, client, Wire(client, self._take)
+        self._manager = manager
+
+    async def _open_wire(self, manager: AsyncKernelManager) -> DirectWire | Wire:
+        if manager.transport == "ipc":
+            return await DirectWire.open(manager, self._take, START_SECONDS)
+        client = manager.client()
+        client.start_channels()
+        try:
+            await client.wait_for_ready(timeout=START_SECONDS)
+        except BaseException:
+            client.stop_channels()
+            raise
+        return Wire(client, self._take)
 
     async def _end_kernel(self):
-        manager, client, wire = self._manager, self._client, self._wire
-        self._manager = self._client = self._wire = None
+        manager, wire = self._manager, self._wire
+        self._manager = self._wire = None
         if manager is None:
             return
         wire.close()
-        client.stop_channels()
         await manager.shutdown_kernel(now=True)
         manager.context.destroy(linger=0)
         self._environment.forget()

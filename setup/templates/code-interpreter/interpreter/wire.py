@@ -1,11 +1,11 @@
 """A started kernel's sockets, read and written without asyncio's sockets of pyzmq, which wake the event loop several times for each message."""
 
 import asyncio
-import hmac
-import json
 from collections.abc import Callable
 
 import zmq
+
+from messages import execute_request, read_output
 
 # After this many messages the reader lets the event loop do other work.
 MAX_MESSAGES_AT_ONCE = 100
@@ -15,6 +15,7 @@ class Wire:
     """Takes over the channels of a client that is ready. `on_message` gets each output message that belongs to a request."""
 
     def __init__(self, client, on_message: Callable[[str, dict], None]):
+        self._client = client
         self._session = client.session
         self._on_message = on_message
         self._shell = zmq.Socket.shadow(client.shell_channel.socket.underlying)
@@ -31,27 +32,24 @@ class Wire:
         # Everything that clients want comes as output, but unread replies would pile up.
         while self._receive(self._shell) is not None:
             pass
-        content = {"code": code, "silent": silent, "store_history": not silent, "user_expressions": {}, "allow_stdin": False, "stop_on_error": False}
-        return self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
+        request, frames = execute_request(self._session, code, silent)
+        self._shell.send_multipart(frames)
+        return request
 
     def close(self):
         self._is_closed = True
         self._loop.remove_reader(self._output.FD)
+        self._client.stop_channels()
 
     def _read(self):
         for _ in range(MAX_MESSAGES_AT_ONCE):
             frames = None if self._is_closed else self._receive(self._output)
             if frames is None:
                 return
-            self._take(frames)
+            output = read_output(self._session, frames)
+            if output is not None:
+                self._on_message(*output)
         self._loop.call_soon(self._read)
-
-    def _take(self, frames: list[bytes]):
-        _, (signature, *parts) = self._session.feed_identities(frames)
-        header, parent, _, content = parts[:4]
-        request = json.loads(parent).get("msg_id")
-        if request is not None and hmac.compare_digest(self._session.sign(parts[:4]), signature):
-            self._on_message(request, {"msg_type": json.loads(header)["msg_type"], "content": json.loads(content)})
 
     def _receive(self, socket: zmq.Socket) -> list[bytes] | None:
         try:
