@@ -57,6 +57,11 @@ void test("engines in a file are found, and engines that a new version of the fi
     write([{ name: "b", url: "http://10.0.0.1:8000", rol: "prefill" }]);
     const why = await until("the wrong member is named", () => [...found.discovery.troubles.values()][0]);
     assert.match(why, /entry 1: expected no member "rol"/);
+    write([
+      { name: "b", url: "http://10.0.0.1:8000" },
+      { name: "b", url: "http://10.0.0.2:8000" },
+    ]);
+    await until("a name that is there twice is named", () => [...found.discovery.troubles.values()].find((said) => /engine b is there twice/.test(said)));
   } finally {
     rmSync(folder, { recursive: true });
   }

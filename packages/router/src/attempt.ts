@@ -155,7 +155,9 @@ class Attempt implements Exchange, Bounded {
     const { connectMs, firstByteMs, idleMs } = limits;
     if (this.#waitsFor === "client") {
       // That is the client's fault, so the engine is not blamed.
-      this.#end(new Refusal("client_gone", `the client read nothing for ${firstByteMs / 1000} s (router.first_byte_seconds)`));
+      this.#end(
+        new Refusal("client_gone", `the client took nothing from the connection for ${firstByteMs / 1000} s (router.first_byte_seconds bounds clients, too)`),
+      );
       this.#connection?.abort();
     } else if (this.#waitsFor === "connection")
       this.#fail(new Refusal("engine_failed", `the engine ${name} took no connection within ${connectMs} ms (router.connect_timeout_ms)`), false);

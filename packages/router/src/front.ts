@@ -61,10 +61,11 @@ export class Front {
     const timer = deadline && setTimeout(() => ending.end(exceeded(deadline)), deadline.atMs - performance.now());
     request.onGone = () => ending.end();
     try {
+      checkForm(request);
       const readMs = performance.now();
       const seeking = seeker.seek(request, path, body.bytes);
       const sought = seeking instanceof Promise ? await before(ending, seeking) : seeking;
-      if (request.headers["x-svc-explain"] !== undefined) {
+      if (isExplained(request.headers["x-svc-explain"])) {
         const tokens = sought.tokens.tokens === undefined ? sought.tokens : { from: sought.tokens.from, count: sought.tokens.tokens.length };
         return send(request, 200, JSON.stringify({ ...placement.explain(sought), tokens }, null, 1));
       }
@@ -134,4 +135,23 @@ export class Front {
     const cachedTokens = placed.prefill === undefined ? outcome.scan.usage().cachedTokens : outcome.cachedTokens;
     countPrediction(metrics, sought.tokens, expectedCached, cachedTokens);
   }
+}
+
+/** @throws Refusal for a value that says neither yes nor no: the request must not go out, or stay, by mistake. */
+function isExplained(value: string | undefined): boolean {
+  if (value === undefined || value === "" || value === "0" || value === "false") return false;
+  if (value === "1" || value === "true") return true;
+  throw new Refusal("invalid_request", `x-svc-explain: expected 1 or 0, got ${JSON.stringify(value.slice(0, 100))}`);
+}
+
+/** Refuses what would pass to any engine, whatever its model, because of a slip. @throws Refusal */
+function checkForm({ path, method, headers }: ClientRequest): void {
+  if (path.startsWith("//")) throw new Refusal("not_found", `expected a path such as ${path.replace(/^\/+/, "/").slice(0, 100)}, with one slash, got two`);
+  if (method !== "POST" || !Object.hasOwn(promptPaths, path)) return;
+  const encoding = headers["content-encoding"];
+  if (encoding !== undefined && encoding !== "" && encoding !== "identity")
+    throw new Refusal(
+      "unsupported_encoding",
+      `the body is compressed (content-encoding: ${encoding.slice(0, 100)}), which the router does not read; send it as it is`,
+    );
 }

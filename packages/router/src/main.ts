@@ -72,7 +72,13 @@ async function run(argv: readonly string[]): Promise<number> {
     waitMs: settings.queue_timeout_seconds * 1000,
     hasRoom: () => engines.some((engine) => !engine.isFull),
   });
-  const counted = openRouterMetrics(metrics, { engines, queueLength: () => queue.length, heldBytes: () => bodies.heldBytes });
+  const counted = openRouterMetrics(metrics, {
+    engines,
+    queueLength: () => queue.length,
+    heldBytes: () => bodies.heldBytes,
+    sources: settings.discover,
+    troubles: discovery.troubles,
+  });
   let indexerAnswers = true;
   const index = new IndexScores({
     url: settings.indexer,
@@ -118,6 +124,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const server = await openServer({
     listen: settings.listen,
     engines,
+    troubles: discovery.troubles,
     front,
     bodies,
     metrics,

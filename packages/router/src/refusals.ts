@@ -14,6 +14,7 @@ const statuses = {
   head_timeout: 408,
   body_timeout: 408,
   body_too_large: 413,
+  unsupported_encoding: 415,
   /** Counted only: nobody is there to read it. */
   client_gone: 499,
   queue_full: 429,

@@ -19,9 +19,21 @@ export function countPrediction(metrics: RouterMetrics, tokens: Tokens, expected
 
 export type RouterMetrics = ReturnType<typeof openRouterMetrics>;
 
-export function openRouterMetrics(metrics: Metrics, state: { engines: readonly Engine[]; queueLength: () => number; heldBytes: () => number }) {
+export type RouterState = {
+  readonly engines: readonly Engine[];
+  readonly queueLength: () => number;
+  readonly heldBytes: () => number;
+  /** Sources of discovery, and those that cannot be read. */
+  readonly sources: readonly string[];
+  readonly troubles: ReadonlyMap<string, string>;
+};
+
+export function openRouterMetrics(metrics: Metrics, state: RouterState) {
   metrics.gauge("svc_router_engine_fit", "1 if requests may go to the engine", ["engine"], (gauge) => {
     for (const engine of state.engines) gauge.set({ engine: engine.name }, engine.unfit === undefined ? 1 : 0);
+  });
+  metrics.gauge("svc_router_source_failed", "1 if this source of discovery cannot be read, so that its last engines stay", ["source"], (gauge) => {
+    for (const source of state.sources) gauge.set({ source }, state.troubles.has(source) ? 1 : 0);
   });
   metrics.gauge("svc_router_engine_in_flight", "Requests sent to the engine that are not over", ["engine"], (gauge) => {
     for (const engine of state.engines) gauge.set({ engine: engine.name }, engine.inFlight);

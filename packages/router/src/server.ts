@@ -15,6 +15,8 @@ import type { RouterMetrics } from "./router-metrics.ts";
 export type ServerOptions = {
   readonly listen: { readonly host: string; readonly port: number };
   readonly engines: readonly Engine[];
+  /** Sources of discovery that cannot be read, and why. */
+  readonly troubles: ReadonlyMap<string, string>;
   readonly front: Front;
   readonly bodies: Bodies;
   readonly metrics: Metrics;
@@ -68,7 +70,7 @@ async function handle(options: ServerOptions, request: ClientRequest, isStopping
   const { engines, front, metrics } = options;
   const { path } = request;
   const own = ownPath(request);
-  if (own === "health") return answerHealth(engines, request, isStopping);
+  if (own === "health") return answerHealth(options, request, isStopping);
   if (own === "metrics") return send(request, 200, await metrics.text(), metrics.contentType);
   if (own === "admin") return admin(options.admin, request);
   if (isStopping) throw new Refusal("shutting_down", "the router is stopping", 1);
@@ -78,13 +80,17 @@ async function handle(options: ServerOptions, request: ClientRequest, isStopping
 }
 
 /** 503 where no engine can be chosen, so that a balancer in front of several routers leaves this one out. */
-function answerHealth(engines: readonly Engine[], request: ClientRequest, isStopping: boolean): void {
+function answerHealth({ engines, troubles }: ServerOptions, request: ClientRequest, isStopping: boolean): void {
   const fit = engines.filter((engine) => engine.unfit === undefined).length;
   const status = isStopping ? "stopping" : fit > 0 ? "ok" : "no engine can be chosen";
   send(
     request,
     status === "ok" ? 200 : 503,
-    JSON.stringify({ status, engines: engines.map(describe).map(({ name, fit: isFit, because }) => ({ name, fit: isFit, because })) }),
+    JSON.stringify({
+      status,
+      ...(troubles.size === 0 ? {} : { sources: [...troubles].map(([source, because]) => ({ source, because })) }),
+      engines: engines.map(describe).map(({ name, fit: isFit, because }) => ({ name, fit: isFit, because })),
+    }),
   );
 }
 

@@ -32,6 +32,17 @@ void test("an engine is used once the file names it, and one that the file drops
     assert.deepEqual([ended.status, ended.headers.get("x-svc-instance")], [200, "a"]);
     const gone = await post(router.url, "/v1/chat/completions", chat("x"), { "x-svc-engine": "a" });
     assert.deepEqual([gone.status, gone.json.error.code], [404, "engine_not_found"]);
+    const health = async () => (await (await fetch(`${router.url}/health`)).json()) as { status: string; sources?: { source: string; because: string }[] };
+    const metric = async () => (await (await fetch(`${router.url}/metrics`)).text()).match(/^svc_router_source_failed\{.*\} (\d)$/m)?.[1];
+    assert.deepEqual([(await health()).sources, await metric()], [undefined, "0"]);
+    write([{ name: "b", url: b.url, max_in_fligth: 3 }]);
+    await until("the file's mistake is in /health", health, ({ sources }) => /no member "max_in_fligth"/.test(sources?.[0]?.because ?? ""));
+    write([
+      { name: "b", url: b.url },
+      { name: "b", url: a.url },
+    ]);
+    await until("another mistake replaces it", health, ({ sources }) => /the engine b is there twice/.test(sources?.[0]?.because ?? ""));
+    assert.deepEqual([(await health()).status, await metric()], ["ok", "1"]);
   } finally {
     rmSync(home, { recursive: true });
   }

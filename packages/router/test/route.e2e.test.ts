@@ -218,6 +218,25 @@ void test("a response's next turn goes to the engine that keeps it, and is refus
   assert.deepEqual([unknown.status, unknown.json.error.code], [404, "response_not_found"]);
 });
 
+void test("a slip in a request is refused with what was expected, and reaches no engine", async () => {
+  await using a = await startEngine("a");
+  await using router = await openRouter([a]);
+  const sent = await post(router.url, "/v1/chat/completions", chat("sent"), { "x-svc-explain": "0" });
+  assert.deepEqual([sent.status, sent.headers.get("x-svc-instance")], [200, "a"]);
+  const refused = async (path: string, headers: Record<string, string>) => {
+    const { status, headers: answered, json } = await post(router.url, path, chat("not sent"), headers);
+    assert.equal(answered.get("x-svc-instance"), null);
+    return [status, json.error.code, json.error.message];
+  };
+  assert.deepEqual(await refused("/v1/chat/completions", { "x-svc-explain": "maybe" }), [
+    400,
+    "invalid_request",
+    'x-svc-explain: expected 1 or 0, got "maybe"',
+  ]);
+  assert.deepEqual((await refused("//v1/chat/completions", {})).slice(0, 2), [404, "not_found"]);
+  assert.deepEqual((await refused("/v1/chat/completions", { "content-encoding": "gzip" })).slice(0, 2), [415, "unsupported_encoding"]);
+});
+
 void test("other paths pass through, and an engine can be named", async () => {
   await using a = await startEngine("a");
   await using b = await startEngine("b");

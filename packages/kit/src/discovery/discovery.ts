@@ -47,7 +47,7 @@ export class Discovery {
           this.#report();
         },
         onTrouble: (reason) => {
-          if (!this.#troubles.has(source)) log.warn({ source, reason }, "the source of engines cannot be read: what it said last stays");
+          if (this.#troubles.get(source) !== reason) log.warn({ source, reason }, "the source of engines cannot be read: what it said last stays");
           this.#troubles.set(source, reason);
         },
       });

@@ -17,6 +17,9 @@ export function openFileSource(path: string, { onEntries, onTrouble }: SourceEve
       const entries = JSON.parse(await readFile(path, "utf8")) as unknown;
       if (!Array.isArray(entries)) throw new Error('expected a list such as [{"name": "a", "url": "http://HOST:PORT"}]');
       const read = entries.map((entry, at) => named(readEntry(entry, `entry ${at + 1}`)));
+      const names = read.map(({ name }) => name);
+      const twice = names.find((name, at) => names.indexOf(name) !== at);
+      if (twice !== undefined) throw new Error(`the engine ${twice} is there twice; give each a name of its own`);
       seen = state;
       onEntries(read);
     } catch (error) {

@@ -4,14 +4,25 @@ import { CONNECTION, HTTP2_SETTINGS, hopNames, type RequestHead } from "@svc/kit
 import type { HeldBody } from "../bodies.ts";
 
 /** The headers that the router reads, by their names in lower case. */
-const readNames = ["authorization", "x-api-key", "x-session-id", "x-request-timeout", "x-svc-engine", "x-svc-explain", "content-type", "x-request-id"] as const;
+const readNames = [
+  "authorization",
+  "x-api-key",
+  "x-session-id",
+  "x-request-timeout",
+  "x-svc-engine",
+  "x-svc-explain",
+  "content-type",
+  "x-request-id",
+  "content-encoding",
+] as const;
 /** Headers of one hop that the proxy's parser does not know by itself. */
 const droppedNames = ["proxy-authenticate", "proxy-authorization", "trailer"] as const;
 /** The names for which a parser of clients' heads needs numbers. */
 export const clientHeaderNames: readonly string[] = [...readNames, ...droppedNames];
 
 const FIRST = hopNames.length + 1;
-const [AUTHORIZATION, API_KEY, SESSION, TIMEOUT, ENGINE, EXPLAIN, CONTENT_TYPE, REQUEST_ID] = readNames.map((_, at) => FIRST + at) as [
+const [AUTHORIZATION, API_KEY, SESSION, TIMEOUT, ENGINE, EXPLAIN, CONTENT_TYPE, REQUEST_ID, ENCODING] = readNames.map((_, at) => FIRST + at) as [
+  number,
   number,
   number,
   number,
@@ -83,6 +94,7 @@ export class ClientRequest {
       "x-svc-explain": head.value(EXPLAIN),
       "content-type": head.value(CONTENT_TYPE),
       "x-request-id": head.value(REQUEST_ID),
+      "content-encoding": head.value(ENCODING),
     };
     this.lines = linesOf(head, dropsKey);
     this.#carrier = carrier;
