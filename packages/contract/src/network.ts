@@ -5,7 +5,7 @@ import { fail } from "./failures.ts";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
 
-export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16, httpsPorts: 64 } as const;
+export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16, httpsPorts: 64, dnsServers: 3 } as const;
 
 const rule = z.string().min(1).max(networkLimits.ruleLength);
 const rules = z.array(rule).max(networkLimits.rules);
@@ -60,7 +60,11 @@ export type EgressProxyInput = z.output<typeof egressProxy>;
 export const egressMembers = {
   allowOut: rules.nullish().describe("CIDR blocks, addresses and domains (*.example.com too) that may be reached; wins over denyOut"),
   denyOut: rules.nullish().describe("CIDR blocks and addresses that may not be reached"),
-  dnsServers: notOffered("dnsServers", "sandboxes ask the node's resolver: set network.dns of the node"),
+  dnsServers: z
+    .array(z.string().min(1).max(64))
+    .max(networkLimits.dnsServers)
+    .nullish()
+    .describe("DNS servers, by IPv4 address, that alone answer this sandbox's questions; the rules must allow them"),
   egressProxy: egressProxy.nullish(),
   rules: hostRules.nullish(),
 };
@@ -106,6 +110,7 @@ export const shownNetwork = z.object({
   allowOut: z.array(z.string()).optional(),
   denyOut: z.array(z.string()).optional(),
   rules: hostRules.optional(),
+  dnsServers: z.array(z.string()).optional(),
   httpsPorts: z.array(z.number()).optional(),
   egressProxy: z.object({ address: z.string(), username: z.string().optional() }).optional(),
 });

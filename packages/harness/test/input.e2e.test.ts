@@ -65,7 +65,7 @@ void describe("the control plane", needs("root", "envd", "base", "runc"), () => 
       [{ ...good, network: { egressProxy: { address: "a.test:1", password: "x" } } }, 400, /egressProxy.password: needs a username/],
       [{ ...good, network: { egressProxy: { address: "a.test:1", username: "é".repeat(200) } } }, 400, /egressProxy.username: expected at most 255 bytes/],
       [{ ...good, network: { httpsPorts: [49983] } }, 400, /httpsPorts.*envd's own port/],
-      [{ ...good, network: { dnsServers: ["1.1.1.1"] } }, 501, /network.dns of the node/],
+      [{ ...good, network: { dnsServers: ["dns.google"] } }, 400, /^network.dnsServers.0.: "dns.google": expected an IPv4 address/],
       [{ ...good, network: { rules: { "1.1.1.1": [] } } }, 400, /^network.rules: "1.1.1.1": rules apply to hosts by name/],
       [
         { ...good, network: { rules: { "a.test": [{ transform: { headers: { "a b": "x" } } }] } } },

@@ -77,6 +77,8 @@ void test("the thread that answers DNS is started again when it dies, on the sam
     port: 0,
     upstreams: ["127.0.0.1:1"],
     rate: { perSecond: 100, burst: 100 },
+    closed: [],
+    proxyOf: async () => undefined,
     log: openLog("network-test", "silent"),
     clients: () => fences,
     resolved: async () => {},

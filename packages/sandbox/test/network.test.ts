@@ -126,7 +126,14 @@ void test("an upstream that refuses is skipped, and the next one answers", async
     port: 0,
     resolvers,
     rate: { perSecond: 100, burst: 100 },
-    askerAt: () => ({ refuses: () => undefined, hasRules: () => false, denied: () => {}, dropped: () => {}, resolved: async () => {} }),
+    askerAt: () => ({
+      refuses: () => undefined,
+      hasRules: () => false,
+      denied: () => {},
+      dropped: () => {},
+      servers: async () => undefined,
+      resolved: async () => {},
+    }),
   });
   const client = createSocket("udp4");
   const answer = new Promise<Buffer>((resolve) => client.once("message", resolve));

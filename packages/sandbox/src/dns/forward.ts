@@ -2,27 +2,52 @@
 
 import { randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
-import { connect, isIPv6 } from "node:net";
-import { answers, questionOf, withId } from "./message.ts";
+import { connect, isIPv6, type Socket } from "node:net";
+import { answers, forDatagram, questionOf, withId } from "./message.ts";
 import type { Upstream } from "./resolvers.ts";
 
 export const UPSTREAM_TIMEOUT_MS = 2500;
+/** A connection through a proxy is made in this time. */
+const THROUGH_PROXY_MS = 10_000;
 const MAX_MESSAGE_BYTES = 65_535;
 
 export type Transport = "udp" | "tcp";
 
-/** Returns the first upstream's answer under the query's own id; undefined if none answered in time. */
-export async function ask(transport: Transport, upstreams: readonly Upstream[], query: Buffer, signal: AbortSignal): Promise<Buffer | undefined> {
+/** Connects to a server; `abandoned` ends the attempt. */
+export type Connect = (upstream: Upstream, abandoned: AbortSignal) => Promise<Socket>;
+
+/**
+ * Returns the first upstream's answer under the query's own id; undefined if none answered in time. With `through`, every question goes over the
+ * connections that it makes, whatever the sandbox used.
+ */
+export async function ask(
+  transport: Transport,
+  upstreams: readonly Upstream[],
+  query: Buffer,
+  signal: AbortSignal,
+  through?: Connect,
+): Promise<Buffer | undefined> {
   const question = questionOf(query);
   if (question === undefined) return undefined;
+  let failure: unknown;
   for (const upstream of upstreams) {
     if (signal.aborted) return undefined;
+    const connection =
+      through === undefined
+        ? undefined
+        : await through(upstream, AbortSignal.any([signal, AbortSignal.timeout(THROUGH_PROXY_MS)])).catch((error: unknown) => void (failure = error));
+    if (through !== undefined && connection === undefined) continue;
     // Every question gets a new id and port: sandboxes must not choose them, or they could forge answers.
     const id = randomInt(0x1_0000);
     const accepts = (response: Buffer): boolean => answers(response, id, question);
-    const response = await (transport === "udp" ? askUdp : askTcp)(upstream, withId(query, id), accepts, signal);
-    if (response !== undefined) return withId(response, query.readUInt16BE(0));
+    const response = await (transport === "udp" && connection === undefined
+      ? askUdp(upstream, withId(query, id), accepts, signal)
+      : askTcp(connection ?? connect({ host: upstream.address, port: upstream.port }), withId(query, id), accepts, signal));
+    if (response === undefined) continue;
+    const answer = withId(response, query.readUInt16BE(0));
+    return transport === "udp" && through !== undefined ? forDatagram(answer, question) : answer;
   }
+  if (failure !== undefined) throw failure;
   return undefined;
 }
 
@@ -50,9 +75,8 @@ function askUdp(upstream: Upstream, query: Buffer, accepts: Accepts, signal: Abo
   });
 }
 
-function askTcp(upstream: Upstream, query: Buffer, accepts: Accepts, signal: AbortSignal): Promise<Buffer | undefined> {
+function askTcp(socket: Socket, query: Buffer, accepts: Accepts, signal: AbortSignal): Promise<Buffer | undefined> {
   return new Promise((resolve) => {
-    const socket = connect({ host: upstream.address, port: upstream.port });
     const frames = new Frames();
     const finish = (response?: Buffer): void => {
       clearTimeout(timer);
@@ -65,7 +89,9 @@ function askTcp(upstream: Upstream, query: Buffer, accepts: Accepts, signal: Abo
     signal.addEventListener("abort", stop);
     socket.on("error", stop);
     socket.on("close", stop);
-    socket.on("connect", () => socket.write(frame(query)));
+    // A socket of a proxy comes paused.
+    socket.resume();
+    socket.write(frame(query));
     socket.on("data", (chunk) => {
       for (const response of frames.take(chunk)) if (accepts(response)) finish(response);
     });

@@ -6,6 +6,9 @@ const MAX_NAME_BYTES = 255;
 const OPT_TYPE = 41;
 const EXTENDED_ERROR = 15;
 const MAX_UDP_PAYLOAD_BYTES = 1232;
+/** Every client accepts a datagram of this size (RFC 1035). */
+const MAX_PLAIN_BYTES = 512;
+const TRUNCATED = 0x02;
 
 const rcodes = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NOTIMP: 4, REFUSED: 5 } as const;
 export type Rcode = keyof typeof rcodes;
@@ -43,6 +46,15 @@ export function withId(message: Buffer, id: number): Buffer {
   const copy = Buffer.from(message);
   copy.writeUInt16BE(id, 0);
   return copy;
+}
+
+/** Returns an answer that came over TCP as a datagram may have it: without records, and marked as truncated, if it is too long. */
+export function forDatagram(answer: Buffer, question: Buffer): Buffer {
+  if (answer.length <= MAX_PLAIN_BYTES) return answer;
+  const short = Buffer.concat([answer.subarray(0, HEADER_BYTES), question]);
+  short[2] = (short[2] ?? 0) | TRUNCATED;
+  short.fill(0, 6, HEADER_BYTES);
+  return short;
 }
 
 /** Builds an answer without records; clients that support EDNS get the reason as text. */

@@ -6,9 +6,9 @@ import { setTimeout as sleep, setImmediate as yieldToLoop } from "node:timers/pr
 import { asFailure } from "@svc/contract/failures.ts";
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
 import { AAAA_TYPE, addressesIn, type Found, MAX_OPEN_SECONDS, nameAsked, SERVICE_TYPES, typeAsked } from "./answer.ts";
-import { ask, Frames, frame, type Transport } from "./forward.ts";
+import { ask, type Connect, Frames, frame, type Transport } from "./forward.ts";
 import { HEADER_BYTES, isResponse, opcodeOf, questionOf, refusal } from "./message.ts";
-import type { Resolvers } from "./resolvers.ts";
+import type { Resolvers, Upstream } from "./resolvers.ts";
 import { Shares } from "./shares.ts";
 
 const QUERY_LIMITS = { perSandbox: 64, inAll: 1024, least: 4 };
@@ -42,6 +42,8 @@ export interface Asker {
   denied(name: string, transport: Transport, why: string): void;
   /** Called for each datagram dropped because of the rate. */
   dropped(): void;
+  /** Returns the servers that alone answer this sandbox, and how to connect to them; undefined: the node's resolvers. @throws with the reason why none can be asked. */
+  servers(): Promise<{ readonly upstreams: readonly Upstream[]; readonly through?: Connect } | undefined>;
   /** Called before an answer is sent; the addresses are open when it resolves. */
   resolved(name: string, found: readonly Found[]): Promise<void>;
 }
@@ -83,9 +85,11 @@ export async function openDns(options: DnsOptions): Promise<Dns> {
       return refusal(query, "NOERROR", "this sandbox has rules for the host, which apply to HTTPS over TCP alone");
     if (!queries.enter(sandbox)) return refusal(query, "SERVFAIL", "too many queries of this sandbox wait for an answer");
     try {
-      const upstreams = await options.resolvers.current();
-      const response = await ask(transport, upstreams, query, stopping.signal);
-      if (response === undefined) return refusal(query, "SERVFAIL", "the host's resolvers do not answer");
+      const own = await asker.servers();
+      const upstreams = own?.upstreams ?? (await options.resolvers.current());
+      const response = await ask(transport, upstreams, query, stopping.signal, own?.through);
+      if (response === undefined)
+        return refusal(query, "SERVFAIL", own === undefined ? "the host's resolvers do not answer" : "the servers of network.dnsServers do not answer");
       // The policy may have been replaced while the resolvers were asked.
       const late = asker.refuses(name);
       if (late !== undefined) return refuse(late);

@@ -5,7 +5,9 @@ import { Worker } from "node:worker_threads";
 import { asFailure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Rate } from "@svc/kit/token-bucket.ts";
+import type { Cidr } from "../egress/cidr.ts";
 import type { EgressPolicy } from "../egress/policy.ts";
+import type { DialledProxy } from "../egress/socks5.ts";
 import type { Found } from "./answer.ts";
 import type { DnsReport, DnsWorkerData, FromDns, ToDns } from "./worker.ts";
 
@@ -29,6 +31,10 @@ export type DnsThreadOptions<Client extends DnsClient> = {
   /** Undefined: the host's resolvers are used. */
   readonly upstreams: readonly string[] | undefined;
   readonly rate: Rate;
+  /** Ranges in which no server of a sandbox may be. */
+  readonly closed: readonly Cidr[];
+  /** Returns the sandbox's proxy. @throws with the reason why it cannot be dialled. */
+  readonly proxyOf: (client: Client) => Promise<DialledProxy | undefined>;
   readonly log: Log;
   /** Lists every sandbox with an address, for a thread that starts. */
   readonly clients: () => Iterable<Client>;
@@ -60,7 +66,13 @@ export async function openDnsThread<Client extends DnsClient>(options: DnsThread
   const send = (message: ToDns): void => worker?.postMessage(message);
 
   async function start(): Promise<Worker> {
-    const workerData: DnsWorkerData = { address: options.address, port, upstreams: options.upstreams, rate: options.rate };
+    const workerData: DnsWorkerData = {
+      address: options.address,
+      port,
+      upstreams: options.upstreams,
+      rate: options.rate,
+      closed: options.closed,
+    };
     const started = new Worker(new URL("./worker.ts", import.meta.url), {
       workerData,
       name: "dns",
@@ -128,6 +140,15 @@ export async function openDnsThread<Client extends DnsClient>(options: DnsThread
           if (client !== undefined) options.onReport(client, report);
         }
         return;
+      case "proxy": {
+        const { call } = message;
+        const client = known.get(message.client);
+        try {
+          return send({ say: "proxy", call, dial: client === undefined ? undefined : await options.proxyOf(client) });
+        } catch (error) {
+          return send({ say: "proxy", call, dial: undefined, problem: asFailure(error).message });
+        }
+      }
       case "resolved": {
         const { call, name, found } = message;
         const client = known.get(message.client);

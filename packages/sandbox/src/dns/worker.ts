@@ -3,11 +3,14 @@ import assert from "node:assert/strict";
 import { performance } from "node:perf_hooks";
 import { parentPort, workerData } from "node:worker_threads";
 import { type Rate, TokenBucket } from "@svc/kit/token-bucket.ts";
+import { type Cidr, contains, parseAddress } from "../egress/cidr.ts";
 import { hasRules } from "../egress/host-rules.ts";
+import { ownAddresses } from "../egress/own-addresses.ts";
 import { type EgressPolicy, nameRefusal, type ReadPolicy, readPolicy } from "../egress/policy.ts";
+import { type DialledProxy, dialThrough } from "../egress/socks5.ts";
 import type { Found } from "./answer.ts";
 import type { Transport } from "./forward.ts";
-import { openResolvers } from "./resolvers.ts";
+import { openResolvers, parseUpstream } from "./resolvers.ts";
 import { type Asker, openDns } from "./server.ts";
 
 export type DnsWorkerData = {
@@ -15,6 +18,8 @@ export type DnsWorkerData = {
   readonly port: number;
   readonly upstreams: readonly string[] | undefined;
   readonly rate: Rate;
+  /** Ranges in which no server of a sandbox may be. */
+  readonly closed: readonly Cidr[];
 };
 
 /** Messages from the node. `call` identifies the message that is the answer. */
@@ -22,6 +27,7 @@ export type ToDns =
   | { readonly say: "policy"; readonly call: number; readonly address: string; readonly client: number; readonly policy: EgressPolicy }
   | { readonly say: "forget"; readonly address: string; readonly client: number }
   | { readonly say: "opened"; readonly call: number; readonly problem?: string }
+  | { readonly say: "proxy"; readonly call: number; readonly dial: DialledProxy | undefined; readonly problem?: string }
   | { readonly say: "close" };
 
 /** Refused names with their reasons, `unlisted`: how many more there were, and `dropped`: datagrams that the rate cut off. */
@@ -32,6 +38,8 @@ export type FromDns =
   | { readonly say: "ready"; readonly port: number }
   | { readonly say: "in force"; readonly call: number }
   | { readonly say: "resolved"; readonly call: number | undefined; readonly client: number; readonly name: string; readonly found: readonly Found[] }
+  /** Asks for the proxy of a sandbox, through which its questions to servers of its own go. */
+  | { readonly say: "proxy"; readonly call: number; readonly client: number }
   | { readonly say: "report"; readonly reports: readonly DnsReport[] };
 
 /** The same rate as for denied packets: enough to read, too few to be a load. */
@@ -43,8 +51,9 @@ type Sandbox = { client: number; read: ReadPolicy; readonly reported: TokenBucke
 const node = parentPort;
 assert.ok(node !== null, "this file is the program of a worker thread");
 const send = (message: FromDns): void => node.postMessage(message);
-const { address, port, upstreams, rate } = workerData as DnsWorkerData;
+const { address, port, upstreams, rate, closed } = workerData as DnsWorkerData;
 const sandboxes = new Map<string, Sandbox>();
+const dialling = new Map<number, { resolve: (dial: DialledProxy | undefined) => void; reject: (error: Error) => void }>();
 const opening = new Map<number, (problem: string | undefined) => void>();
 let nextCall = 1;
 let reporting: NodeJS.Timeout | undefined;
@@ -74,6 +83,18 @@ function askerOf(sandbox: Sandbox): Asker {
       sandbox.dropped++;
       reporting ??= setTimeout(report, REPORT_MS);
     },
+    async servers() {
+      const { dnsServers, proxy } = sandbox.read.policy;
+      if (dnsServers === undefined) return undefined;
+      const own = proxy === undefined ? ownAddresses() : new Set<string>();
+      const all = dnsServers.map(parseUpstream);
+      const open = all.filter(({ address: at }) => !own.has(at) && !closed.some((cidr) => contains(cidr, parseAddress(at) ?? 0)));
+      if (open.length === 0) throw new Error(`the server ${all[0]?.address} of network.dnsServers is in a range that is closed to sandboxes`);
+      if (proxy === undefined) return { upstreams: open };
+      const dial = await proxyOf(sandbox.client);
+      if (dial === undefined) throw new Error("the sandbox's egressProxy was changed meanwhile");
+      return { upstreams: open, through: (upstream, abandoned) => dialThrough(dial, upstream.address, upstream.port, abandoned) };
+    },
     async resolved(name, found) {
       // Where names open nothing and redirect nothing, the node only notes them for its log.
       if (!sandbox.read.restricted && !hasRules(sandbox.read.policy.rules, name))
@@ -86,6 +107,14 @@ function askerOf(sandbox: Sandbox): Asker {
       if (problem !== undefined) throw new Error(problem);
     },
   };
+}
+
+function proxyOf(client: number): Promise<DialledProxy | undefined> {
+  const call = nextCall++;
+  return new Promise((resolve, reject) => {
+    dialling.set(call, { resolve, reject });
+    send({ say: "proxy", call, client });
+  });
 }
 
 function setPolicy(of: string, client: number, policy: EgressPolicy): void {
@@ -122,6 +151,11 @@ node.on("message", (message: ToDns) => {
       opening.get(message.call)?.(message.problem);
       opening.delete(message.call);
       return;
+    case "proxy": {
+      const waiting = dialling.get(message.call);
+      dialling.delete(message.call);
+      return message.problem === undefined ? waiting?.resolve(message.dial) : waiting?.reject(new Error(message.problem));
+    }
     case "close":
       clearTimeout(reporting);
       return void dns.close().then(() => node.close());

@@ -24,6 +24,8 @@ export type EgressPolicy = {
   readonly rules?: HostRules | undefined;
   /** TCP connections that the rules above allow leave through this SOCKS5 proxy. Absent in records of earlier versions. */
   readonly proxy?: EgressProxy | undefined;
+  /** ADDRESS or ADDRESS:PORT of the DNS servers that alone answer; absent: the node's resolvers. */
+  readonly dnsServers?: readonly string[] | undefined;
 };
 
 /** The default policy: everything that is not closed to every sandbox. */
@@ -37,7 +39,14 @@ export function sameEgress(a: EgressPolicy, b: EgressPolicy): boolean {
   // A sealed password differs each time, so that a policy that repeats one is set again.
   const sameProxy = JSON.stringify(a.proxy) === JSON.stringify(b.proxy);
   const sameRules = JSON.stringify(a.rules ?? {}) === JSON.stringify(b.rules ?? {});
-  return a.allowInternet === b.allowInternet && same(a.allowOut, b.allowOut) && same(a.denyOut, b.denyOut) && sameRules && sameProxy;
+  return (
+    a.allowInternet === b.allowInternet &&
+    same(a.allowOut, b.allowOut) &&
+    same(a.denyOut, b.denyOut) &&
+    sameRules &&
+    sameProxy &&
+    same(a.dnsServers ?? [], b.dnsServers ?? [])
+  );
 }
 
 export type ReadPolicy = {

@@ -4,6 +4,7 @@ import { domainToASCII } from "node:url";
 import { fail } from "@svc/contract/failures.ts";
 import type { EgressProxyInput, HostRuleInput } from "@svc/contract/network.ts";
 import { formatCidr, parseAddress, parseCidr, sizeOf } from "./cidr.ts";
+import { dnsServersOf } from "./dns-servers.ts";
 import { hostRulesOf } from "./host-rules.ts";
 import { type EgressPolicy, readPolicy } from "./policy.ts";
 import { egressProxyOf } from "./proxy.ts";
@@ -14,6 +15,7 @@ export type EgressInput = {
   readonly allow_internet_access?: boolean | null | undefined;
   readonly rules?: Readonly<Record<string, readonly HostRuleInput[]>> | null | undefined;
   readonly egressProxy?: EgressProxyInput | null | undefined;
+  readonly dnsServers?: readonly string[] | null | undefined;
 };
 
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
@@ -25,7 +27,10 @@ type Refuse = (why: string) => never;
 export type EgressMeans = { readonly tokens: readonly string[]; readonly seal: (password: string) => string };
 
 /** Absent members mean no rule, and internet access. @throws INVALID_REQUEST with the member and its index. */
-export function egressOf({ allowOut, denyOut, allow_internet_access, rules, egressProxy }: EgressInput, { tokens, seal }: EgressMeans): EgressPolicy {
+export function egressOf(
+  { allowOut, denyOut, allow_internet_access, rules, egressProxy, dnsServers }: EgressInput,
+  { tokens, seal }: EgressMeans,
+): EgressPolicy {
   const proxy = egressProxyOf(egressProxy, seal);
   const hostRules = hostRulesOf(rules, (host) => ruleHost(host, refuser("rules", host)), tokens);
   const policy: EgressPolicy = {
@@ -35,14 +40,16 @@ export function egressOf({ allowOut, denyOut, allow_internet_access, rules, egre
     allowOut: (allowOut ?? []).map((rule, at) => allowRule(rule, refuser(`allowOut[${at}]`, rule))),
     denyOut: (denyOut ?? []).map((rule, at) => denyRule(rule, refuser(`denyOut[${at}]`, rule))),
   };
-  const { names, restricted } = readPolicy(policy);
+  const read = readPolicy(policy);
+  const { names, restricted } = read;
   const [name] = names;
   if (name !== undefined && !restricted) {
     // Otherwise every other destination would be open as well, and the rule would have no effect.
     const at = policy.allowOut.indexOf(name);
     refuser(`allowOut[${at}]`, name)("a domain needs denyOut to hold 0.0.0.0/0, or allow_internet_access to be false: without it all else is allowed anyway");
   }
-  return policy;
+  const servers = dnsServersOf(dnsServers, read);
+  return servers === undefined ? policy : { ...policy, dnsServers: servers };
 }
 
 const refuser =

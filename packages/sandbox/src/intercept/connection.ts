@@ -1,12 +1,12 @@
 // One connection of a sandbox to an address of a host with rules: its name is read, then its TLS is opened, or it passes as it is.
 import { connect, type Socket } from "node:net";
 import { type ConnectionOptions, createServer, type SecureContext, connect as secureConnect, type TLSSocket } from "node:tls";
+import { type DialledProxy, dialThrough } from "../egress/socks5.ts";
 import { type Hello, MAX_HELLO_BYTES, readHello } from "./hello.ts";
 import type { Http1 } from "./http1.ts";
 import { serveHttp2 } from "./http2.ts";
 import { type Certificate, type Headers, HTTPS_PORT, type Route } from "./messages.ts";
 import type { Admitted, Opened } from "./opened.ts";
-import { type DialledProxy, dialThrough } from "./socks5.ts";
 
 /** A client sends its first message at once, and both sides have this long for a handshake. */
 const HELLO_MS = 15_000;

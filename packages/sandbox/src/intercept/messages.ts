@@ -1,6 +1,6 @@
 // The messages between the node and the thread that opens TLS for hosts with rules.
 
-import type { DialledProxy } from "./socks5.ts";
+import type { DialledProxy } from "../egress/socks5.ts";
 
 export type InterceptWorkerData = {
   readonly address: string;

@@ -1,10 +1,10 @@
 // One TCP connection of a sandbox with an egress proxy: the node decides by its destination, and the thread dials it through the proxy.
 import type { Socket } from "node:net";
+import { dialThrough } from "../egress/socks5.ts";
 import { readHello } from "./hello.ts";
 import { readHost } from "./host-line.ts";
 import type { Tunnel, TunnelKey } from "./messages.ts";
 import { originalDestination } from "./original-destination.ts";
-import { dialThrough } from "./socks5.ts";
 
 /** Clients of HTTP and HTTPS speak first, so these ports are where a name can be read. */
 const NAMED_PORTS: ReadonlySet<number> = new Set([80, 443]);

@@ -1,8 +1,8 @@
 // Decides where an HTTPS connection to an address of a host with rules goes: by the name in its handshake and the sandbox's policy.
 import { Resolver } from "node:dns/promises";
-import { networkInterfaces } from "node:os";
 import type { Resolvers } from "../dns/resolvers.ts";
 import { hasRules } from "../egress/host-rules.ts";
+import { ownAddresses } from "../egress/own-addresses.ts";
 import { addressRefusal, destinationAllowed, nameRefusal } from "../egress/policy.ts";
 import type { Route } from "../intercept/messages.ts";
 import type { Fence } from "./fence.ts";
@@ -56,9 +56,4 @@ export function openHostRoutes({ fenceAt, resolvers, isOpenable, proxyOf }: Host
       return { verdict: "refuse", address: first, why: `was refused: ${(error as Error).message}` };
     }
   };
-}
-
-/** The firewall refuses the host's own addresses to sandboxes; a connection that the node makes for one would not pass it. */
-export function ownAddresses(): ReadonlySet<string> {
-  return new Set(Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address)));
 }

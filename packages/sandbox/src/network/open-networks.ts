@@ -9,6 +9,7 @@ import type { Found } from "../dns/answer.ts";
 import { openResolvers, type Resolvers } from "../dns/resolvers.ts";
 import { type DnsThread, openDnsThread } from "../dns/thread.ts";
 import { type Cidr, contains, formatCidr, parseAddress, parseCidr } from "../egress/cidr.ts";
+import { ownAddresses } from "../egress/own-addresses.ts";
 import type { Intercept } from "../intercept/thread.ts";
 import { claimBlock, claimName, describeBlock, ownerName, releaseBlock } from "./block.ts";
 import { defaultDeniedCidrs } from "./closed-ranges.ts";
@@ -17,7 +18,7 @@ import { type DenialReader, openDenialReader } from "./denial-reader.ts";
 import { type Denials, openDenials } from "./denials.ts";
 import type { Fence } from "./fence.ts";
 import { blockedForwarding, enableForwarding, uplinkMtuBytes } from "./host.ts";
-import { openHostRoutes, ownAddresses, resolveName } from "./host-routes.ts";
+import { openHostRoutes, resolveName } from "./host-routes.ts";
 import { BLOCK_PREFIX_LENGTH, gatewayOf, tableOf, tokenOf } from "./names.ts";
 import type { Networks } from "./networks.ts";
 import { interceptFor, type RulesSupply } from "./open-intercept.ts";
@@ -160,6 +161,8 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       port: rules.dnsPort,
       upstreams: options.dns?.upstreams,
       rate: dnsRate,
+      closed: [...neverOpened, ...deniedCidrs, block],
+      proxyOf: async ({ policy }) => (policy.proxy === undefined ? undefined : tunnels.proxyOf(policy.proxy)),
       log,
       clients: () => slots.fences(),
       resolved: (fence, name, found) => slots.resolved(fence, name, found.filter(isOpenable)),

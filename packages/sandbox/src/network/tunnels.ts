@@ -4,9 +4,9 @@ import { fail } from "@svc/contract/failures.ts";
 import { type Cidr, contains, parseAddress } from "../egress/cidr.ts";
 import { addressRefusal, destinationAllowed, nameAllowed, type ReadPolicy } from "../egress/policy.ts";
 import { type EgressProxy, splitProxyAddress } from "../egress/proxy.ts";
+import type { DialledProxy } from "../egress/socks5.ts";
 import type { Tunnel, TunnelKey } from "../intercept/messages.ts";
 import { hasOriginalDestination } from "../intercept/original-destination.ts";
-import type { DialledProxy } from "../intercept/socks5.ts";
 import type { Fence } from "./fence.ts";
 
 export type TunnelsParts = {

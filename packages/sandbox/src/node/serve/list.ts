@@ -95,6 +95,7 @@ function detail({ seed, proxy, idle }: ListingParts, wallTimes: WallTimes, recor
       ...(claim.httpsPorts === undefined ? {} : { httpsPorts: [...claim.httpsPorts] }),
       ...(claim.egress.allowOut.length === 0 ? {} : { allowOut: [...claim.egress.allowOut] }),
       ...(claim.egress.denyOut.length === 0 ? {} : { denyOut: [...claim.egress.denyOut] }),
+      ...(claim.egress.dnsServers === undefined ? {} : { dnsServers: [...claim.egress.dnsServers] }),
       ...(claim.egress.rules === undefined ? {} : { rules: shownRules(claim.egress.rules) }),
       ...(claim.egress.proxy === undefined ? {} : { egressProxy: shownProxy(claim.egress.proxy) }),
     },
