@@ -24,6 +24,7 @@ import { previewOperations } from "./previews.ts";
 import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { tenantOperations } from "./tenants.ts";
+import { getUsage } from "./usage.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
 import { webhookDeliveryOperations } from "./webhook-deliveries.ts";
 import { webhookOperations } from "./webhooks.ts";
@@ -293,5 +294,6 @@ export const nodeOperations = {
   ...keyOperations,
   ...tenantOperations,
   collectGarbage,
+  getUsage,
   getHealth,
 } as const;

@@ -33,6 +33,7 @@ import { nodeLost, type Relay } from "./relay.ts";
 import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
 import { ownerOf } from "./tenants.ts";
+import { usageHandler } from "./usage.ts";
 import type { GatewayVolumes } from "./volumes.ts";
 import type { GatewayWebhooks } from "./webhooks.ts";
 
@@ -154,6 +155,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     createSandboxV1: charged.create((input, context) => create(ops.createSandboxV1, ownCreate(input, context), context)),
     ...listHandlers(merge, storedOnly, members),
     collectGarbage: gcHandler(merge),
+    getUsage: usageHandler(merge),
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;

@@ -203,6 +203,8 @@ export async function openNode(
     auditLog,
     retained,
     durability,
+    usageKeptMs: settings.retention.usage_days * 24 * 3_600_000,
+    checkpoints,
     clock,
     reserve,
     nodeID,

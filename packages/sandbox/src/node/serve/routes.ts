@@ -46,6 +46,7 @@ type Elsewhere =
   | keyof typeof keyOperations
   | keyof typeof tenantOperations
   | "collectGarbage"
+  | "getUsage"
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"
