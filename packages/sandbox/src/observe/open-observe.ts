@@ -155,9 +155,9 @@ export function openObserve(options: ObserveOptions): Observe {
       const subject = { ...(sandboxID === undefined ? {} : { sandboxID }), ...(templateID === undefined ? {} : { templateID }) };
       try {
         events.record(type, { ...subject, details, facts: sandboxID === undefined || !isShownToE2b(type) ? undefined : factsOf(sandboxID) });
-        const entry = lifecycleEntry(type, details);
+        const entry = lifecycleEntry(type, given);
         if (entry !== undefined && sandboxID !== undefined) logs.write(sandboxID, entry);
-        const note = auditNote(type, { sandboxID }, details);
+        const note = auditNote(type, { sandboxID }, given);
         if (note !== undefined) audit?.note(note);
       } catch (error) {
         log.error({ err: error, type, ...subject }, "an event could not be reported");

@@ -28,7 +28,7 @@ export type UsageParts = {
 export type MeteredUsage = {
   readonly meter: Meter;
   readonly handlers: UsageHandlers;
-  /** Returns what an event says about usage. */
+  /** Returns what an event says about usage. Never throws. */
   onEvent(type: string, sandboxID: string | undefined): Readonly<Record<string, number>>;
   close(): Promise<void>;
 };
@@ -87,7 +87,13 @@ export function openUsage({ path, keptMs = KEPT_MS, durability, registry, checkp
     onEvent(type, sandboxID) {
       if (sandboxID === undefined) return {};
       if (BEGINNINGS.includes(type)) void meter.read(sandboxID);
-      return type === "sandbox.ended" ? rounded(meter.ended(sandboxID)) : {};
+      if (type !== "sandbox.ended") return {};
+      try {
+        return rounded(meter.ended(sandboxID));
+      } catch (error) {
+        log.error({ err: error, sandboxID }, "the usage of an ended sandbox could not be read");
+        return {};
+      }
     },
     async close() {
       meter.close();
