@@ -21,6 +21,7 @@ import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
 import { previewOperations } from "./previews.ts";
+import { pullOperations } from "./pull.ts";
 import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { tenantOperations } from "./tenants.ts";
@@ -295,5 +296,6 @@ export const nodeOperations = {
   ...tenantOperations,
   collectGarbage,
   getUsage,
+  ...pullOperations,
   getHealth,
 } as const;

@@ -29,6 +29,7 @@ import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import type { GatewayPreviews } from "./previews.ts";
+import { pullHandlers } from "./pull.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
@@ -156,6 +157,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...listHandlers(merge, storedOnly, members),
     collectGarbage: gcHandler(merge),
     getUsage: usageHandler(merge),
+    ...pullHandlers(merge, members),
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;
