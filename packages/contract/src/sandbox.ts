@@ -1,5 +1,4 @@
 // The public API of the sandbox platform as a table: the operations that E2B's clients call, in both versions of its API.
-
 import { z } from "zod";
 import { createHeaderFields, createHeaders } from "./create-headers.ts";
 import { envVars, stringMap } from "./create-maps.ts";

@@ -42,7 +42,7 @@ void test(
     await assert.rejects(fed.gateway.call(pullTemplate, { templateID: "big", nodeLabels: "gpu=no" }), /no node that answers has gpu=no/);
 
     // One file of settings is for all nodes; the rule names those that it is for.
-    const rules = ["--template.pull=big gpu=yes,zone=b", "--template.pull=big gpu=never"];
+    const rules = ["--template.pull=big gpu=yes zone=b", "--template.pull=big gpu=never"];
     await using joining = await fed.deployment.start({ flags: ["--node.labels=gpu=yes", "--node.labels=zone=b", ...rules] });
     await until("the third node", async () => ((await fed.gateway.call(nodesOperations.listNodes, {})).length === 3 ? true : undefined));
     await until("the template on the node that joined", async () => {

@@ -1,4 +1,4 @@
-// What sandboxes used, as `GET /usage` shows it: against the kernel's own counters, over a kill of the node, and apart by tenant.
+// The usage of sandboxes, as `GET /usage` shows it: against the kernel's own counters, over a kill of the node, and apart by tenant.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";

@@ -7,7 +7,7 @@ import type { Merge } from "./merge.ts";
 
 export function usageHandler(merge: Merge): Handlers<typeof nodeOperations>["getUsage"] {
   return async (input, context) => {
-    // All nodes are asked for the same hours, whatever their clocks say.
+    // All nodes sum the same hours, whatever their clocks say.
     const to = input.to ?? new Date().toISOString();
     const missingNodes: string[] = [];
     const answers = await merge.ask(getUsage, () => ({ ...input, to }), { ...context, header: collecting(context.header, missingNodes) });
@@ -15,7 +15,7 @@ export function usageHandler(merge: Merge): Handlers<typeof nodeOperations>["get
     for (const row of answers.flatMap((each) => each.rows)) {
       const known = rows.get(row.value);
       const sum = addAmounts(known ?? NO_AMOUNTS, row);
-      // By sandbox, the nodes between which it moved show one sandbox.
+      // A sandbox that moved has a row on several nodes, and is still one sandbox.
       const sandboxes = input.by === "sandbox" ? 1 : (known?.sandboxes ?? 0) + row.sandboxes;
       rows.set(row.value, { ...sum, value: row.value, sandboxes });
     }

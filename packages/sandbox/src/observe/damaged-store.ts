@@ -11,7 +11,7 @@ export type ObservedOptions = {
   readonly tables: string;
   readonly durability: Durability | undefined;
   readonly log: Log;
-  /** What is lost with the file, for the log. */
+  /** The log names this as lost with the file. */
   readonly what: string;
 };
 

@@ -4,7 +4,7 @@ import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { openOrQuarantine } from "./damaged-store.ts";
 
-/** Whose sandbox it is. */
+/** The key, the tenant and the labels that a sandbox is accounted for. */
 export type Owner = {
   /** The id of the key that created it, and its tenant; '' for the deployment's own key. */
   readonly keyID: string;
@@ -113,7 +113,7 @@ export function openUsageLedger({ path, durability, keptMs, log, wallMs, maxRows
   const readings = new Map<string, Reading>();
   for (const row of db.prepare("SELECT * FROM readings").all()) readings.set(String(row["sandbox_id"]), JSON.parse(String(row["reading"])) as Reading);
   const known = new Set<string>();
-  /** What is not in the file yet: sums by sandbox and hour, readings that changed, and owners that the file does not name. */
+  /** These maps have what is not in the file yet: sums by sandbox and hour, readings that changed, and owners that the file does not name. */
   const pending = new Map<string, Map<number, UsageAmounts>>();
   const changed = new Set<string>();
   const owners = new Map<string, Owner>();

@@ -7,7 +7,7 @@ import type { SnapshotTransfer } from "../../snapshot-transfer/open-snapshot-tra
 import type { Templates } from "../../template/open-templates.ts";
 
 export type PullParts = {
-  /** NAME, or NAME and the labels of the nodes that keep it: "web gpu=yes,zone=a". */
+  /** NAME, or NAME and the labels of the nodes that keep it: "web gpu=yes zone=a". */
   readonly rules: readonly string[];
   readonly labels: readonly string[];
   readonly templates: Pick<Templates, "index" | "builder">;
@@ -27,6 +27,8 @@ export interface Pulls {
 type Pull = Omit<PulledNode, "nodeID" | "seconds"> & { readonly beganMs: number; readonly endedMs?: number; readonly id?: string };
 
 const RULES_MS = 60_000;
+/** A node that has just joined may not know the others yet. */
+const RETRY_MS = 5_000;
 /** Fetches that end are remembered, so that their outcome can be shown; the oldest are forgotten. */
 const MAX_REMEMBERED = 200;
 const MAX_FETCHING = 32;
@@ -35,6 +37,7 @@ export function openPulls({ rules, labels, templates, transfer, nodeID, log }: P
   const pulls = new Map<string, Pull>();
   const running = new Map<string, Promise<void>>();
   let timer: NodeJS.Timeout | undefined;
+  let isClosed = false;
 
   /** Returns true if it is here for good: a template of this node or of set-up, or a snapshot. A copy's name may refer to a newer build elsewhere. */
   const isOwn = (asked: string): boolean =>
@@ -97,8 +100,8 @@ export function openPulls({ rules, labels, templates, transfer, nodeID, log }: P
   });
 
   const wanted = rules.flatMap((rule) => {
-    const [name = "", nodeLabels] = rule.split(" ");
-    return hasNodeLabels(labels, nodeLabels) ? [name] : [];
+    const [name = "", ...wantedLabels] = rule.split(" ");
+    return wantedLabels.every((each) => labels.includes(each)) ? [name] : [];
   });
   async function applyRules(): Promise<void> {
     // One after the other: a node that joins must not fill its network with all of them at once.
@@ -119,21 +122,17 @@ export function openPulls({ rules, labels, templates, transfer, nodeID, log }: P
     },
     start() {
       if (wanted.length === 0) return;
-      let isApplying = false;
-      const apply = () => {
-        if (isApplying) return;
-        isApplying = true;
-        void applyRules()
-          .catch((error: unknown) => log.warn({ err: error }, "the rules of template.pull could not be applied; retrying every minute"))
-          .finally(() => {
-            isApplying = false;
-          });
+      const apply = async () => {
+        await applyRules().catch((error: unknown) => log.warn({ err: error }, "the rules of template.pull could not be applied; retrying"));
+        if (isClosed) return;
+        const isComplete = wanted.every((name) => stateOf(name).state === "ready");
+        timer = setTimeout(() => void apply(), isComplete ? RULES_MS : RETRY_MS).unref();
       };
-      timer = setInterval(apply, RULES_MS).unref();
-      apply();
+      void apply();
     },
     async close() {
-      clearInterval(timer);
+      isClosed = true;
+      clearTimeout(timer);
     },
   };
 }
