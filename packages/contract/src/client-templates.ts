@@ -2,6 +2,7 @@
 import { type Calls, mayPass, pause } from "./client-calls.ts";
 import { asFailure } from "./failures.ts";
 import type { Input, Output } from "./operation.ts";
+import { getPull, type PullAnswer, pullTemplate } from "./pull.ts";
 import * as api from "./template.ts";
 import * as build from "./template-build.ts";
 
@@ -27,6 +28,16 @@ export class TemplateClient {
   /** Yields every template, fetched page by page; snapshots have their own list. */
   list(): AsyncGenerator<api.ListedTemplate> {
     return this.#calls.pages(api.listTemplatesV2, {});
+  }
+
+  /** Makes nodes with these labels (NAME=VALUE, joined by commas) fetch it in the background; returns how each stands. */
+  pull(reference: string, nodeLabels?: string): Promise<PullAnswer> {
+    return this.#calls.call(pullTemplate, { templateID: reference, ...(nodeLabels === undefined ? {} : { nodeLabels }) });
+  }
+
+  /** Returns how the fetches stand. */
+  pulled(reference: string, nodeLabels?: string): Promise<PullAnswer> {
+    return this.#calls.call(getPull, { templateID: reference, ...(nodeLabels === undefined ? {} : { nodeLabels }) });
   }
 
   /** Returns one template with its builds. */

@@ -20,6 +20,7 @@ import { getSandboxesMetrics, getSandboxMetrics, type LifecycleEvent, type LogEn
 import type { Input, Output } from "./operation.ts";
 import * as api from "./sandbox.ts";
 import { deleteTemplate } from "./template.ts";
+import { getUsage, type UsageAnswer } from "./usage.ts";
 
 export { type ClientOptions, DEFAULT_BASE_URL } from "./client-calls.ts";
 
@@ -71,6 +72,11 @@ export class SvcClient {
   /** Removes what the retention rules of the nodes name, and what nobody needs; with `dryRun` it only says what would be lost. */
   gc(dryRun: boolean): Promise<GCAnswer> {
     return this.#calls.call(collectGarbage, { dryRun });
+  }
+
+  /** Returns sums of what sandboxes used, page by page; a named key gets those of its own tenant. */
+  usage(query: Input<typeof getUsage> = {}): Promise<UsageAnswer> {
+    return this.#calls.call(getUsage, query);
   }
 
   /** Yields every sandbox that matches the filter, newest first, fetched page by page as the loop advances. */

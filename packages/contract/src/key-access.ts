@@ -14,6 +14,7 @@ const viewer: readonly string[] = [
   "getSnapshot",
   "listTeams",
   "getTenant",
+  "getUsage",
 ];
 const member: readonly string[] = [
   "createSandbox",

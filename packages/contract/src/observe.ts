@@ -131,7 +131,7 @@ export const lifecycleEvent = z.object({
   templateID: z.string().optional(),
   details: z
     .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
-    .describe("For sandbox.ended: reason; for sandbox.limit_reached: limit, killed, refused, program"),
+    .describe("For sandbox.ended: reason, and the sums of GET /usage; for sandbox.limit_reached: limit, killed, refused, program"),
 });
 export type LifecycleEvent = z.output<typeof lifecycleEvent>;
 

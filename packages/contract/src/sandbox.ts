@@ -1,5 +1,4 @@
 // The public API of the sandbox platform as a table: the operations that E2B's clients call, in both versions of its API.
-
 import { z } from "zod";
 import { createHeaderFields, createHeaders } from "./create-headers.ts";
 import { envVars, stringMap } from "./create-maps.ts";
@@ -21,9 +20,11 @@ import { network, setSandboxNetwork, shownNetwork } from "./network.ts";
 import { getSandboxesMetrics, getSandboxLogs, getSandboxLogsV2, getSandboxMetrics } from "./observe.ts";
 import { operation } from "./operation.ts";
 import { previewOperations } from "./previews.ts";
+import { pullOperations } from "./pull.ts";
 import { iam, secretOperations } from "./secrets.ts";
 import * as template from "./template.ts";
 import { tenantOperations } from "./tenants.ts";
+import { getUsage } from "./usage.ts";
 import { volumeMount, volumeMounts, volumeOperations } from "./volumes.ts";
 import { webhookDeliveryOperations } from "./webhook-deliveries.ts";
 import { webhookOperations } from "./webhooks.ts";
@@ -293,5 +294,7 @@ export const nodeOperations = {
   ...keyOperations,
   ...tenantOperations,
   collectGarbage,
+  getUsage,
+  ...pullOperations,
   getHealth,
 } as const;

@@ -37,6 +37,7 @@ async function open() {
       build_timeout_seconds: 60,
       cache_mb: 1,
       build_on_first_use: false,
+      pull: [],
       upload_mb: 1,
     },
     spawner,

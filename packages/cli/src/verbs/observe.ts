@@ -1,11 +1,13 @@
-// The verbs for observation: logs, metrics, events.
+// The verbs for observation: logs, metrics, usage, events.
 import { InvalidArgumentError, Option } from "commander";
+import type { Grouping } from "../observe/usage.ts";
 import { count, outputOption, several, type Verb } from "./verb.ts";
 
 /** The values of contract/src/observe.ts; they are not imported, since every --help would then load all schemas. */
 const LEVELS = ["debug", "info", "warn", "error"];
 const KINDS = ["lifecycle", "process", "network"];
 const MAX_TAIL = 1000;
+const USAGE_FORMATS = ["table", "csv", "json"];
 
 export function addObserveVerbs(program: Verb): void {
   program
@@ -58,6 +60,26 @@ Examples:
     .run(async (ids: string[], options: never) => (await import("../observe/metrics.ts")).metrics(ids, options));
 
   program
+    .clientVerb("usage", "show what sandboxes used over time: processor, memory, disk, network")
+    .option("--from <when>", "since: how long ago (2h, 7d) or a time (2026-01-31T09:00:00Z) (default: the first of this month, UTC)", moment)
+    .option("--to <when>", "until (default: now)", moment)
+    .option("--by <group>", "sums by key, tenant, sandbox, or label:NAME of the sandboxes' metadata (default: tenant)", grouping)
+    .addOption(new Option("-o, --output <format>", "how to print (default: a table)").choices(USAGE_FORMATS))
+    // Accepted as well, since billing scripts ask for a format.
+    .addOption(new Option("--format <format>").choices(USAGE_FORMATS).conflicts("output").hideHelp())
+    .addHelpText(
+      "after",
+      `
+Counts whole hours. Ended sandboxes are included; paused ones use disk alone. A named key sees what its tenant used.
+
+Examples:
+  svc usage
+  svc usage --from 24h --by sandbox
+  svc usage --from 2026-01-01 --to 2026-02-01 --by label:customer --output csv`,
+    )
+    .run(async (options: never) => (await import("../observe/usage.ts")).usage(options));
+
+  program
     .clientVerb("events", "show what happened to sandboxes, snapshots and templates")
     .option("-f, --follow", "keep printing new events; without --since, only new ones")
     .option("--since <id>", "events after the one with this id; 0: all that are kept", eventID)
@@ -75,6 +97,13 @@ Examples:
   svc events --since 1200 --sandbox $ID`,
     )
     .run(async (options: never) => (await import("../observe/events.ts")).events(options));
+}
+
+/** Parses what usage is summed by: key, tenant, sandbox, or label:NAME. */
+function grouping(text: string): Grouping {
+  if (text === "key" || text === "tenant" || text === "sandbox") return { by: text };
+  if (/^label:./.test(text)) return { by: "label", label: text.slice("label:".length) };
+  throw new InvalidArgumentError("Expected key, tenant, sandbox, or label:NAME.");
 }
 
 const UNITS = { s: 1, m: 60, min: 60, h: 3600, d: 86_400 } as const;

@@ -1,4 +1,4 @@
-// The verbs for templates: list, build, add, logs, cancel, tag, publish, delete.
+// The verbs for templates: list, build, add, pull, logs, cancel, tag, publish, delete.
 import { Option } from "commander";
 import { collected, count, outputOption, pairs, several, type Verb } from "./verb.ts";
 
@@ -70,6 +70,26 @@ Examples:
       "\nThe first create of such a template builds it, too. Packages come from Debian, PyPI and npm.\n\nExamples:\n  svc template add\n  svc template add code-interpreter\n  svc template add desktop",
     )
     .run(async (recipe: string | undefined, options: never) => (await import("../template/add.ts")).addTemplate(recipe, options));
+
+  template
+    .clientVerb("pull", "make nodes fetch a template or snapshot before a sandbox needs it there")
+    .argument("<template>", "its name, name:tag or id")
+    .option("--nodes <label=value>", "only nodes with this label (repeat for nodes that have all of them)", several)
+    .option("-d, --detach", "return while they fetch")
+    .option("--status", "only show how each node stands")
+    .addOption(outputOption())
+    .usage("[options] <template>")
+    .addHelpText(
+      "after",
+      `
+Without --nodes every node fetches it. For nodes that join later, the setting template.pull of the nodes is a standing rule.
+Exit code 1 if a node could not fetch it, or does not answer.
+
+Examples:
+  svc template pull web
+  svc template pull web:v2 --nodes gpu=yes`,
+    )
+    .run(async (reference: string, options: never) => (await import("../template/pull.ts")).pullTemplate(reference, options));
 
   template
     .clientVerb("logs", "show a build's log")

@@ -29,10 +29,12 @@ import { listHandlers, withNames } from "./lists.ts";
 import type { Merge } from "./merge.ts";
 import { shownNode } from "./nodes.ts";
 import type { GatewayPreviews } from "./previews.ts";
+import { pullHandlers } from "./pull.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 import type { GatewaySecrets } from "./secrets.ts";
 import { builderOf } from "./template-nodes.ts";
 import { ownerOf } from "./tenants.ts";
+import { usageHandler } from "./usage.ts";
 import type { GatewayVolumes } from "./volumes.ts";
 import type { GatewayWebhooks } from "./webhooks.ts";
 
@@ -154,6 +156,8 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     createSandboxV1: charged.create((input, context) => create(ops.createSandboxV1, ownCreate(input, context), context)),
     ...listHandlers(merge, storedOnly, members),
     collectGarbage: gcHandler(merge),
+    getUsage: usageHandler(merge),
+    ...pullHandlers(merge, members),
     async getSandbox(input, context) {
       const manifest = arrivals.storedAs(input.sandboxID);
       const [reader] = manifest === undefined ? [] : members.up;

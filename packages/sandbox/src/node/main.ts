@@ -124,6 +124,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
       ...clusterHandlers({ takes: node.takes, transfer, listing: node.verbs.listing, snapshots: node.snapshots, templates, stageBackup: node.stageBackup }),
       ...keyHandlers(node.keyed),
       collectGarbage: ({ dryRun }: { dryRun: boolean }) => node.gc.run(dryRun),
+      ...node.pulls.handlers,
       ...templateHandlers(
         templates,
         node.fetch,
@@ -200,6 +201,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
   void node.takes.start().catch((error: unknown) => log.error({ err: error }, "the list of this node's sandboxes in etcd could not be checked"));
   templates.start();
   node.gc.start();
+  node.pulls.start();
   const url = urlOf(settings.node.listen.host, proxy.address.port, served === undefined ? "http" : "https");
   const stateFile = join(home, "node.json");
   // Clients on this machine send the API key only to the process that this file names.

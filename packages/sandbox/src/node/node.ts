@@ -18,6 +18,7 @@ import type { Verbs } from "./serve/routes.ts";
 import type { Capacity } from "./supply/capacity.ts";
 import type { Pool } from "./supply/pool.ts";
 import type { ProxyLink } from "./supply/proxy-link.ts";
+import type { Pulls } from "./supply/pulls.ts";
 import type { KeyedCreates } from "./verbs/create-keys.ts";
 import type { NamedSnapshots } from "./verbs/named-snapshots.ts";
 import type { Takes } from "./verbs/take.ts";
@@ -57,6 +58,7 @@ export type Node = {
   /** Refuses what a tenant's request may not name. */
   readonly guard: Guard;
   readonly gc: GC;
+  readonly pulls: Pulls;
   /** Copies the node's state as of one moment, for `svc backup create`. */
   readonly stageBackup: () => Promise<StagedBackup>;
   recover(): Promise<Recovered>;

@@ -54,6 +54,7 @@ import { networksFor } from "./supply/node-networks.ts";
 import { openPool, type Pool } from "./supply/pool.ts";
 import { openPrecreatedPool, type PrecreatedPool } from "./supply/precreated-pool.ts";
 import type { ProxyLink } from "./supply/proxy-link.ts";
+import { openPulls } from "./supply/pulls.ts";
 import { rulesSupply } from "./supply/rules-supply.ts";
 import { openStart, type StartWarm } from "./supply/start.ts";
 import { openTrust } from "./supply/trust.ts";
@@ -203,6 +204,8 @@ export async function openNode(
     auditLog,
     retained,
     durability,
+    usageKeptMs: settings.retention.usage_days * 24 * 3_600_000,
+    checkpoints,
     clock,
     reserve,
     nodeID,
@@ -318,6 +321,7 @@ export async function openNode(
   later.set({ unusable, quarantined });
   const collecting = { registry, snapshots: records.snapshots, named: snapshots, templates, transfer, checkpoints, ends, nodeID, log };
   const gc = openGC({ ...collecting, settings: settings.retention, pooled: poolSizes(settings), wallMs: clock.wallMs });
+  const pulls = openPulls({ rules: settings.template.pull, labels: settings.node.labels, templates, transfer, nodeID, log });
   const isLost = membership?.isLost === true;
   const kept = { records, registry, unusable, quarantined, drivers, checkpoints, networks, templateIndex, quarantine };
   const recovering = { home, ...boot, ...kept, identities, ends, pool, isLost, membership, transfer, clock, log };
@@ -375,6 +379,7 @@ export async function openNode(
     quotas,
     guard: openTenantGuard({ registry, quarantine, snapshots: records.snapshots }),
     gc,
+    pulls,
     stageBackup: openStaging({ home, settings, spawner, checkpoints, layers: templates.builder.layers, volumes, nodeID, env: process.env }),
     async recover() {
       if (recovering.isLost) records.keys.forget();
@@ -389,6 +394,7 @@ export async function openNode(
       { name: "named keys", close: async () => apiKeys?.close() },
       { name: "previews", close: async () => previews.close() },
       ...(membership?.parts() ?? []),
+      { name: "pulls", close: () => pulls.close() },
       { name: "retention", close: () => gc.close() },
       { name: "idle pauses", close: () => idle.close() },
       { name: "drain", close: () => drain.close() },

@@ -1,8 +1,8 @@
 // The node's lifecycle events: on disk before their cause is acknowledged, with increasing ids, the newest kept for a day.
-import { renameSync, rmSync } from "node:fs";
 import type { LifecycleEvent } from "@svc/contract/observe.ts";
-import { type Durability, openStore, type Store } from "@svc/kit/database.ts";
+import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
+import { openOrQuarantine } from "./damaged-store.ts";
 import type { Facts } from "./e2b-event.ts";
 import { factsTable, openFacts } from "./facts.ts";
 
@@ -87,31 +87,12 @@ const RECENT = 2_048;
 const MAX_UNWRITTEN = 1_000;
 const RETRY_MS = 1_000;
 
-/** SQLite's codes for a damaged file and for a file that is not a database. */
-const DAMAGED: readonly unknown[] = [11, 26];
-
-/** Opens the file of events. A damaged one is quarantined: it only held the events of a day, so the node starts without them. */
-function openOrQuarantine(path: string, durability: Durability | undefined, log: Log, nowMs: number): Store {
-  const open = () => openStore(path, { schema: { version: 0, tables }, durability });
-  try {
-    return open();
-  } catch (error) {
-    const { cause } = error as Error & { cause?: { errcode?: unknown } };
-    if (!DAMAGED.includes(cause?.errcode)) throw error;
-    log.error({ err: error, kept: `${path}.damaged` }, "the file of events is damaged and was quarantined: earlier events are lost");
-    renameSync(path, `${path}.damaged`);
-    for (const end of ["-wal", "-shm"]) rmSync(`${path}${end}`, { force: true });
-    const store = open();
-    // The ids continue above all that a reader can have seen, so that it is notified of a gap instead of waiting for old ids to return.
-    store.db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)").run(nowMs);
-    return store;
-  }
-}
-
 /** @throws HOST_UNSUITABLE when another node has the file open. */
 export function openEvents({ path, log, durability, wallMs = Date.now, onRecord, maxEvents = EVENTS_KEPT, keptMs = EVENTS_KEPT_MS }: EventsOptions): Events {
-  const store = openOrQuarantine(path, durability, log, wallMs());
+  const { store, isNew } = openOrQuarantine({ path, tables, durability, log, what: "events" });
   const { db } = store;
+  // The ids continue above all that a reader can have seen, so that it is notified of a gap instead of waiting for old ids to return.
+  if (isNew) db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)").run(wallMs());
   const insert = db.prepare("INSERT INTO events (at, type, sandbox_id, template_id, details) VALUES (?, ?, ?, ?, ?)");
   const select = db.prepare("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?");
   const facts = openFacts(db);

@@ -7,10 +7,11 @@ import type { Metrics } from "@svc/kit/metrics.ts";
 import { deriveToken } from "@svc/kit/secret.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import { type Denial, denialText } from "../network/denial.ts";
+import type { Checkpoints } from "../records/checkpoints.ts";
 import type { Clock } from "../records/clock.ts";
 import { ENDED_KEPT_MS, type Records } from "../records/records.ts";
 import { isOwned, isRunning, type Registry } from "../records/registry.ts";
-import type { Runtime, RuntimeName } from "../runtime/runtime.ts";
+import type { Runtime, RuntimeHandle, RuntimeName } from "../runtime/runtime.ts";
 import { type Audit, openAudit } from "./audit.ts";
 import { e2bEventOf, type Facts, isShownToE2b } from "./e2b-event.ts";
 import { type EventStreams, openEventStreams } from "./event-streams.ts";
@@ -18,6 +19,7 @@ import { type Events, type EventType, openEvents, type Subject } from "./events.
 import { type Asked, type ObserveOperations, observeHandlers, openCollector } from "./handlers.ts";
 import { auditNote, lifecycleEntry } from "./lifecycle-text.ts";
 import { openObserveMetrics } from "./observe-metrics.ts";
+import { openUsage, type UsageHandlers } from "./open-usage.ts";
 import { openSandboxLogs, type SandboxLogs } from "./sandbox-logs.ts";
 import { type Measured, openUsageLog, type UsageLog } from "./usage.ts";
 import { openDeliveries } from "./webhook-delivery.ts";
@@ -37,7 +39,7 @@ export type Observe = {
   readonly usage: UsageLog;
   /** Undefined if the setting names no file. */
   readonly audit: Audit | undefined;
-  readonly handlers: Handlers<ObserveOperations> & WebhookHandlers;
+  readonly handlers: Handlers<ObserveOperations> & WebhookHandlers & UsageHandlers;
   /**
    * Reports what happened: an event, an entry in the sandbox's log and in the node's log, and an audit line if no request was the cause; durable
    * when
@@ -64,6 +66,9 @@ export type ObserveOptions = {
   /** How long events are kept, and how many. */
   readonly retained?: { readonly keptMs: number; readonly maxEvents: number };
   readonly durability: Durability;
+  /** How long sums of usage are kept. */
+  readonly usageKeptMs?: number;
+  readonly checkpoints: Pick<Checkpoints, "find">;
   readonly clock: Pick<Clock, "wallMs">;
   readonly reserve: DiskReserve | undefined;
   nodeID(): string;
@@ -71,7 +76,8 @@ export type ObserveOptions = {
 };
 
 export function openObserve(options: ObserveOptions): Observe {
-  const { home, log, metrics, records, registry, seed, auditLog, retained, durability, clock, reserve, nodeID, runtimeNamed } = options;
+  const { home, log, metrics, records, registry, seed, auditLog, retained, durability, usageKeptMs, checkpoints, clock, reserve, nodeID, runtimeNamed } =
+    options;
   const parts = () => ({ events, streams, logs, usage, audit });
   const { wallMs } = clock;
   const counted = openObserveMetrics(metrics, parts);
@@ -103,12 +109,16 @@ export function openObserve(options: ObserveOptions): Observe {
     wallMs,
     isKept: (sandboxID) => registry.get(sandboxID) !== undefined || hasEnded(sandboxID),
   });
+  const measure = (handle: RuntimeHandle) => runtimeNamed(handle.runtime).usage(handle);
+  const metered = openUsage({ path: join(home, "usage.db"), keptMs: usageKeptMs, durability, registry, checkpoints, measure, metrics, log, wallMs });
+  const { meter } = metered;
   const usage = openUsageLog({
     running,
     wallMs,
     find,
     isKept: (sandboxID) => isOwned(registry.get(sandboxID)),
-    measure: (handle) => runtimeNamed(handle.runtime).usage(handle),
+    measure,
+    onReading: meter.sampled,
     onCpu: (seconds) => counted.cpu.inc(seconds),
   });
   const collect = openCollector({ ask, logs });
@@ -135,14 +145,19 @@ export function openObserve(options: ObserveOptions): Observe {
     logs,
     usage,
     audit,
-    handlers: { ...observeHandlers({ ask, hasEnded, collect, usage, logs }), ...webhookHandlers({ store, events, deliveries, nodeID, wallMs }) },
-    report(type, { sandboxID, templateID }, details) {
+    handlers: {
+      ...observeHandlers({ ask, hasEnded, collect, usage, logs }),
+      ...webhookHandlers({ store, events, deliveries, nodeID, wallMs }),
+      ...metered.handlers,
+    },
+    report(type, { sandboxID, templateID }, given) {
+      const details = { ...given, ...metered.onEvent(type, sandboxID) };
       const subject = { ...(sandboxID === undefined ? {} : { sandboxID }), ...(templateID === undefined ? {} : { templateID }) };
       try {
         events.record(type, { ...subject, details, facts: sandboxID === undefined || !isShownToE2b(type) ? undefined : factsOf(sandboxID) });
-        const entry = lifecycleEntry(type, details);
+        const entry = lifecycleEntry(type, given);
         if (entry !== undefined && sandboxID !== undefined) logs.write(sandboxID, entry);
-        const note = auditNote(type, { sandboxID }, details);
+        const note = auditNote(type, { sandboxID }, given);
         if (note !== undefined) audit?.note(note);
       } catch (error) {
         log.error({ err: error, type, ...subject }, "an event could not be reported");
@@ -160,11 +175,12 @@ export function openObserve(options: ObserveOptions): Observe {
       }
     },
     async collect(sandboxID, boundMs) {
-      await collect(sandboxID, boundMs).catch(() => {});
+      await Promise.all([collect(sandboxID, boundMs).catch(() => {}), meter.read(sandboxID)]);
     },
     start() {
       logs.sweep();
       usage.start();
+      meter.start();
       deliveries.start();
     },
     async close() {
@@ -172,6 +188,7 @@ export function openObserve(options: ObserveOptions): Observe {
       await deliveries.close();
       store.close();
       usage.close();
+      await metered.close();
       logs.close();
       await audit?.close();
       events.close();

@@ -27,6 +27,8 @@ export type UsageOptions = {
   /** True if a client owns the sandbox, running or not; its samples are then kept. */
   isKept(sandboxID: string): boolean;
   measure(handle: RuntimeHandle): Promise<Usage>;
+  /** Called with the counters of each regular sample. */
+  readonly onReading?: (sandboxID: string, handle: RuntimeHandle, usage: Usage) => void;
   /** Called with the CPU seconds used since the previous sample. */
   readonly onCpu?: (seconds: number) => void;
   readonly wallMs?: () => number;
@@ -55,7 +57,7 @@ type Track = {
 };
 
 export function openUsageLog(options: UsageOptions): UsageLog {
-  const { running, find, isKept, measure, onCpu, wallMs = Date.now, monotonicMs = () => performance.now() } = options;
+  const { running, find, isKept, measure, onReading, onCpu, wallMs = Date.now, monotonicMs = () => performance.now() } = options;
   const tracks = new Map<string, Track>();
   let timer: NodeJS.Timeout | undefined;
   let isTicking = false;
@@ -85,6 +87,7 @@ export function openUsageLog(options: UsageOptions): UsageLog {
     track.nextAtMs = monotonicMs() + SAMPLE_MS;
     if (found === undefined) return;
     const { usage, reading } = found;
+    onReading?.(each.sandboxID, each.handle, usage);
     const span = spanOf(track.base, reading);
     if (span === undefined) {
       track.nextAtMs = monotonicMs() + FRESH_MS;

@@ -57,6 +57,8 @@ export type Claim = {
   readonly forkDepth: number;
   /** The tenant whose key created it; absent: the deployment's own key. Forks inherit it. */
   readonly tenant?: string | undefined;
+  /** The id of that key; absent: the deployment's own key, and in records of earlier versions. */
+  readonly keyID?: string | undefined;
 };
 
 /** The checkpoint that holds a sandbox's memory and files while it does not run. */

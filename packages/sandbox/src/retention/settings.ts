@@ -15,5 +15,6 @@ export const retentionSettings = z.object({
   builds: rules,
   events_hours: z.number().int().min(1).max(8760),
   events_count: z.number().int().min(1000).max(10_000_000),
+  usage_days: z.number().int().min(1).max(3660),
 });
 export type RetentionSettings = z.output<typeof retentionSettings>;

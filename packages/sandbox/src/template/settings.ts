@@ -4,6 +4,8 @@ import { z } from "zod";
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
 const registryHost = z.string().regex(/^[A-Za-z0-9.-]+(:\d{1,5})?$/, "expected HOST or HOST:PORT");
 
+const pullRule = z.string().regex(/^[^\s]{1,256}( [A-Za-z0-9][\w./-]{0,62}=[\w./:-]{0,200})*$/, "expected NAME, or NAME LABEL=VALUE");
+
 /** A smaller disk cannot even hold what the start of a sandbox writes. */
 export const MIN_DISK_SIZE_MB = 64;
 
@@ -19,6 +21,7 @@ export const templateSettings = z.object({
   cache_mb: count(0, 1 << 30),
   upload_mb: count(1, 1 << 20),
   build_on_first_use: z.boolean(),
+  pull: z.array(pullRule).max(100),
 });
 
 export type TemplateSettings = z.output<typeof templateSettings>;

@@ -3,6 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import type { SandboxAnswer } from "@svc/contract/fields.ts";
 import type { keyOperations } from "@svc/contract/keys.ts";
 import type { previewOperations } from "@svc/contract/previews.ts";
+import type { pullOperations } from "@svc/contract/pull.ts";
 import type { nodeOperations } from "@svc/contract/sandbox.ts";
 import type { secretOperations } from "@svc/contract/secrets.ts";
 import type { templateOperations } from "@svc/contract/template.ts";
@@ -46,6 +47,8 @@ type Elsewhere =
   | keyof typeof keyOperations
   | keyof typeof tenantOperations
   | "collectGarbage"
+  | "getUsage"
+  | keyof typeof pullOperations
   | "getSandboxMetrics"
   | "getSandboxesMetrics"
   | "getSandboxLogs"

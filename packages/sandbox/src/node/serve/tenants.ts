@@ -17,12 +17,17 @@ export type TenantParts = {
   readonly snapshots: Pick<Snapshots, "find">;
 };
 
-/** Adds the tenant of the request, which no member of the body can set. */
-export function ownCreate<T extends Omit<CreateInput, "tenant" | "secure">>(
+/** Adds the tenant and the key of the request, which no member of the body can set. */
+export function ownCreate<T extends Omit<CreateInput, "tenant" | "keyID" | "secure">>(
   principal: Principal,
   input: T,
-): T & Pick<CreateInput, "tenant" | "idempotencyKey"> {
-  return { ...input, idempotencyKey: ownIdempotencyKey(principal, input.idempotencyKey), tenant: tenantOf(principal) };
+): T & Pick<CreateInput, "tenant" | "keyID" | "idempotencyKey"> {
+  return {
+    ...input,
+    idempotencyKey: ownIdempotencyKey(principal, input.idempotencyKey),
+    tenant: tenantOf(principal),
+    keyID: principal.kind === "tenant" ? principal.keyID : undefined,
+  };
 }
 
 export function openTenantGuard({ registry, quarantine, snapshots }: TenantParts): Guard {

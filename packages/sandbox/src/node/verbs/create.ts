@@ -56,6 +56,8 @@ export type CreateInput = {
   readonly sourceName?: string | undefined;
   /** The tenant whose key asks; absent: the deployment's own key. */
   readonly tenant?: string | undefined;
+  /** The id of that key. */
+  readonly keyID?: string | undefined;
 };
 
 export type CreateParts = RetryStartParts & {
@@ -181,6 +183,7 @@ function claimOf({ clock, secrets }: Pick<CreateParts, "clock" | "secrets">, inp
     parentSandboxID: undefined,
     forkDepth: 0,
     ...(input.tenant === undefined ? {} : { tenant: input.tenant }),
+    ...(input.keyID === undefined ? {} : { keyID: input.keyID }),
   };
 }
 
