@@ -22,7 +22,7 @@ const PLAIN = "plain.example.com";
 const SECURE = "api.example.com";
 const OTHER = "other.example.net";
 
-export function egressProxySuite(runtime: "gvisor" | "runc", program: string): void {
+export function egressProxySuite(runtime: "gvisor" | "runc" | "bubblewrap", program: string): void {
   void suite(`an egress proxy (${runtime})`, needs("root", "ip", "nft", "unshare", program), () => {
     const authority = makeAuthority("test authority");
     let folder: string;
