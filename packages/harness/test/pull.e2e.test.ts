@@ -8,6 +8,7 @@ import { getPull, type PullAnswer, pullTemplate } from "@svc/contract/pull.ts";
 import { Template } from "e2b";
 import { DEPLOYMENT_KEY } from "../src/deployment.ts";
 import { fetchedBytes, nodeIDOf, startFedNodes } from "../src/fed-nodes.ts";
+import { allUp } from "../src/fronted-nodes.ts";
 import { needs } from "../src/needs.ts";
 import { build } from "../src/template.ts";
 import { until } from "../src/until.ts";
@@ -42,9 +43,10 @@ void test(
     await assert.rejects(fed.gateway.call(pullTemplate, { templateID: "big", nodeLabels: "gpu=no" }), /no node that answers has gpu=no/);
 
     // One file of settings is for all nodes; the rule names those that it is for.
-    const rules = ["--template.pull=big gpu=yes zone=b", "--template.pull=big gpu=never"];
-    await using joining = await fed.deployment.start({ flags: ["--node.labels=gpu=yes", "--node.labels=zone=b", ...rules] });
+    const rules = "--template.pull=big gpu=yes zone=b,big gpu=never";
+    await using joining = await fed.deployment.start({ flags: ["--node.labels=gpu=yes,zone=b", rules] });
     await until("the third node", async () => ((await fed.gateway.call(nodesOperations.listNodes, {})).length === 3 ? true : undefined));
+    await allUp(fed.gateway);
     await until("the template on the node that joined", async () => {
       const answer = await fed.gateway.call(getPull, { templateID: "big", nodeLabels: "zone=b" });
       return statesOf(answer)[nodeIDOf(joining)] === "ready" ? true : undefined;
