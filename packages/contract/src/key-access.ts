@@ -12,6 +12,8 @@ const viewer: readonly string[] = [
   "getSandboxLogsV2",
   "listSnapshots",
   "getSnapshot",
+  "listSandboxEvents",
+  "listEventsOfSandbox",
   "listTeams",
   "getTenant",
   "getUsage",
@@ -53,7 +55,14 @@ export function mayDo(role: Role, least: Role): boolean {
 export const entryTokens: readonly string[] = ["envdAccessToken", "trafficAccessToken"];
 
 /** Operations that answer a list whose items each say their tenant. */
-export const listsOf: ReadonlySet<string> = new Set(["listSandboxes", "listSandboxesV1", "listKeys", "listSnapshots"]);
+export const listsOf: ReadonlySet<string> = new Set([
+  "listSandboxes",
+  "listSandboxesV1",
+  "listKeys",
+  "listSnapshots",
+  "listSandboxEvents",
+  "listEventsOfSandbox",
+]);
 
 /** Operations that answer one object that says its tenant, with the failure of one that does not exist. */
 export const ofOne: ReadonlyMap<string, { readonly failure: FailureName; readonly what: string; readonly id: string }> = new Map([

@@ -39,6 +39,7 @@ export const e2bEvent = z.object({
   sandbox_template_id: z.string(),
   sandbox_build_id: z.string(),
   sandbox_team_id: z.string(),
+  tenant: z.string().optional().describe("The tenant that the sandbox belongs to; absent for the deployment's own"),
 });
 export type E2bEvent = z.output<typeof e2bEvent>;
 

@@ -201,6 +201,38 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     assert.equal((await listed(owner.key)).includes(snapshotID), false);
   });
 
+  void test("a tenant lists the events of its own sandboxes, also after their end, and pages over those alone", async () => {
+    const { owner, sandboxID } = await acmes();
+    const hooli = await keyFor(server(), "hooli");
+    const viewer = await keyFor(server(), "hooli", "viewer");
+    const create = async () =>
+      ((await (await ask(server(), hooli.key, "POST", "/sandboxes", { templateID: "base" })).json()) as { sandboxID: string }).sandboxID;
+    const mine = [await create(), await create()];
+    // A later event of another tenant would fill the first page if the page were cut before it is filtered.
+    assert.equal((await ask(server(), owner.key, "POST", `/sandboxes/${sandboxID}/timeout`, { timeout: 600 })).status, 204);
+    for (const id of mine) assert.equal((await ask(server(), hooli.key, "DELETE", `/sandboxes/${id}`)).status, 204);
+    const ofDeployment = (await server().call(createSandbox, { templateID: "base" })).sandboxID;
+    const listed = async (key: string, path: string) => {
+      const answer = await ask(server(), key, "GET", path);
+      assert.equal(answer.status, 200, await answer.clone().text());
+      return (await answer.json()) as { id: string; sandboxId: string; type: string; tenant?: string }[];
+    };
+    const all = await listed(hooli.key, "/events/sandboxes?limit=100&orderAsc=true");
+    assert.deepEqual([...new Set(all.map(({ sandboxId }) => sandboxId))].sort(), [...mine].sort());
+    assert.deepEqual([...new Set(all.map(({ tenant }) => tenant))], ["hooli"]);
+    assert.equal(all.filter(({ type }) => type === "sandbox.lifecycle.killed").length, 2);
+    assert.deepEqual(await listed(viewer.key, "/events/sandboxes?limit=100&orderAsc=true"), all);
+    const paged: unknown[] = [];
+    for (const offset of all.keys()) paged.push(...(await listed(hooli.key, `/events/sandboxes?limit=1&offset=${offset}&orderAsc=true`)));
+    assert.deepEqual(paged, all);
+    assert.equal((await listed(hooli.key, `/events/sandboxes/${mine[0]}?types=sandbox.lifecycle.killed`)).length, 1);
+    assert.equal((await ask(server(), owner.key, "GET", `/events/sandboxes/${mine[0]}`)).status, 404);
+    assert.deepEqual(await listed(hooli.key, "/events/sandboxes/never-existed"), []);
+    const seen = (await listed(server().apiKey, "/events/sandboxes?limit=100")).map(({ sandboxId, tenant }) => `${sandboxId} ${tenant ?? "deployment"}`);
+    for (const one of [`${mine[0]} hooli`, `${sandboxID} acme`, `${ofDeployment} deployment`])
+      assert.equal(seen.includes(one), true, `${one} in ${seen.join()}`);
+  });
+
   void test("two tenants that use the same Idempotency-Key get a sandbox each", async () => {
     const ids = new Set<string>();
     for (const tenant of ["one", "two"]) {

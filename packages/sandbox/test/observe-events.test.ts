@@ -8,6 +8,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { DatabaseSync } from "node:sqlite";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -218,6 +219,37 @@ void test("five hundred readers at once get every event", async () => {
   for (let count = 0; count < 20; count++) node.events.record("sandbox.created", { sandboxID: "i1" });
   for (const stream of streams) assert.deepEqual((await stream.take(20)).map(({ id }) => id).at(-1), 20);
   for (const stream of streams) await stream[Symbol.asyncDispose]();
+});
+
+void test("a tenant gets the events of its own sandboxes alone, and none that a version without tenants recorded", () => {
+  const home = mkdtempSync(join(tmpdir(), "svc-events-"));
+  const path = join(home, "events.db");
+  const facts = { templateID: "base", executionID: "e1", metadata: { tenant: "acme" }, cpuCount: 1, memoryMB: 512, startedAtMs: 1 };
+  // The file as that version left it: its tables, without the index by tenant.
+  const earlier = openEvents({ path, log });
+  earlier.record("sandbox.created", { sandboxID: "i0", facts });
+  earlier.close();
+  const file = new DatabaseSync(path);
+  file.exec("DROP INDEX sandbox_facts_tenant");
+  file.close();
+  const events = openEvents({ path, log });
+  for (const [sandboxID, tenant] of [
+    ["i1", "acme"],
+    ["i2", "globex"],
+    ["i3", undefined],
+    ["i4", "acme"],
+  ] as const)
+    events.record("sandbox.created", { sandboxID, facts: { ...facts, tenant } });
+  const listed = (tenant: string | undefined, sandboxID?: string, limit = 10) =>
+    events.list({ types: ["sandbox.created"], sandboxID, tenant, offset: 0, limit, ascending: true }).map((event) => event.sandboxID);
+  assert.deepEqual(listed("acme"), ["i1", "i4"]);
+  assert.deepEqual(listed("acme", undefined, 1), ["i1"]);
+  assert.deepEqual(listed("acme", "i4"), ["i4"]);
+  assert.deepEqual(listed("acme", "i2"), []);
+  assert.deepEqual(listed("initech"), []);
+  assert.deepEqual(listed(undefined), ["i0", "i1", "i2", "i3", "i4"]);
+  events.close();
+  rmSync(home, { recursive: true });
 });
 
 void test("a damaged file of events is quarantined, and new ids are above all that a reader has seen", () => {

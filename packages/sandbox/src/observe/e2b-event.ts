@@ -11,6 +11,8 @@ export type Facts = {
   readonly cpuCount: number;
   readonly memoryMB: number;
   readonly startedAtMs: number;
+  /** Absent for a sandbox of the deployment itself. */
+  readonly tenant?: string | undefined;
 };
 
 const rows: Partial<Record<LifecycleEvent["type"], { readonly type: E2bEventType; readonly label: string }>> = {
@@ -58,6 +60,7 @@ export function e2bEventOf(event: LifecycleEvent, facts: Facts | undefined, node
     sandbox_template_id: templateID,
     sandbox_build_id: "",
     sandbox_team_id: TEAM_ID,
+    ...(facts?.tenant === undefined ? {} : { tenant: facts.tenant }),
   };
 }
 

@@ -4,7 +4,7 @@ import type { Durability } from "@svc/kit/database.ts";
 import type { Log } from "@svc/kit/log.ts";
 import { openOrQuarantine } from "./damaged-store.ts";
 import type { Facts } from "./e2b-event.ts";
-import { factsTable, openFacts } from "./facts.ts";
+import { factsTable, ofTenant, openFacts } from "./facts.ts";
 
 export type EventType = LifecycleEvent["type"];
 export type Subject = {
@@ -32,7 +32,7 @@ export interface Events {
   record(type: EventType, subject: Subject): void;
   /** Returns at most `limit` entries after the id `after`, oldest first. */
   read(after: number, limit: number): Entry[];
-  /** Returns events of these types, of one sandbox or of all, newest first unless `ascending`. */
+  /** Returns events of these types, of one sandbox or of all, of one tenant or of all, newest first unless `ascending`. */
   list(query: EventQuery): LifecycleEvent[];
   /** Returns the facts about the sandbox that E2B's form of this event includes. */
   factsOf(event: LifecycleEvent): Facts | undefined;
@@ -53,6 +53,8 @@ export interface Events {
 export type EventQuery = {
   readonly types: readonly EventType[];
   readonly sandboxID: string | undefined;
+  /** Undefined: the deployment itself asks, which sees the events of all. */
+  readonly tenant: string | undefined;
   readonly offset: number;
   readonly limit: number;
   readonly ascending: boolean;
@@ -166,10 +168,13 @@ export function openEvents({ path, log, durability, wallMs = Date.now, onRecord,
       if (start !== undefined && after >= start.id - 1) return recent.slice(after + 1 - start.id, after + 1 - start.id + limit);
       return select.all(after, limit).map((row) => entryOf(eventOf(row)));
     },
-    list({ types, sandboxID, offset, limit, ascending }) {
-      const where = `type IN (${types.map(() => "?").join(", ")})${sandboxID === undefined ? "" : " AND sandbox_id = ?"}`;
-      const listed = db.prepare(`SELECT * FROM events WHERE ${where} ORDER BY id ${ascending ? "ASC" : "DESC"} LIMIT ? OFFSET ?`);
-      return listed.all(...types, ...(sandboxID === undefined ? [] : [sandboxID]), limit, offset).map(eventOf);
+    list({ types, sandboxID, tenant, offset, limit, ascending }) {
+      const terms = [`type IN (${types.map(() => "?").join(", ")})`];
+      if (sandboxID !== undefined) terms.push("sandbox_id = ?");
+      if (tenant !== undefined) terms.push(ofTenant);
+      const values = [sandboxID, tenant].filter((each) => each !== undefined);
+      const listed = db.prepare(`SELECT * FROM events WHERE ${terms.join(" AND ")} ORDER BY id ${ascending ? "ASC" : "DESC"} LIMIT ? OFFSET ?`);
+      return listed.all(...types, ...values, limit, offset).map(eventOf);
     },
     factsOf: ({ sandboxID, at }) => (sandboxID === undefined ? undefined : facts.of(sandboxID, Date.parse(at))),
     get oldest() {

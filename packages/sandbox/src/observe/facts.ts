@@ -14,7 +14,11 @@ export interface FactsTable {
 export const factsTable = `
   CREATE TABLE IF NOT EXISTS sandbox_facts (sandbox_id TEXT PRIMARY KEY, at INTEGER NOT NULL, facts TEXT NOT NULL) STRICT;
   CREATE INDEX IF NOT EXISTS sandbox_facts_at ON sandbox_facts (at);
+  CREATE INDEX IF NOT EXISTS sandbox_facts_tenant ON sandbox_facts (json_extract(facts, '$.tenant')) WHERE json_extract(facts, '$.tenant') IS NOT NULL;
 `;
+/** A term for queries of events: those of one tenant's sandboxes. Facts that a version without tenants wrote belong to the deployment. */
+export const ofTenant =
+  "sandbox_id IN (SELECT sandbox_id FROM sandbox_facts WHERE json_extract(facts, '$.tenant') IS NOT NULL AND json_extract(facts, '$.tenant') = ?)";
 const MAX_FACTS = 50_000;
 /** E2B's execution id changes with each boot of a sandbox. Only this number of executions is kept; earlier events show the oldest of them. */
 const MAX_EXECUTIONS = 32;

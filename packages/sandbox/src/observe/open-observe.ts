@@ -135,8 +135,8 @@ export function openObserve(options: ObserveOptions): Observe {
     const record = registry.get(sandboxID);
     if (record === undefined || !("claim" in record.status) || record.status.claim === undefined) return undefined;
     const { templateID, guestBootID, limits } = record;
-    const { metadata, startedAtWallMs } = record.status.claim;
-    return { templateID, executionID: guestBootID, metadata, cpuCount: limits.cpuCount, memoryMB: limits.memoryMB, startedAtMs: startedAtWallMs };
+    const { metadata, startedAtWallMs, tenant } = record.status.claim;
+    return { templateID, executionID: guestBootID, metadata, cpuCount: limits.cpuCount, memoryMB: limits.memoryMB, startedAtMs: startedAtWallMs, tenant };
   };
 
   return {

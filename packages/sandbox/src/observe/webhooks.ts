@@ -12,6 +12,7 @@ import {
   type WebhookRecord,
   type webhookOperations,
 } from "@svc/contract/webhooks.ts";
+import { type Principal, tenantOf } from "@svc/kit/keys/principal.ts";
 import type { Handlers } from "@svc/kit/serve.ts";
 import { e2bEventOf, ownTypes } from "./e2b-event.ts";
 import type { Events } from "./events.ts";
@@ -29,9 +30,9 @@ export type WebhookParts = {
 };
 
 export function webhookHandlers({ store, events, deliveries, nodeID, wallMs }: WebhookParts): WebhookHandlers {
-  function page({ offset, limit, orderAsc, types }: Parsed<typeof listSandboxEvents>, sandboxID?: string): E2bEvent[] {
+  function page({ offset, limit, orderAsc, types }: Parsed<typeof listSandboxEvents>, principal: Principal, sandboxID?: string): E2bEvent[] {
     const wanted = types === undefined ? undefined : [types].flat();
-    const found = events.list({ types: ownTypes(wanted), sandboxID, offset, limit, ascending: orderAsc === "true" });
+    const found = events.list({ types: ownTypes(wanted), sandboxID, tenant: tenantOf(principal), offset, limit, ascending: orderAsc === "true" });
     return found.flatMap((event) => e2bEventOf(event, events.factsOf(event), nodeID()) ?? []);
   }
   function settle(records: readonly WebhookRecord[]): void {
@@ -41,8 +42,8 @@ export function webhookHandlers({ store, events, deliveries, nodeID, wallMs }: W
   const later = (record: WebhookRecord) => Math.max(wallMs(), record.updatedAtMs + 1);
 
   return {
-    listSandboxEvents: (input) => page(input),
-    listEventsOfSandbox: ({ sandboxID, ...input }) => page(input, sandboxID),
+    listSandboxEvents: (input, { principal }) => page(input, principal),
+    listEventsOfSandbox: ({ sandboxID, ...input }, { principal }) => page(input, principal, sandboxID),
     createWebhook(input) {
       if (store.all().length >= MAX_WEBHOOKS) fail("TOO_MANY_REQUESTS", `there are ${MAX_WEBHOOKS} webhooks, the maximum; delete one first`);
       const now = wallMs();
