@@ -2,6 +2,7 @@
 import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { joinRepeated } from "@svc/kit/repeated-flags.ts";
 import { z } from "zod";
 
@@ -46,6 +47,7 @@ export const routerSettings = z.object({
     kv_full_seconds: z.number().min(0).max(3_600),
     tie_seconds: z.number().min(0).max(60),
   }),
+  peers: peersSettings,
 });
 
 export type RouterSettings = z.output<typeof routerSettings>["router"];
@@ -61,6 +63,7 @@ const flagNames = {
   tokenizer: "router.tokenizers",
   explain: "router.explain",
   "log-level": "router.log_level",
+  ...peersFlagNames,
 };
 const about =
   "an OpenAI-compatible front for inference engines: it sends each prompt to the engine that will have it prefilled first. Give each engine with --engine NAME=http://HOST:PORT, or all in a file with --engines FILE, or where they are found with --discover, and the cache indexer with --indexer http://HOST:PORT.";
