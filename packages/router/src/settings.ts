@@ -7,16 +7,16 @@ import { joinRepeated } from "@svc/kit/repeated-flags.ts";
 import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
-const optionalURL = z
-  .union([z.literal(""), z.string().regex(/^http:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT")])
-  .transform((text) => text.replace(/\/$/, ""));
+const urlAfter = (scheme: RegExp, expected: string) =>
+  z.union([z.literal(""), z.string().regex(new RegExp(`^${scheme.source}[^/?#@\\s]+/?$`), expected)]).transform((text) => text.replace(/\/$/, ""));
+const optionalURL = urlAfter(/http:\/\//, "expected http://HOST:PORT");
 const secret = z.string().regex(/^[\x21-\x7e]*$/, "expected printable characters without spaces");
 
 export const routerSettings = z.object({
   router: z.object({
     listen: listenAddress,
     log_level: z.enum(logLevels),
-    indexer: optionalURL,
+    indexer: urlAfter(/https?:\/\//, "expected http://HOST:PORT, or https://HOST:PORT with peers.certs"),
     indexer_timeout_ms: count(1, 60_000),
     picker: z.union([z.literal(""), listenAddress]),
     engines: z.array(z.string()).max(1_000),

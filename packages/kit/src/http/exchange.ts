@@ -72,3 +72,7 @@ export function headOf({ type, headers }: Answer, status: number, keepAlive: boo
 export function isBelow(target: string, path: string | undefined): boolean {
   return path !== undefined && target.startsWith(path) && (target.length === path.length || "/?".includes(target.charAt(path.length)));
 }
+
+/** True for a client without a certificate of the deployment, on a path that needs one. */
+export const isClosedTo = (carried: Carried | undefined, { method, target }: Pick<Request, "method" | "target">, { isOpen }: HttpOptions): boolean =>
+  carried?.stranger !== undefined && isOpen?.(method, target) !== true;
