@@ -14,6 +14,8 @@ import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { announceServer, withdrawServer } from "@svc/kit/own-server.ts";
 import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { PeerClient } from "@svc/kit/peers/peer-client.ts";
+import { needsPeerCertificates, warnIfPlain } from "@svc/kit/peers/settings.ts";
 import { openHttp } from "./http/http.ts";
 import { Intake } from "./index/intake.ts";
 import { LoopShare } from "./index/loop-share.ts";
@@ -66,6 +68,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const metrics = openMetrics();
   const budgetBytes = settings.memory_budget_mb * MIB;
   const waitingBytes = budgetBytes / WAITING_SHARE;
+  needsPeerCertificates("indexer.bootstrap_from", [settings.bootstrap_from], loaded.settings.peers);
+  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
   const index = openIndex(budgetBytes - waitingBytes, BigInt(settings.hash_seed));
   const writeBarrier = new WriteBarrier();
   const share = new LoopShare(REQUEST_SLICE_MS);
@@ -75,12 +79,11 @@ async function run(argv: readonly string[]): Promise<number> {
   const snapshots = new Snapshots(index, writeBarrier, log, quarantine, folder);
   const registry = new Registry({ index, intake, settings, log, folder, quarantine, limits });
   const configured = configuredRegistrations(settings);
-  await restoreState({ settings, configured, index, registry, snapshots, quarantine, log, folder });
+  await restoreState({ settings, configured, index, registry, snapshots, quarantine, log, folder, siblings: new PeerClient(certificates, "indexer") });
   registry.watchSilence(settings.silence_seconds * 1000);
   const discovered = new Discovered({ registry, sources: settings.discover, forgetMs: settings.forget_seconds * 1000, folder, log });
   const fixed = new Set(configured.map(keyOf));
   const isOwn = (registration: Registration) => !fixed.has(keyOf(registration)) && !discovered.owns(registration);
-  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
   const shared =
     settings.etcd.length === 0 ? undefined : new Shared({ registry, endpoints: settings.etcd, certificates, name: settings.shared_name, folder, isOwn, log });
 
@@ -119,6 +122,8 @@ async function run(argv: readonly string[]): Promise<number> {
   const { host, port } = settings.listen;
   const server = await openHttp({
     listen: settings.listen,
+    certificates,
+    plainClients: settings.plain_clients,
     routes,
     urgent: ["/health"],
     share,
@@ -131,10 +136,12 @@ async function run(argv: readonly string[]): Promise<number> {
   discovered.begin();
   shared?.begin();
   snapshots.every(settings.snapshot_interval_seconds, registry);
-  const url = urlOf(host, server.port);
+  const url = urlOf(host, server.port, certificates === undefined ? "http" : "https");
+  const local = dialledAt(server.local.host, server.local.port);
+  if (certificates === undefined || settings.plain_clients) warnIfPlain(log, { host, port: server.port }, "traffic to the indexer");
   log.info({ url, home: loaded.home, registrations: registry.subscriptions.size, config: loaded.configPath }, "ready");
-  announceServer(loaded.home, "indexer", { url: dialledAt(host, server.port), pid: process.pid });
-  webConsole.start(dialledAt(host, server.port));
+  announceServer(loaded.home, "indexer", { url: local, pid: process.pid });
+  webConsole.start(local);
   ready("indexer", url);
 
   return untilStopped(log, [

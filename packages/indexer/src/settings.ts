@@ -14,6 +14,7 @@ const count = (least: number, most: number) => z.number().int().min(least).max(m
 export const indexerSettings = z.object({
   indexer: z.object({
     listen: listenAddress,
+    plain_clients: z.boolean(),
     log_level: z.enum(logLevels),
     api_key: z.string().regex(/^[\x21-\x7e]*$/, "expected printable characters without spaces"),
     brand: z.array(z.string().regex(/^[a-zA-Z][a-zA-Z0-9_-]{0,30}$/, "brand words are letters and digits")),

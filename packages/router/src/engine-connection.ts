@@ -4,7 +4,7 @@ import { BodyScanner } from "@svc/kit/proxy/body-scanner.ts";
 import { INCOMPLETE, REFUSED } from "@svc/kit/proxy/head-lines.ts";
 import { proxyLimits } from "@svc/kit/proxy/limits.ts";
 import { ResponseHead } from "@svc/kit/proxy/response-head.ts";
-import { HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
+import { type Dial, HELD, Wire, type WireOwner } from "@svc/kit/proxy/wire.ts";
 
 /** One request and what becomes of it. Either `onEnd` or `onFailure` is the last call, unless the exchange was aborted. */
 export type Exchange = {
@@ -37,17 +37,15 @@ const SWITCHING = 101;
 const head = new ResponseHead(proxyLimits.headLines);
 
 export class EngineConnections {
-  readonly #host: string;
-  readonly #port: number;
+  readonly #dial: Dial;
   readonly #idle: EngineConnection[] = [];
   readonly #open = new Set<EngineConnection>();
   #isClosed = false;
 
-  /** `url`: http://HOST:PORT without a path. */
-  constructor(url: string) {
+  /** `url`: http://HOST:PORT without a path. `dial` opens connections to a server of the deployment by TLS instead. */
+  constructor(url: string, dial?: Dial) {
     const { hostname, port } = new URL(url);
-    this.#host = hostname.replace(/^\[|\]$/g, "");
-    this.#port = Number(port || 80);
+    this.#dial = dial ?? { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || 80), keepAlive: true };
   }
 
   /** Sends the request on the connection that was used last, or on a new one; `fresh` asks for a new one. */
@@ -57,7 +55,7 @@ export class EngineConnections {
       kept.send(exchange, request);
       return kept;
     }
-    const opened = new EngineConnection(this, { host: this.#host, port: this.#port }, exchange, request);
+    const opened = new EngineConnection(this, this.#dial, exchange, request);
     this.#open.add(opened);
     return opened;
   }
@@ -100,12 +98,12 @@ export class EngineConnection implements WireOwner {
   #interim = 0;
   #text = "";
 
-  constructor(owner: EngineConnections, where: { readonly host: string; readonly port: number }, exchange: Exchange, request: Outgoing) {
+  constructor(owner: EngineConnections, where: Dial, exchange: Exchange, request: Outgoing) {
     this.#owner = owner;
     this.#exchange = exchange;
     this.#unsent = request;
     this.#scanner.onData = (bytes, start, end) => this.#take(bytes as Buffer, start, end);
-    this.#wire = Wire.dial(this, { ...where, keepAlive: true });
+    this.#wire = Wire.dial(this, where);
   }
 
   get isDialling(): boolean {

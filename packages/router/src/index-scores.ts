@@ -1,5 +1,6 @@
 // Asks the indexer for scores, and goes without it while it does not answer in time.
 import { type ScoreAnswer, type ScoreRow, scoreParameters } from "@svc/contract/index-score.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { EngineConnections } from "./engine-connection.ts";
 import { keptCall } from "./kept-call.ts";
 
@@ -13,6 +14,8 @@ const MAX_HEADS = 1_024;
 
 export type IndexScoresOptions = {
   readonly url: string;
+  /** Reaches an indexer at an `https://` URL. */
+  readonly peers?: PeerClient;
   readonly tenant: string;
   readonly timeoutMs: number;
   readonly uncertainShare: number;
@@ -31,7 +34,8 @@ export class IndexScores {
 
   constructor(options: IndexScoresOptions) {
     this.#options = options;
-    if (options.url !== "") this.#connections = new EngineConnections(options.url);
+    const { url, peers } = options;
+    if (url !== "") this.#connections = new EngineConnections(url, url.startsWith("https:") ? peers?.dial(url) : undefined);
   }
 
   get isOff(): boolean {
@@ -91,7 +95,7 @@ export class IndexScores {
       ...(lora === "" ? {} : { loraName: lora }),
       ...(salt === "" ? {} : { cacheSalt: salt }),
     };
-    const host = url.slice("http://".length);
+    const host = url.replace(/^https?:\/\//, "");
     const head = `POST /score?${scoreParameters(scope)} HTTP/1.1\r\nhost: ${host}\r\ncontent-type: application/octet-stream\r\ncontent-length: `;
     if (isPlain) {
       if (this.#heads.size >= MAX_HEADS) this.#heads.clear();

@@ -7,6 +7,9 @@ import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
 import { openFiles } from "@svc/kit/open-files.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { PeerClient } from "@svc/kit/peers/peer-client.ts";
+import { needsPeerCertificates } from "@svc/kit/peers/settings.ts";
 import { Bodies } from "./bodies.ts";
 import { Bounds } from "./bounds.ts";
 import { Engine } from "./engine.ts";
@@ -79,9 +82,12 @@ async function run(argv: readonly string[]): Promise<number> {
     sources: settings.discover,
     troubles: discovery.troubles,
   });
+  needsPeerCertificates("router.indexer", [settings.indexer], loaded.settings.peers);
+  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
   let indexerAnswers = true;
   const index = new IndexScores({
     url: settings.indexer,
+    peers: new PeerClient(certificates, "indexer"),
     tenant: settings.tenant,
     timeoutMs: settings.indexer_timeout_ms,
     uncertainShare: settings.uncertain_share,
@@ -161,6 +167,7 @@ async function run(argv: readonly string[]): Promise<number> {
       async close() {
         for (const engine of engines) engine.close();
         index.close();
+        certificates?.close();
         tokenizer.close();
         bounds.close();
       },

@@ -2,20 +2,21 @@
 import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { joinRepeated } from "@svc/kit/repeated-flags.ts";
 import { z } from "zod";
 
 const count = (least: number, most: number) => z.number().int().min(least).max(most);
-const optionalURL = z
-  .union([z.literal(""), z.string().regex(/^http:\/\/[^/?#@\s]+\/?$/, "expected http://HOST:PORT")])
-  .transform((text) => text.replace(/\/$/, ""));
+const urlAfter = (scheme: RegExp, expected: string) =>
+  z.union([z.literal(""), z.string().regex(new RegExp(`^${scheme.source}[^/?#@\\s]+/?$`), expected)]).transform((text) => text.replace(/\/$/, ""));
+const optionalURL = urlAfter(/http:\/\//, "expected http://HOST:PORT");
 const secret = z.string().regex(/^[\x21-\x7e]*$/, "expected printable characters without spaces");
 
 export const routerSettings = z.object({
   router: z.object({
     listen: listenAddress,
     log_level: z.enum(logLevels),
-    indexer: optionalURL,
+    indexer: urlAfter(/https?:\/\//, "expected http://HOST:PORT, or https://HOST:PORT with peers.certs"),
     indexer_timeout_ms: count(1, 60_000),
     picker: z.union([z.literal(""), listenAddress]),
     engines: z.array(z.string()).max(1_000),
@@ -46,6 +47,7 @@ export const routerSettings = z.object({
     kv_full_seconds: z.number().min(0).max(3_600),
     tie_seconds: z.number().min(0).max(60),
   }),
+  peers: peersSettings,
 });
 
 export type RouterSettings = z.output<typeof routerSettings>["router"];
@@ -61,6 +63,7 @@ const flagNames = {
   tokenizer: "router.tokenizers",
   explain: "router.explain",
   "log-level": "router.log_level",
+  ...peersFlagNames,
 };
 const about =
   "an OpenAI-compatible front for inference engines: it sends each prompt to the engine that will have it prefilled first. Give each engine with --engine NAME=http://HOST:PORT, or all in a file with --engines FILE, or where they are found with --discover, and the cache indexer with --indexer http://HOST:PORT.";

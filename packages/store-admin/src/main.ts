@@ -7,6 +7,7 @@ import { lockHome } from "@svc/kit/home-lock.ts";
 import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Denials } from "@svc/store/access/denials.ts";
 import { openKeys, tokenFrom } from "@svc/store/access/keys.ts";
 import { announceAdmin, ownMaster, withdraw } from "@svc/store/rpc/own-servers.ts";
@@ -59,12 +60,14 @@ async function run(argv: readonly string[]): Promise<number> {
   if (lost > 0)
     log.warn({ upTo: `route-migration-${lost}` }, "the queue of an earlier start is lost: its tasks are no longer known; the master shows what was done");
   const addresses = mastersOf(settings, loaded.home);
+  const metrics = openMetrics();
+  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
   const masters = new Masters({
     addresses,
     brand: settings.brand,
+    certificates,
     token: tokenFrom("store_admin.token_file", settings.token_file, process.env),
   });
-  const metrics = openMetrics();
   const ended = metrics.counter("svc_store_admin_migrations_ended_total", "Route migrations that ended", ["mode", "state"]);
   const took = metrics.seconds("svc_store_admin_migration_seconds", "Time from a migration's request to its end", ["mode"]);
   const migrations = new Migrations({
@@ -108,6 +111,7 @@ async function run(argv: readonly string[]): Promise<number> {
     { name: "offloads", close: () => offloads.close() },
     { name: "migrations", close: () => migrations.close() },
     { name: "masters", close: async () => masters.close() },
+    { name: "certificates", close: async () => certificates?.close() },
     { name: "metadata", close: () => records.close() },
     { name: "address", close: async () => withdraw(loaded.home, "admin") },
   ]);

@@ -2,6 +2,7 @@
 import { loadConfig } from "@svc/kit/config.ts";
 import { listenAddress } from "@svc/kit/listen.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { masterAddress } from "@svc/store/client/session/address.ts";
 import { z } from "zod";
 
@@ -11,7 +12,7 @@ const DAY_MS = 86_400_000;
 
 function isMaster(text: string): boolean {
   try {
-    masterAddress(text);
+    masterAddress(text.replace(/^tls:\/\//, ""));
     return true;
   } catch {
     return false;
@@ -22,7 +23,7 @@ export const adminSettings = z.object({
   store_admin: z.object({
     listen: listenAddress,
     log_level: z.enum(logLevels),
-    master: z.array(z.string().refine(isMaster, "expected HOST:PORT of a master's RPC")).max(MAX_MASTERS),
+    master: z.array(z.string().refine(isMaster, "expected HOST:PORT of a master's RPC, or tls://HOST:PORT")).max(MAX_MASTERS),
     brand: z.string().regex(/^[a-zA-Z][a-zA-Z0-9_-]{0,30}$/, "a brand word is letters and digits"),
     namespace: z.string().regex(/^[a-zA-Z0-9._-]{1,64}$/, "expected letters, digits, dots, dashes and underscores"),
     metadata: z.string().min(1, "expected embedded, etcd://HOST:PORT or redis://HOST:PORT"),
@@ -36,6 +37,7 @@ export const adminSettings = z.object({
     migration_poll_interval_ms: count(1, 60_000),
     cold_low_watermark: z.number().min(0).max(1),
   }),
+  peers: peersSettings,
 });
 
 export type AdminSettings = z.output<typeof adminSettings>["store_admin"];
@@ -46,6 +48,7 @@ export const adminFlags = {
   brand: "store_admin.brand",
   namespace: "store_admin.namespace",
   "log-level": "store_admin.log_level",
+  ...peersFlagNames,
 } as const;
 
 const about =

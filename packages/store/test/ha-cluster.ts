@@ -32,6 +32,8 @@ export type HaNode = {
   start(more?: readonly string[]): Promise<void>;
   ask(path: string, init?: RequestInit): Promise<{ status: number; text: string }>;
   ha(): Promise<HaView>;
+  /** HOST:PORT of its port of TLS. */
+  tls(): string;
 };
 export type HaView = {
   name: string;
@@ -39,7 +41,7 @@ export type HaView = {
   state: string;
   reason: string;
   epoch: number;
-  leader: { name: string; rpc: string; http: string; stream: string } | null;
+  leader: { name: string; rpc: string; http: string; stream: string; tls?: string } | null;
   view_version: number;
   in_sync: string[];
   standbys: { name: string; state: string; in_sync: boolean; lag: number }[];
@@ -91,7 +93,7 @@ export async function startCluster({
       `--etcd_endpoints=${endpoints(etcd, name)
         .map((each) => each.replace("http://", ""))
         .join(";")}`,
-      ...(certs === undefined ? [] : [`--peer-certs=${certs.issue("master", name)}`]),
+      ...(certs === undefined ? [] : [`--peer-certs=${certs.issue("master", name)}`, "--tls-port=0"]),
       ...flags,
       ...flagsOf(name),
     ];
@@ -213,6 +215,7 @@ function haNode({ name, ports, flags, level, clusterID }: NodeSetup): HaNode {
     },
     start,
     ask,
+    tls: () => /store master TLS at (\S+)/.exec(said.slice(said.lastIndexOf("store master RPC at")))?.[1] ?? "",
     ha: async () => JSON.parse((await ask("/api/v1/ha")).text) as HaView,
   };
 }

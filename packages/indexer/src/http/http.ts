@@ -4,15 +4,23 @@ import type { HttpOptions } from "@svc/kit/http/exchange.ts";
 import { HttpServer } from "@svc/kit/http/server.ts";
 import type { ListenAddress } from "@svc/kit/listen.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { type PeerConnection, PeerListener } from "@svc/kit/peers/peer-listener.ts";
 import type { LoopShare } from "../index/loop-share.ts";
 import { type Answer, type Handler, pathOf, type Request, type Routes, requestHeaders, requestOf } from "./exchange.ts";
 import { type Reason, Refusal } from "./refusal.ts";
 
+/** Probes and Prometheus have no certificate of the deployment. */
+const openPaths: readonly string[] = ["/health", "/metrics"];
 /** The bound of large bodies and answers over all connections; it is never less than two bodies. */
 const MAX_BUFFERED_BYTES = 128 * 1024 * 1024;
 
 export type IndexerHttpOptions = {
   readonly listen: ListenAddress;
+  /** Set: `listen` speaks TLS with other servers of the deployment, and programs of this machine use a plain port of loopback. */
+  readonly certificates: PeerCertificates | undefined;
+  /** Lets clients without TLS use `listen` as well. */
+  readonly plainClients: boolean;
   readonly routes: Routes;
   /** Paths that are answered at once, even while other requests wait. */
   readonly urgent: readonly string[];
@@ -24,9 +32,20 @@ export type IndexerHttpOptions = {
   readonly onAnswer: (path: string, status: number, seconds: number) => void;
 };
 
+export type IndexerHttp = {
+  /** The port of `listen`, and that of this machine's own programs. */
+  readonly port: number;
+  readonly local: ListenAddress;
+  close(): Promise<void>;
+};
+
+const LOOPBACK: ListenAddress = { host: "127.0.0.1", port: 0 };
+
 /** Opens the server; it listens when the promise resolves. */
 export async function openHttp({
   listen,
+  certificates,
+  plainClients,
   routes,
   urgent,
   share,
@@ -35,7 +54,7 @@ export async function openHttp({
   log,
   handsOver,
   onAnswer,
-}: IndexerHttpOptions): Promise<HttpServer> {
+}: IndexerHttpOptions): Promise<IndexerHttp> {
   function answer(request: Request): Answer | Promise<Answer> {
     if (urgent.includes(request.path) || share.open) return share.timed(() => handlerOf(routes, request)(request));
     // The request waits, and the connection reads into the body's buffer again before it runs.
@@ -49,6 +68,7 @@ export async function openHttp({
     maxConnections,
     headers: requestHeaders,
     readsInPlace: true,
+    isOpen: (method, target) => (method === "GET" || method === "HEAD") && openPaths.includes(pathOf(target)),
     handsOver,
     answer: (request) => answer(requestOf(request)),
     refuse: (error, request) => refused(error, log, request === undefined ? "a request" : `${request.method} ${pathOf(request.target)}`),
@@ -59,8 +79,24 @@ export async function openHttp({
       onAnswer(Object.hasOwn(routes, path) ? path : "other", status, seconds);
     },
   });
-  await server.listen(listen);
-  return server;
+  if (certificates === undefined) {
+    await server.listen(listen);
+    return { port: server.port, local: { host: listen.host, port: server.port }, close: () => server.close() };
+  }
+  const take = ({ socket, reset, stranger }: PeerConnection) => server.carry(socket, { reset, ...(stranger === undefined ? {} : { stranger }) });
+  const takePlain = plainClients ? take : undefined;
+  const secure = new PeerListener({ listen, certificates, protocols: ["http/1.1"], what: "the indexer", log, take, takePlain });
+  await secure.listen();
+  await server.listen(LOOPBACK);
+  return {
+    port: secure.port,
+    local: { ...LOOPBACK, port: server.port },
+    async close() {
+      secure.stop();
+      await server.close();
+      secure.close();
+    },
+  };
 }
 
 function handlerOf(routes: Routes, { method, path, encoding }: Request): Handler {
@@ -83,6 +119,7 @@ const reasons: Partial<Record<FailureName, Reason>> = {
   TIMED_OUT: "timeout",
   DISK_FULL: "disk_full",
   CAPACITY_EXHAUSTED: "busy",
+  ACCESS_DENIED: "unauthorized",
 };
 
 function refused(error: unknown, log: Log, what: string): Answer {

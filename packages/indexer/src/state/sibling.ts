@@ -5,22 +5,31 @@ import { join } from "node:path";
 import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { fail } from "@svc/contract/failures.ts";
+import { type PeerClient, plainPeers } from "@svc/kit/peers/peer-client.ts";
 import { asDiskFailure } from "../registrations/disk.ts";
 
 /** A sibling takes some seconds to make the snapshot; then bytes come without a break. */
 const SILENT_MS = 60_000;
 
-export type SiblingOptions = { readonly url: string; readonly apiKey: string; readonly folder: string; readonly maxBytes: number; readonly silentMs?: number };
+export type SiblingOptions = {
+  readonly url: string;
+  readonly apiKey: string;
+  readonly folder: string;
+  readonly maxBytes: number;
+  readonly silentMs?: number;
+  /** Reaches a sibling at an `https://` URL; absent: plain HTTP only. */
+  readonly peers?: PeerClient;
+};
 
 /** Returns the file's path. */
-export async function fetchSibling({ url, apiKey, folder, maxBytes, silentMs = SILENT_MS }: SiblingOptions): Promise<string> {
+export async function fetchSibling({ url, apiKey, folder, maxBytes, silentMs = SILENT_MS, peers = plainPeers() }: SiblingOptions): Promise<string> {
   const path = join(folder, "sibling.snapshot.new");
   const silence = new AbortController();
   const says = `indexer.bootstrap_from: ${url}/snapshot`;
   let timer = setTimeout(() => silence.abort(), silentMs);
   let received = 0;
   try {
-    const response = await fetch(`${url.replace(/\/+$/, "")}/snapshot`, {
+    const response = await peers.fetch(`${url.replace(/\/+$/, "")}/snapshot`, {
       signal: silence.signal,
       headers: apiKey === "" ? {} : { authorization: `Bearer ${apiKey}` },
     });

@@ -4,6 +4,7 @@
 import { Failure } from "@svc/contract/failures.ts";
 import type { Registration } from "@svc/contract/indexer.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import type { NativeIndex } from "../index/native.ts";
 import type { Quarantine } from "../registrations/quarantine.ts";
 import { keyOf, nameOf } from "../registrations/register-input.ts";
@@ -24,6 +25,7 @@ export type StartOptions = {
   readonly quarantine: Quarantine;
   readonly log: Log;
   readonly folder: string;
+  readonly siblings: PeerClient;
 };
 
 /** Loads the snapshot first, then the registrations, so that each finds its former blocks and requests only what came since. */
@@ -74,10 +76,10 @@ async function beginOne({ registry, quarantine }: StartOptions, registration: Re
   }
 }
 
-async function bootstrapped({ settings, snapshots, quarantine, folder }: StartOptions): Promise<SavedSubscription[]> {
+async function bootstrapped({ settings, snapshots, quarantine, folder, siblings }: StartOptions): Promise<SavedSubscription[]> {
   try {
     const maxBytes = 2 * settings.memory_budget_mb * MIB + 64 * MIB;
-    return snapshots.loadFrom(await fetchSibling({ url: settings.bootstrap_from, apiKey: settings.api_key, folder, maxBytes }));
+    return snapshots.loadFrom(await fetchSibling({ url: settings.bootstrap_from, apiKey: settings.api_key, folder, maxBytes, peers: siblings }));
   } catch (error) {
     if (!(error instanceof Failure) || error.name !== "DISK_FULL") throw error;
     quarantine.note(settings.bootstrap_from, error.message);

@@ -9,7 +9,7 @@ import { UnfinishedHead } from "../proxy/slow-heads.ts";
 import { HELD, TURN, Wire, type WireOwner } from "../proxy/wire.ts";
 import { RequestBody } from "./body.ts";
 import type { ConnectionOwner } from "./connection-owner.ts";
-import { type Answer, headOf, isBelow, type Request } from "./exchange.ts";
+import { type Answer, type Carried, headOf, isBelow, isClosedTo, type Request } from "./exchange.ts";
 import { HandedStream } from "./handed-stream.ts";
 import {
   BODY_BYTES_PER_MS,
@@ -36,6 +36,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
   /** An incomplete head, or what follows the request that is being answered. */
   readonly #left = new ByteBuffer();
   readonly #body: RequestBody;
+  readonly #carried: Carried | undefined;
   /**
    * ```
    *      ┌─────────────── the client has read it ───────────────┐
@@ -63,10 +64,11 @@ export class HttpConnection implements WireOwner, MemoryHolder {
   readonly #unfinished: UnfinishedHead;
   #drainedBytes = 0;
 
-  constructor(owner: ConnectionOwner, accepted: Socket) {
+  constructor(owner: ConnectionOwner, accepted: Socket, carried?: Carried) {
     this.#owner = owner;
     this.#body = new RequestBody(owner.options.maxBodyBytes);
-    this.#wire = Wire.adopt(this, accepted);
+    this.#carried = carried;
+    this.#wire = carried === undefined ? Wire.adopt(this, accepted) : Wire.carry(this, accepted, carried.reset);
     this.peer = this.#wire.socket.remoteAddress ?? "";
     this.#wire.socket.setNoDelay(true);
     this.#unfinished = new UnfinishedHead(owner.slowHeads, this.peer, this.#wire, () =>
@@ -79,7 +81,6 @@ export class HttpConnection implements WireOwner, MemoryHolder {
     return this.#state === "head" || this.#state === "handed";
   }
 
-  /** True while the server works on the request. */
   get isAnswering(): boolean {
     return this.#state === "answering";
   }
@@ -224,6 +225,7 @@ export class HttpConnection implements WireOwner, MemoryHolder {
         // One read may bring a whole head that is larger than the limit.
         else if (bodyAt === INCOMPLETE || bodyAt - at > MAX_HEAD_BYTES)
           this.#refuse(new Failure("HEADERS_TOO_LARGE", `the request's head is larger than ${MAX_HEAD_BYTES} bytes`));
+        else if (isClosedTo(this.#carried, head, this.#owner.options)) this.#refuse(new Failure("ACCESS_DENIED", this.#carried?.stranger ?? ""));
         else if (isBelow(head.target, this.#owner.options.handsOver?.path)) return this.#handOver(bytes, at, end);
         else this.#begin();
         at = bodyAt;

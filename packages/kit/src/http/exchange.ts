@@ -28,6 +28,14 @@ export type Answer = {
   readonly stream?: { readonly source: Readable; readonly sizeBytes?: number };
 };
 
+/** A connection that was decrypted before this server got it. */
+export type Carried = {
+  /** Set if the client has no certificate of the deployment: it gets this refusal but on open paths. */
+  readonly stranger?: string;
+  /** Ends the connection such that the client notices. */
+  readonly reset: () => void;
+};
+
 export type HttpOptions = {
   readonly maxBodyBytes: number;
   /** The setting that limits the body, for the message. */
@@ -44,6 +52,8 @@ export type HttpOptions = {
   readonly closesEach?: boolean;
   /** Another server of this process continues a connection with its first request at or below this path, and gets that request whole. */
   readonly handsOver?: { readonly path: string; take(connection: Duplex): void } | undefined;
+  /** Says which requests are answered to clients without a certificate of the deployment; absent: none. */
+  readonly isOpen?: (method: string, target: string) => boolean;
   answer(request: Request): Answer | Promise<Answer>;
   /** Returns the answer to a failed request, or, without `request`, to one that could not be read. */
   refuse(error: unknown, request?: Request): Answer;
@@ -62,3 +72,7 @@ export function headOf({ type, headers }: Answer, status: number, keepAlive: boo
 export function isBelow(target: string, path: string | undefined): boolean {
   return path !== undefined && target.startsWith(path) && (target.length === path.length || "/?".includes(target.charAt(path.length)));
 }
+
+/** True for a client without a certificate of the deployment, on a path that needs one. */
+export const isClosedTo = (carried: Carried | undefined, { method, target }: Pick<Request, "method" | "target">, { isOpen }: HttpOptions): boolean =>
+  carried?.stranger !== undefined && isOpen?.(method, target) !== true;

@@ -6,7 +6,7 @@ import { Pipelined } from "../proxy/pipelined.ts";
 import { RequestHead } from "../proxy/request-head.ts";
 import { SlowHeads } from "../proxy/slow-heads.ts";
 import { HttpConnection } from "./connection.ts";
-import type { HttpOptions } from "./exchange.ts";
+import type { Carried, HttpOptions } from "./exchange.ts";
 import { DRAIN_MS, MAX_HEAD_LINES, MAX_UNFINISHED_HEADS, MAX_UNFINISHED_HEADS_PER_PEER, SWEEP_MS } from "./limits.ts";
 import { MemoryBudget } from "./memory.ts";
 
@@ -55,8 +55,17 @@ export class HttpServer {
 
   /** Serves a connection that was accepted and not read; `begun` has the bytes that it sent already. */
   adopt(socket: Socket, begun?: Buffer): void {
+    this.#begin(socket, undefined, begun);
+  }
+
+  /** Serves a connection that another listener accepted and decrypts. */
+  carry(socket: Socket, carried: Carried): void {
+    this.#begin(socket, carried);
+  }
+
+  #begin(socket: Socket, carried: Carried | undefined, begun?: Buffer): void {
     socket.on("error", () => {});
-    const connection = new HttpConnection(this, socket);
+    const connection = new HttpConnection(this, socket, carried);
     const ofPeer = this.#byPeer.get(connection.peer) ?? new Set();
     this.#byPeer.set(connection.peer, ofPeer);
     ofPeer.add(connection);

@@ -32,11 +32,13 @@ type FetchInit = {
 export class PeerClient {
   readonly #certificates: PeerCertificates | undefined;
   readonly #role: Role;
+  readonly #protocol: string;
   #agent: Agent | undefined;
   readonly send: Send;
 
-  /** `role` is that of the servers that are dialled; without certificates only `http:` URLs can be. */
-  constructor(certificates: PeerCertificates | undefined, role: Role) {
+  /** `role` is that of the servers that are dialled; without certificates only `http:` URLs can be. `protocol` is a name of ALPN. */
+  constructor(certificates: PeerCertificates | undefined, role: Role, protocol = "http/1.1") {
+    this.#protocol = protocol;
     this.#certificates = certificates;
     this.#role = role;
     this.send = sendBy(((url: string, init: FetchInit) => this.fetch(url, init)) as Fetch);
@@ -106,7 +108,7 @@ export class PeerClient {
     const host = new URL(url).hostname.replace(/^\[|\]$/g, "");
     return {
       secureContext: this.#certificates.context,
-      ALPNProtocols: ["http/1.1"],
+      ALPNProtocols: [this.#protocol],
       ...(isIP(host) === 0 ? { servername: host } : {}),
       checkServerIdentity: (_name, certificate) => this.#check(host, certificate),
     };
@@ -152,7 +154,12 @@ export class PeerClient {
         error,
       );
     if (/^ERR_SSL_(WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST)$/.test(code))
-      return refused(`the server at ${origin} speaks plain HTTP; give it --peer-certs DIR, or begin its URL with http://`, error);
+      return refused(
+        this.#protocol === "http/1.1"
+          ? `the server at ${origin} speaks plain HTTP; give it --peer-certs DIR, or begin its URL with http://`
+          : `the ${this.#role} at ${origin} does not speak TLS on this port; give it --peer-certs DIR, and name its port of TLS`,
+        error,
+      );
     return error;
   }
 }

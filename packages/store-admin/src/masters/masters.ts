@@ -1,5 +1,6 @@
 // Calls of the admin server to the store's masters: it finds the one that serves, and tries a requested one first.
 import { Failure, fail } from "@svc/contract/failures.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Connections } from "@svc/store/client/session/connections.ts";
 import { openDiscovery } from "@svc/store/client/session/discovery.ts";
 import { refusal } from "@svc/store/client/session/refusal.ts";
@@ -19,6 +20,8 @@ export type MastersOptions = {
   readonly addresses: () => readonly string[];
   readonly brand: string;
   readonly token: string | undefined;
+  /** For masters at `tls://`. */
+  readonly certificates?: PeerCertificates | undefined;
 };
 export type ObjectName = { readonly tenant: string; readonly domain: string | null; readonly object_set: string | null; readonly key: string };
 export type Assignment = { readonly executor: string; readonly mode: "copy" | "move"; readonly source: string; readonly targets: readonly string[] };
@@ -174,13 +177,13 @@ export class Masters {
     const isNamed = ({ address }: Master) => named.includes(address);
     for (const master of this.#masters) if (!isNamed(master)) master.connections.close();
     const known = this.#masters.filter(isNamed);
-    const { brand, token } = this.#options;
+    const { brand, token, certificates } = this.#options;
     const fresh = named.filter((address) => !known.some((master) => master.address === address));
     this.#masters = [
       ...known,
       ...fresh.map((address) => ({
         address,
-        connections: new Connections({ master: openDiscovery(address, { brand }), brand, callMs: CALL_MS, token, count: CONNECTIONS }),
+        connections: new Connections({ master: openDiscovery(address, { brand, certificates }), brand, callMs: CALL_MS, token, count: CONNECTIONS }),
         authority: undefined,
       })),
     ];

@@ -1,4 +1,5 @@
 // The options of a store client.
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import type { ColdTierOptions } from "./cold/cold-devices.ts";
 import type { DiskEvent } from "./disk/disk-parts.ts";
 import type { NofOptions } from "./nof-file.ts";
@@ -9,6 +10,8 @@ export type ClientOptions = {
   readonly master: string;
   /** The id of that cluster; "svc_cluster" by default. */
   readonly clusterID?: string | undefined;
+  /** The certificate of this process, for a master at tls://HOST:PORT, for masters found in etcd, and for etcd at etcd://https://HOST:PORT. */
+  readonly certificates?: PeerCertificates | undefined;
   /** The address of this host as peers reach it. */
   readonly localHostname?: string;
   /** P2PHANDSHAKE (the default), http://host:port/path, [etcd://]host:port or redis://host:port. */

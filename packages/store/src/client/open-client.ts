@@ -64,6 +64,7 @@ export async function openClientParts(options: ClientOptions): Promise<ClientPar
       token: options.token,
       remembersBytes: options.remembersBytes ?? REMEMBERS_BYTES,
       clusterID: options.clusterID,
+      certificates: options.certificates,
       ...(options.stableID === undefined ? {} : { identity: { stableID: toWire(options.stableID), epoch: BigInt(epoch) } }),
       ...(options.coldTier === undefined ? {} : { obey }),
       ...(options.hostID === undefined ? {} : { hostID: options.hostID }),

@@ -75,7 +75,9 @@ export class SyncCalls {
   #send(name: OperationName, body: Buffer): [number, Buffer] {
     const id = this.#functions.get(name) ?? functionID(this.#scope, name);
     this.#functions.set(name, id);
-    const { host, port } = this.#next();
+    const { host, port, peers } = this.#next();
+    if (peers !== undefined)
+      fail("NOT_OFFERED", `${name}: a call that blocks the thread cannot use TLS: use the asynchronous one, which this client has for each`);
     try {
       this.#caller ??= new (nativeClient().NativeCaller)(host, port, CONNECT_MS);
       return this.#caller.call(id, body, this.#callMs);

@@ -13,6 +13,8 @@ export const member = z.object({
   rpc: name,
   http: name,
   stream: name,
+  /** HOST:PORT where all three are reached by TLS; absent: it has no certificate of the deployment. */
+  tls: name.optional(),
 });
 export type Member = z.output<typeof member>;
 

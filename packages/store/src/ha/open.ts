@@ -6,8 +6,10 @@ import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import type { AccessKeys } from "../access/keys.ts";
 import { defaultName, folderIdentity, hasLog } from "./folder-identity.ts";
 import { Ha } from "./ha.ts";
+import type { Member } from "./leadership.ts";
 import { LEASE_MS, type ReplicationCore } from "./parts.ts";
 import { ownIdentity } from "./process-identity.ts";
+import { reachBy } from "./reach.ts";
 import { Record } from "./record.ts";
 import { restart } from "./restart.ts";
 
@@ -22,6 +24,7 @@ export type HaSettings = {
   readonly brand: readonly string[];
   readonly rpc_address: string;
   readonly advertised_host: string;
+  readonly plain_clients: boolean;
   readonly replication: "sync" | "async";
   readonly takeover_after_ms: number;
   readonly standby_timeout_ms: number;
@@ -37,11 +40,11 @@ export type OpenHa = {
   readonly home: string;
   readonly keys: AccessKeys | undefined;
   readonly token: string | undefined;
-  /** Shown to etcd at `https://` URLs. */
+  /** Shown to etcd at `https://` URLs, and to other masters. */
   readonly certificates: PeerCertificates | undefined;
   readonly log: Log;
   /** The bound ports. */
-  readonly ports: { readonly rpc: number; readonly http: number; readonly stream: number };
+  readonly ports: { readonly rpc: number; readonly http: number; readonly stream: number; readonly tls: number | undefined };
 };
 
 /** Parses `HOST:PORT[;…]` as Mooncake's masters and clients write it; each may have a scheme. */
@@ -64,6 +67,14 @@ export function configureReplication(native: ReplicationCore, settings: HaSettin
   native.configureReplication(times, settings.replication === "sync");
 }
 
+/** Where other machines need TLS, a plain caller finds the port that refuses it with the reason. */
+function addressesOf(host: string, { rpc, http, stream, tls }: OpenHa["ports"], isPlainOpen: boolean): Omit<Member, "id" | "name"> {
+  if (tls === undefined) return { rpc: `${host}:${rpc}`, http: `http://${host}:${http}`, stream: `${host}:${stream}` };
+  const secure = `${host}:${tls}`;
+  if (!isPlainOpen) return { rpc: secure, http: `https://${secure}`, stream: secure, tls: secure };
+  return { rpc: `${host}:${rpc}`, http: `http://${host}:${http}`, stream: `${host}:${stream}`, tls: secure };
+}
+
 export function openHa({ native, settings, home, keys, token, certificates, log, ports }: OpenHa): { ha: Ha; close(): Promise<void> } {
   const etcd = openEtcd({ endpoints: etcdUrls(settings.etcd_endpoints), attemptMs: ATTEMPT_MS, callMs: CALL_MS, certificates });
   const id = folderIdentity(home);
@@ -74,9 +85,7 @@ export function openHa({ native, settings, home, keys, token, certificates, log,
     self: {
       id,
       name: settings.member_name === "" ? defaultName(id) : settings.member_name,
-      rpc: `${host}:${ports.rpc}`,
-      http: `http://${host}:${ports.http}`,
-      stream: `${host}:${ports.stream}`,
+      ...addressesOf(host, ports, settings.plain_clients),
     },
     process: ownIdentity(),
     clusterID: settings.cluster_id,
@@ -91,6 +100,7 @@ export function openHa({ native, settings, home, keys, token, certificates, log,
       return keys === undefined || (key !== undefined && key.tenant === undefined);
     },
     restart: (reason) => restart(log, reason),
+    reach: reachBy({ certificates, mayBePlain: settings.plain_clients, log }),
   });
   return {
     ha,

@@ -54,6 +54,8 @@ export type HaParts = {
   /** Returns true if this token allows following, which discloses the names of everything stored. */
   mayFollow(token: string | undefined): boolean;
   restart(reason: string): never;
+  /** Returns the numeric address at which the leader's replication stream is reached. @throws an Error that says why it cannot be. */
+  reach(leader: Member): Promise<{ readonly host: string; readonly port: number }>;
 };
 
 /** A leader without contact for this long stops answering, and a new one acknowledges nothing for as long. */

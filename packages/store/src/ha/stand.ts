@@ -1,5 +1,4 @@
 // A standby: follows the leader, and takes over if it is in the in-sync set and the leader is gone.
-import { lookup } from "node:dns/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { type LeaderHello, LOG_FORMAT, leaderHello, parsed } from "./hello.ts";
 import type { Known } from "./leadership.ts";
@@ -33,11 +32,10 @@ export class Stand {
     const { leader, epoch } = known.leadership;
     // A proof that the former leader has ended says nothing about this one.
     this.#leader = undefined;
-    const at = leader.stream.lastIndexOf(":");
     try {
-      const { address } = await lookup(leader.stream.slice(0, at).replace(/^\[|\]$/g, ""));
+      const { host, port } = await this.#parts.reach(leader);
       const hello = { clusterID, member: self, format: LOG_FORMAT, offload, nof, folder, ...(token === undefined ? {} : { token }) };
-      native.follow(address, Number(leader.stream.slice(at + 1)), epoch, JSON.stringify(hello));
+      native.follow(host, port, epoch, JSON.stringify(hello));
     } catch (error) {
       log.warn({ leader: leader.name, reason: (error as Error).message }, "the leader's address cannot be reached");
       await this.#lost((error as Error).message);

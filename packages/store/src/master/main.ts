@@ -1,6 +1,6 @@
 // The store's master: knows which client holds which object, and until when.
 import { join } from "node:path";
-import { Failure, fail } from "@svc/contract/failures.ts";
+import { Failure } from "@svc/contract/failures.ts";
 import { complained } from "@svc/kit/config.ts";
 import { openLoneConsole } from "@svc/kit/console/lone.ts";
 import { masterSeries } from "@svc/kit/console/ring.ts";
@@ -9,10 +9,10 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { dialledAt, urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
-import { openPeerCertificates, type PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Denials } from "../access/denials.ts";
 import { openKeys, tokenFrom } from "../access/keys.ts";
-import { configureReplication, openHa } from "../ha/open.ts";
+import { openHa } from "../ha/open.ts";
 import { codes } from "../rpc/codes.ts";
 import { names } from "../rpc/native-names.ts";
 import { announceMaster, withdraw } from "../rpc/own-servers.ts";
@@ -24,10 +24,11 @@ import { eventHandler, Watch } from "./events.ts";
 import { masterHandlers } from "./handlers.ts";
 import { answerHttp, type HttpParts, knownPath, summaryOf } from "./http.ts";
 import { openHttp } from "./http-connections.ts";
+import { listenPeers, listenRpc, openSecurePort, plainHost } from "./listen.ts";
 import { watchLogSpace } from "./log-space.ts";
 import { openMasterMetrics } from "./master-metrics.ts";
 import { Members } from "./members.ts";
-import { type NativeMaster, noteKinds, type OnEvent, openNative } from "./native.ts";
+import { noteKinds, type OnEvent, openNative } from "./native.ts";
 import { openProbes } from "./probes.ts";
 import { openPublisher } from "./publisher.ts";
 import { openRpc } from "./rpc.ts";
@@ -65,7 +66,6 @@ async function run(argv: readonly string[]): Promise<number> {
   // The core's events arrive in later ticks of the event loop, when all parts exist.
   let onEvent: OnEvent = () => undefined;
   let several: ReturnType<typeof openHa> | undefined;
-  let certificates: PeerCertificates | undefined;
   await lockHome(loaded.home, "store master");
   const needOffload = (["offload_on_evict", "offload_force_evict", "promotion_on_hit"] as const).filter((name) => settings[name] && !settings.enable_offload);
   if (needOffload.length > 0) log.warn({ settings: needOffload }, "these settings have no effect without enable_offload");
@@ -143,18 +143,22 @@ async function run(argv: readonly string[]): Promise<number> {
     log,
     metrics,
   });
+  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
+  const httpHost = plainHost(settings.listen.host, settings, certificates);
   const http = openHttp({
     native,
+    host: httpHost,
     settings,
     isGuarded: keys !== undefined,
     handsOver: webConsole.handsOver,
     answer: (request) => answerHttp(request, parts),
     observe: (request, code, took) => seconds.observe({ path: request === undefined ? "none" : knownPath(request.target), code: String(code) }, took),
   });
-  const rpcPort = listenRpc(native, settings);
-  if (settings.enable_ha) {
-    const stream = listenPeers(native, settings);
-    certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
+  const rpcBound = listenRpc(native, settings, certificates);
+  const rpcPort = rpcBound.port;
+  const stream = settings.enable_ha ? listenPeers(native, settings, certificates) : undefined;
+  const secure = await openSecurePort({ certificates, settings, rpc: rpcBound, stream, http, log });
+  if (stream !== undefined) {
     several = openHa({
       native,
       settings,
@@ -163,7 +167,7 @@ async function run(argv: readonly string[]): Promise<number> {
       token: tokenFrom("SVC_STORE_TOKEN", "", process.env),
       certificates,
       log,
-      ports: { rpc: rpcPort, http: http.port, stream },
+      ports: { rpc: rpcPort, http: http.port, stream: stream.port, tls: secure?.port },
     });
   }
   onEvent = eventHandler({ rpc, probes, watch, publisher, http, denials, members, ha: several?.ha, log });
@@ -181,11 +185,12 @@ async function run(argv: readonly string[]): Promise<number> {
     () => void (watch.state.serving ? drains.tick() : Promise.resolve()).catch((error: Error) => log.error({ err: error }, "a drain job failed")),
     DRAIN_MS,
   );
-  const url = urlOf(settings.listen.host, http.port);
+  const url = urlOf(httpHost, http.port);
   log.info(
     {
       url,
-      rpc: `${settings.rpc_address}:${rpcPort}`,
+      rpc: `${rpcBound.host}:${rpcPort}`,
+      ...(secure === undefined ? {} : { tls: `${settings.rpc_address}:${secure.port}` }),
       recovery,
       role: several === undefined || several.ha.isLeader ? "leader" : "standby",
       guarded: keys !== undefined,
@@ -195,9 +200,10 @@ async function run(argv: readonly string[]): Promise<number> {
     },
     "ready",
   );
-  process.stdout.write(`svc store master RPC at ${settings.rpc_address}:${rpcPort}\n`);
-  announceMaster(loaded.home, { rpc: dialledAt(settings.rpc_address, rpcPort).slice("http://".length), url, pid: process.pid });
-  webConsole.start(dialledAt(settings.listen.host, http.port));
+  process.stdout.write(`svc store master RPC at ${rpcBound.host}:${rpcPort}\n`);
+  if (secure !== undefined) process.stdout.write(`svc store master TLS at ${settings.rpc_address}:${secure.port}\n`);
+  announceMaster(loaded.home, { rpc: dialledAt(rpcBound.host, rpcPort).slice("http://".length), url, pid: process.pid });
+  webConsole.start(dialledAt(httpHost, http.port));
   ready("store master", url);
 
   return untilStopped(log, [
@@ -208,36 +214,19 @@ async function run(argv: readonly string[]): Promise<number> {
         clearInterval(sweep);
         clearInterval(drain);
         logSpace.close();
+        secure?.stop();
         return http.close();
       },
     },
     { name: "etcd", close: async () => several?.close() },
     { name: "certificates", close: async () => certificates?.close() },
+    { name: "TLS", close: async () => secure?.close() },
     { name: "probes", close: async () => probes.close() },
     { name: "shared folder", close: async () => folder?.close() },
     { name: "KV events", close: async () => publisher?.close() },
     { name: "rpc and log", close: async () => native.stop() },
     { name: "address", close: async () => withdraw(loaded.home, "master") },
   ]);
-}
-
-function listenRpc(native: NativeMaster, { rpc_address, rpc_port }: MasterSettings): number {
-  try {
-    return native.listen(rpc_address, rpc_port);
-  } catch (error) {
-    return fail("SETTING_INVALID", `settings store.rpc_address and store.rpc_port: ${rpc_address}:${rpc_port}: ${(error as Error).message}`, { cause: error });
-  }
-}
-
-function listenPeers(native: NativeMaster, settings: MasterSettings): number {
-  configureReplication(native, settings);
-  try {
-    return native.listenPeers(settings.rpc_address, settings.replication_port);
-  } catch (error) {
-    return fail("SETTING_INVALID", `setting store.replication_port: ${settings.rpc_address}:${settings.replication_port}: ${(error as Error).message}`, {
-      cause: error,
-    });
-  }
 }
 
 const taskLimits = (settings: MasterSettings) => ({

@@ -1,6 +1,7 @@
 // A client of the store's RPC: calls by name over one connection, many at a time, each with a time limit.
 import { connect, type Socket } from "node:net";
 import { Failure, type FailureName, fail } from "@svc/contract/failures.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 import { decodeBody, encodeBody } from "./body.ts";
 import { errorMessage, MAGIC, RESPONSE_BYTES, requestHead, wireError } from "./frame.ts";
 import { type ArgsOf, functionID, type OperationName, operations, type ResultOf } from "./operations.ts";
@@ -24,6 +25,8 @@ export type RpcOptions = {
   /** The token, presented before any other call. */
   readonly token?: string | undefined;
   readonly connectMs?: number;
+  /** Reaches a master at its port of TLS. */
+  readonly peers?: PeerClient | undefined;
   /** A call without an answer fails after this time. */
   readonly callMs?: number;
 };
@@ -49,16 +52,20 @@ export class RpcClient {
     this.#callMs = callMs;
     socket.on("data", (bytes: Buffer) => this.#read(bytes));
     socket.on("error", (error) => this.#end(unreachable(`the connection to the store's master broke: ${error.message}`, error)));
-    socket.on("close", () => this.#end(unreachable("the store's master closed the connection")));
+    socket.on("close", () => {
+      const hint = this.#heardMs === 0 ? " before it answered anything: if its port expects TLS, or another certificate, its log says so" : "";
+      this.#end(unreachable(`the store's master closed the connection${hint}`));
+    });
   }
 
   /** @throws SERVER_UNREACHABLE within `connectMs`; UNAUTHENTICATED when the master does not know the token. */
   static async connect(host: string, port: number, options: RpcOptions = {}): Promise<RpcClient> {
     const connectMs = options.connectMs ?? CONNECT_MS;
-    const socket = connect({ host, port, noDelay: true });
+    const dial = options.peers?.dial(`https://${host.includes(":") ? `[${host}]` : host}:${port}`);
+    const socket = typeof dial === "function" ? dial({ noDelay: true }) : connect({ host, port, noDelay: true });
     const late = setTimeout(() => socket.destroy(new Error(`no connection within ${connectMs} ms`)), connectMs);
     await new Promise<void>((resolve, reject) => {
-      socket.once("connect", resolve);
+      socket.once(dial === undefined ? "connect" : "secureConnect", resolve);
       socket.once("error", reject);
     })
       .catch((error: Error) => fail("SERVER_UNREACHABLE", `the store's master at ${host}:${port}: ${error.message}`, { cause: error }))

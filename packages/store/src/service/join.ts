@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Log } from "@svc/kit/log.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import type { ColdTierOptions } from "../client/cold/cold-devices.ts";
 import type { DiskEvent } from "../client/disk/disk-parts.ts";
 import type { SessionEvent } from "../client/session/session-options.ts";
@@ -35,11 +36,19 @@ export type Member = {
   close(): Promise<void>;
 };
 
+export type JoinOptions = {
+  readonly settings: ServiceSettings;
+  readonly token: string | undefined;
+  readonly home: string;
+  readonly certificates: PeerCertificates | undefined;
+  readonly log: Log;
+};
+
 /** @throws SERVER_UNREACHABLE when no master answers within `max_wait_seconds`, and the failures of starting the engine. */
-export async function joinCluster(settings: ServiceSettings, token: string | undefined, home: string, log: Log): Promise<Member> {
+export async function joinCluster({ settings, token, home, certificates, log }: JoinOptions): Promise<Member> {
   let mounts: Mounts | undefined;
   const identity = beginIdentity(home, settings.stable_id, log);
-  const { client, master } = await openClient({ settings, token, home, identity }, (event, at) => {
+  const { client, master } = await openClient({ settings, token, home, certificates, identity }, (event, at) => {
     if (event.type === "unnamed")
       log.warn({ stableID: identity.stableID }, "another service that started later has this stable id: this one continues under its client id");
     else if (event.type === "away") log.warn({ err: event.failure, master: at }, "the master does not answer; retrying");
@@ -103,7 +112,7 @@ async function checkBrands({ session }: StoreClient, { brand, metadata_server: m
 type OnEvent = (event: SessionEvent | DiskEvent, master: string) => void;
 
 async function openClient(
-  { settings, token, home, identity }: { settings: ServiceSettings; token: string | undefined; home: string; identity: Identity },
+  { settings, token, home, certificates, identity }: Omit<JoinOptions, "log"> & { readonly identity: Identity },
   onEvent: OnEvent,
 ): Promise<{ client: StoreClient; master: string }> {
   const endMs = performance.now() + settings.max_wait_seconds * 1000;
@@ -123,6 +132,7 @@ async function openClient(
         ...identity,
         coldTier: coldTierOf(settings, join(home, "store-service")),
         token,
+        certificates,
         master,
         joinMs: given === "" ? Math.min(OWN_TRY_MS, leftMs) : leftMs,
         onEvent: (event) => onEvent(event, master),

@@ -6,6 +6,7 @@ import { ready, untilStopped } from "@svc/kit/lifecycle.ts";
 import { urlOf } from "@svc/kit/listen.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { openMetrics } from "@svc/kit/metrics.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Denials } from "../access/denials.ts";
 import { openKeys, tokenFrom } from "../access/keys.ts";
 import { displayVersion } from "../rpc/revision.ts";
@@ -40,6 +41,7 @@ async function run(argv: readonly string[]): Promise<number> {
   });
   const token = tokenFrom("store_service.token_file", settings.token_file, process.env);
   const metrics = openMetrics();
+  const certificates = openPeerCertificates(loaded.settings.peers, log, metrics);
   let member: Member | undefined;
   const parts: ServiceParts = {
     hasDisk: settings.enable_ssd_offload,
@@ -65,7 +67,7 @@ async function run(argv: readonly string[]): Promise<number> {
   );
   const http = await listen(settings, parts, metrics.seconds("svc_store_service_http_seconds", "Time from an HTTP request to its answer", ["path", "code"]));
   try {
-    member = await joinCluster(settings, token, loaded.home, log);
+    member = await joinCluster({ settings, token, home: loaded.home, certificates, log });
   } catch (error) {
     await http.close();
     const failure = asFailure(error);
@@ -79,6 +81,7 @@ async function run(argv: readonly string[]): Promise<number> {
   return untilStopped(log, [
     { name: "http", close: http.close },
     { name: "membership", close: joined.close },
+    { name: "certificates", close: async () => certificates?.close() },
   ]);
 }
 

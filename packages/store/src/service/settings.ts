@@ -4,6 +4,7 @@ import { totalmem } from "node:os";
 import { fail } from "@svc/contract/failures.ts";
 import { loadConfig, type Sections } from "@svc/kit/config.ts";
 import { logLevels } from "@svc/kit/log.ts";
+import { peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { z } from "zod";
 import { bucketURL } from "../client/cold/commands.ts";
 
@@ -92,6 +93,7 @@ export const serviceSettings = z.object({
       path: ["ssd_offload_path"],
       message: "expected a folder on the disk, since enable_ssd_offload is on",
     }),
+  peers: peersSettings,
 });
 
 export type ServiceSettings = z.output<typeof serviceSettings>["store_service"];
@@ -125,6 +127,7 @@ export const serviceFlags: Readonly<Record<string, string>> = {
   brand: "store_service.brand",
   "log-level": "store_service.log_level",
   "max-wait-time": "store_service.max_wait_seconds",
+  ...peersFlagNames,
   ...Object.fromEntries(mooncakeNames.map((name) => [name, `store_service.${name}`])),
 };
 

@@ -1,7 +1,13 @@
 // Parses the master's address in a setting.
 import { fail } from "@svc/contract/failures.ts";
+import type { PeerClient } from "@svc/kit/peers/peer-client.ts";
 
-export type MasterAddress = { readonly host: string; readonly port: number };
+export type MasterAddress = {
+  readonly host: string;
+  readonly port: number;
+  /** Set for a master that is reached by TLS. */
+  readonly peers?: PeerClient;
+};
 
 const DEFAULT_PORT = 50_051;
 

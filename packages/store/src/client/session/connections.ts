@@ -111,8 +111,8 @@ export class Connections {
   #connect(slot: Slot): Promise<RpcClient> {
     const { master, brand, callMs, token, greet } = this.#options;
     const opened = (async () => {
-      const { host, port } = await master.find();
-      const rpc = await RpcClient.connect(host, port, { brand, callMs, token, connectMs: callMs });
+      const { host, port, peers } = await master.find();
+      const rpc = await RpcClient.connect(host, port, { brand, callMs, token, connectMs: callMs, peers });
       try {
         await greet?.(rpc);
         if (this.#closed !== undefined) throw this.#closed;

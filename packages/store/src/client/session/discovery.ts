@@ -2,10 +2,14 @@
 import { Failure, fail } from "@svc/contract/failures.ts";
 import { openEtcd } from "@svc/kit/etcd/client.ts";
 import type { KeyValue } from "@svc/kit/etcd/wire.ts";
-import { clusterPrefix, knownFrom, leadershipKey, viewKey } from "../../ha/leadership.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { PeerClient } from "@svc/kit/peers/peer-client.ts";
+import { clusterPrefix, knownFrom, type Leadership, leadershipKey, viewKey } from "../../ha/leadership.ts";
+import { alpn } from "../../rpc/alpn.ts";
 import { type MasterAddress, masterAddress } from "./address.ts";
 
 const SCHEME = "etcd://";
+const TLS_SCHEME = "tls://";
 /** The time limit for etcd's first answer about the leader. */
 const FIRST_MS = 5_000;
 export const DEFAULT_CLUSTER = "svc_cluster";
@@ -21,15 +25,28 @@ export interface Discovery {
   close(): Promise<void>;
 }
 
-export type DiscoveryOptions = { readonly brand: string; readonly clusterID?: string | undefined };
+export type DiscoveryOptions = {
+  readonly brand: string;
+  readonly clusterID?: string | undefined;
+  /** With these, masters that are found in etcd are reached by TLS only, and etcd at `https://` gets the certificate. */
+  readonly certificates?: PeerCertificates | undefined;
+};
 
-/** @throws INVALID_REQUEST for anything but HOST:PORT and etcd://HOST:PORT[;HOST:PORT...]. */
-export function openDiscovery(text: string, { brand, clusterID = DEFAULT_CLUSTER }: DiscoveryOptions): Discovery {
+/** @throws INVALID_REQUEST for anything but HOST:PORT, tls://HOST:PORT and etcd://HOST:PORT[;HOST:PORT...]. */
+export function openDiscovery(text: string, { brand, clusterID = DEFAULT_CLUSTER, certificates }: DiscoveryOptions): Discovery {
+  const peers = certificates && new PeerClient(certificates, "master", alpn.rpc);
   if (!text.startsWith(SCHEME)) {
-    const address = masterAddress(text);
+    const isSecure = text.startsWith(TLS_SCHEME);
+    if (isSecure && peers === undefined)
+      fail(
+        "INVALID_REQUEST",
+        `the master at ${text} expects TLS, and this process has no certificate to show there: give it --peer-certs DIR (svc certs issue)`,
+      );
+    const plain = masterAddress(isSecure ? text.slice(TLS_SCHEME.length) : text);
+    const address = isSecure && peers !== undefined ? { ...plain, peers } : plain;
     return { candidates: () => [address], find: async () => address, isMoving: false, onMove: () => undefined, close: async () => undefined };
   }
-  return followed(etcdMembers(text), brand, clusterID);
+  return followed({ endpoints: etcdMembers(text), brand, clusterID, certificates, peers });
 }
 
 /** Returns the addresses in `etcd://HOST:PORT[;HOST:PORT...]`. */
@@ -38,17 +55,23 @@ export function etcdMembers(text: string): string[] {
     .slice(SCHEME.length)
     .split(/[;,]/)
     .map((each) => each.trim());
-  if (!members.every((each) => /^[^\s;,/]+:\d{1,5}$/.test(each)))
+  if (!members.every((each) => /^(https?:\/\/)?[^\s;,/]+:\d{1,5}$/.test(each)))
     fail("INVALID_REQUEST", `the master's address: expected ${SCHEME}HOST:PORT[;HOST:PORT...], got ${JSON.stringify(text)}`);
-  return members.map((each) => `http://${each}`);
+  return members.map((each) => (each.includes("://") ? each : `http://${each}`));
 }
 
 export const isEtcdAddress = (text: string): boolean => text.startsWith(SCHEME);
 
-function followed(endpoints: readonly string[], brand: string, clusterID: string): Discovery {
-  const etcd = openEtcd({ endpoints });
+type Followed = Required<Pick<DiscoveryOptions, "brand" | "clusterID" | "certificates">> & {
+  readonly endpoints: readonly string[];
+  readonly peers: PeerClient | undefined;
+};
+
+function followed({ endpoints, brand, clusterID = DEFAULT_CLUSTER, certificates, peers }: Followed): Discovery {
+  const etcd = openEtcd({ endpoints, certificates });
   const listeners: (() => void)[] = [];
   const [view, record] = [viewKey(brand, clusterID), leadershipKey(brand, clusterID)];
+  /** The address of the leader; "" for one that has no port of TLS, where this client needs one. */
   let leader: string | undefined;
   let standbys: readonly string[] = [];
   let said: () => void = () => undefined;
@@ -57,9 +80,12 @@ function followed(endpoints: readonly string[], brand: string, clusterID: string
   });
 
   function see(key: string, entry: KeyValue | undefined): void {
-    if (key === record) standbys = known(entry);
-    if (key !== view || entry?.value === leader) return;
-    leader = entry?.value;
+    const written = key === record ? leadershipIn(entry) : undefined;
+    if (key === record) standbys = (written?.inSync ?? []).flatMap(({ rpc, tls }) => (peers === undefined ? rpc : (tls ?? [])));
+    if (key !== (peers === undefined ? view : record)) return;
+    const found = peers === undefined ? entry?.value : written && (written.leader.tls ?? "");
+    if (found === leader) return;
+    leader = found;
     for (const listener of listeners) listener();
   }
   const watch = etcd.watch(clusterPrefix(brand, clusterID), {
@@ -76,8 +102,9 @@ function followed(endpoints: readonly string[], brand: string, clusterID: string
       for (const event of events) see(event.key, event.type === "put" ? event.entry : undefined);
     },
   });
+  const addressOf = (text: string): MasterAddress => (peers === undefined ? masterAddress(text) : { ...masterAddress(text), peers });
   return {
-    candidates: () => [leader, ...standbys].flatMap((each) => (each === undefined ? [] : masterAddress(each))),
+    candidates: () => [leader, ...standbys].flatMap((each) => (each === undefined || each === "" ? [] : addressOf(each))),
     async find() {
       const late = Symbol();
       let timer: NodeJS.Timeout | undefined;
@@ -90,7 +117,12 @@ function followed(endpoints: readonly string[], brand: string, clusterID: string
         throw new Failure("SERVER_UNREACHABLE", `etcd at ${endpoints.join(", ")} did not report the leader of cluster ${clusterID} within ${FIRST_MS} ms`);
       if (leader === undefined)
         throw new Failure("SERVER_UNREACHABLE", `no master leads cluster ${clusterID} of brand ${brand}: etcd at ${endpoints.join(", ")} has no key ${view}`);
-      return masterAddress(leader);
+      if (leader === "")
+        fail(
+          "SERVER_UNREACHABLE",
+          `the leading master of cluster ${clusterID} has no certificate of the deployment, and this client has one (${certificates?.described}): give the master --peer-certs DIR, or start this client without`,
+        );
+      return addressOf(leader);
     },
     isMoving: true,
     onMove: (listener) => void listeners.push(listener),
@@ -101,12 +133,11 @@ function followed(endpoints: readonly string[], brand: string, clusterID: string
   };
 }
 
-/** Returns the RPC addresses of the standbys that may take over. */
-function known(entry: KeyValue | undefined): string[] {
+/** A cluster of another implementation has no record that we can read; its leader's address is enough. */
+function leadershipIn(entry: KeyValue | undefined): Leadership | undefined {
   try {
-    return knownFrom(entry)?.leadership.inSync.map(({ rpc }) => rpc) ?? [];
+    return knownFrom(entry)?.leadership;
   } catch {
-    // A cluster of another implementation has no record that we can read; its leader's address is enough.
-    return [];
+    return undefined;
   }
 }

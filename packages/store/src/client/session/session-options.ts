@@ -1,5 +1,7 @@
 // The options of a membership, and its events.
+
 import type { Failure } from "@svc/contract/failures.ts";
+import type { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import type { TransferEngine } from "@svc/transfer/engine.ts";
 import type { TaskExecutor } from "./task-loop.ts";
 
@@ -21,6 +23,8 @@ export type SessionOptions = {
   readonly master: string;
   /** The id of that cluster; "svc_cluster" by default. */
   readonly clusterID?: string | undefined;
+  /** The certificate of this process, for masters that are reached by TLS and for etcd. */
+  readonly certificates?: PeerCertificates | undefined;
   /** An initialized engine with its transports installed; the caller owns it, and it outlives the session. */
   readonly engine: TransferEngine;
   readonly brand?: string;

@@ -56,7 +56,7 @@ export class Session {
     this.segments = new Segments({ engine: options.engine, hostID: this.hostID });
     this.#holdings = new Holdings({ clientID: this.clientID, segments: this.segments, maxBytes: options.remembersBytes ?? 0 });
     const brand = options.brand ?? "svc";
-    this.discovery = openDiscovery(options.master, { brand, clusterID: options.clusterID });
+    this.discovery = openDiscovery(options.master, { brand, clusterID: options.clusterID, certificates: options.certificates });
     const shared = { master: this.discovery, brand, callMs: options.callMs ?? CALL_MS, token: options.token };
     this.#repeatMs = shared.callMs * REPEATED_CALLS;
     this.#calls = new Connections({ ...shared, count: options.connections ?? 3 });
