@@ -14,6 +14,7 @@ const viewer: readonly string[] = [
   "getSnapshot",
   "listSandboxEvents",
   "listEventsOfSandbox",
+  "listVolumes",
   "listTeams",
   "getTenant",
   "getUsage",
@@ -31,6 +32,10 @@ const member: readonly string[] = [
   "refreshSandbox",
   "setSandboxNetwork",
   "createSnapshot",
+  "createVolume",
+  // Its answer has the token of the volume's content.
+  "getVolume",
+  "deleteVolume",
   // Deletes the tenant's own snapshots alone.
   "deleteTemplate",
 ];
@@ -62,11 +67,13 @@ export const listsOf: ReadonlySet<string> = new Set([
   "listSnapshots",
   "listSandboxEvents",
   "listEventsOfSandbox",
+  "listVolumes",
 ]);
 
 /** Operations that answer one object that says its tenant, with the failure of one that does not exist. */
 export const ofOne: ReadonlyMap<string, { readonly failure: FailureName; readonly what: string; readonly id: string }> = new Map([
   ["getSandbox", { failure: "SANDBOX_NOT_FOUND", what: "sandbox", id: "sandboxID" }],
   ["getSnapshot", { failure: "SNAPSHOT_NOT_FOUND", what: "snapshot", id: "snapshotID" }],
+  ["getVolume", { failure: "VOLUME_NOT_FOUND", what: "volume", id: "volumeID" }],
   ["getKey", { failure: "KEY_NOT_FOUND", what: "key", id: "id" }],
 ] as const);

@@ -11,11 +11,12 @@ export const quotas = z.object({
   processors: z.number().min(0).max(1_000_000).optional().describe("Processors of running sandboxes"),
   memoryMB: most.optional().describe("Memory of running sandboxes"),
   diskMB: most.optional().describe("Disk of sandboxes, running and paused"),
+  volumes: most.optional().describe("Volumes"),
   createsPerMinute: most.optional().describe("Creates and forked children a minute"),
 });
 export type Quotas = z.output<typeof quotas>;
 
-/** The quotas of which a tenant uses up an amount. */
+/** The quotas of which a tenant's sandboxes use up an amount. */
 export const amounts = ["sandboxes", "processors", "memoryMB", "diskMB"] as const;
 export type Amount = (typeof amounts)[number];
 
@@ -26,7 +27,7 @@ export const NO_USAGE: Usage = { sandboxes: 0, processors: 0, memoryMB: 0, diskM
 export const tenantRecord = z.looseObject({ version: z.literal(1), tenant: z.string(), quotas });
 export type TenantRecord = z.output<typeof tenantRecord>;
 
-export const shownTenant = z.object({ tenant: z.string(), quotas, used: usage });
+export const shownTenant = z.object({ tenant: z.string(), quotas, used: usage.extend({ volumes: z.number().default(0) }) });
 export type ShownTenant = z.output<typeof shownTenant>;
 
 const onTenants = ["INVALID_REQUEST", "UNAUTHENTICATED", "ACCESS_DENIED", "ETCD_UNAVAILABLE"] as const;

@@ -3,12 +3,12 @@ import { z } from "zod";
 import { operation } from "./operation.ts";
 
 export const MAX_VOLUME_MOUNTS = 16;
-const MAX_NAME = 128;
+export const MAX_VOLUME_NAME = 128;
 
 export const volumeName = z
   .string()
   .min(1)
-  .max(MAX_NAME)
+  .max(MAX_VOLUME_NAME)
   .regex(/^[a-zA-Z0-9_-]+$/, "a volume's name is letters, digits, '-' and '_'");
 
 /** System directories, in which a mount would break the sandbox. */
@@ -41,6 +41,7 @@ const volumeFields = {
   usedBytes: z.number().int().describe("What its files take"),
   createdAt: z.string(),
   nodeID: z.string().optional().describe("The node that has it; absent if every node reaches it"),
+  tenant: z.string().optional().describe("The tenant that it belongs to; absent for the deployment's own"),
   sandboxIDs: z.array(z.string()).describe("The running and paused sandboxes that mount it"),
 };
 
@@ -51,7 +52,7 @@ export const volumeAndToken = volume.extend({
   domain: z.string().optional(),
 });
 
-const volumeID = z.string().min(1).max(MAX_NAME).describe("Its id or name");
+const volumeID = z.string().min(1).max(MAX_VOLUME_NAME).describe("Its id, or its name in the tenant of the key that asks");
 
 export const createVolume = operation({
   name: "createVolume",
@@ -70,7 +71,7 @@ export const createVolume = operation({
   output: volumeAndToken,
   success: 201,
   credential: "apiKey",
-  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "VOLUME_EXISTS", "TOO_MANY_REQUESTS", "DISK_FULL", "HOST_UNSUITABLE"],
+  failures: ["INVALID_REQUEST", "UNAUTHENTICATED", "VOLUME_EXISTS", "TOO_MANY_REQUESTS", "QUOTA_EXCEEDED", "DISK_FULL", "HOST_UNSUITABLE"],
 });
 
 export const listVolumes = operation({

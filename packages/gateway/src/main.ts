@@ -132,7 +132,7 @@ async function run(argv: readonly string[]): Promise<number> {
   const quotas = new TenantQuotas({ quotasOf: (tenant) => keys.quotasOf(tenant), usedBy: (tenant) => tenantUsage.usedBy(tenant), nowMs });
   const merge = openMerge({ members, apiKey, log });
   const webhooks = openGatewayWebhooks({ members, merge, apiKey, log });
-  const volumes = openGatewayVolumes({ members, merge, relay });
+  const volumes = openGatewayVolumes({ members, merge, relay, quotas });
   const secrets = openGatewaySecrets({ members, merge, relay, apiKey, log });
   const sandbox = async (input: { sandboxID: string }, context: Context) => handlers.getSandbox(input, context);
   const previews = openGatewayPreviews({ members, apiKey, domain: () => domain ?? "localhost", sandbox, log });

@@ -66,6 +66,27 @@ export function quotasSuite(server: () => Server): void {
     await until("no usage", async () => ((await free.used()).diskMB === 0 ? true : undefined));
   });
 
+  void test("many volumes made at once never exceed the quota of volumes, and a deleted one makes room", async () => {
+    const full = await tenant("full", { volumes: 2 });
+    const make = (name: string) => ask(server(), full.key, "POST", "/volumes", { name, sizeMB: 16 });
+    const answers = await Promise.all(["a", "b", "c", "d", "e"].map(make));
+    const made = answers.filter(({ status }) => status === 201);
+    assert.equal(made.length, 2);
+    for (const answer of answers.filter(({ status }) => status !== 201)) {
+      const { error_code, quota, limit } = await refusalOf(answer);
+      assert.deepEqual([error_code, quota, limit], ["QUOTA_EXCEEDED", "volumes", 2]);
+      assert.ok(Number(answer.headers.get("retry-after")) > 0);
+      assert.equal(answer.headers.get("svc-quota"), "volumes=2");
+    }
+    assert.equal((await full.used()).volumes, 2);
+    const { volumeID } = (await (made[0] as Response).json()) as { volumeID: string };
+    assert.equal((await ask(server(), full.key, "DELETE", `/volumes/${volumeID}`)).status, 204);
+    assert.equal((await make("f")).status, 201);
+    await refusalOf(await make("g"));
+    const free = await tenant("free", {});
+    assert.equal((await ask(server(), free.key, "POST", "/volumes", { name: "a", sizeMB: 16 })).status, 201);
+  });
+
   void test("creates a minute are limited, and the refusal says when to try again", async () => {
     const hasty = await tenant("hasty", { createsPerMinute: 2 });
     const answers = [await hasty.create(), await hasty.create(), await hasty.create()];

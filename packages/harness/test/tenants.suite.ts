@@ -1,4 +1,5 @@
 // Tries to reach what belongs to another tenant by every operation: the same at a node and at a gateway.
+// Longer than 300 lines: every test needs the same two tenants, their keys and what they own.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Answer } from "@svc/contract/call.ts";
@@ -6,6 +7,8 @@ import { roleFor } from "@svc/contract/key-access.ts";
 import { createKey, listKeys, type Role } from "@svc/contract/keys.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
 import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import { listVolumes, type Volume } from "@svc/contract/volumes.ts";
+import { Sandbox } from "e2b";
 
 export type Server = {
   readonly url: string;
@@ -28,6 +31,7 @@ const bodies: Readonly<Record<string, object>> = {
   refreshSandbox: { duration: 1 },
   setSandboxNetwork: { denyOut: ["0.0.0.0/0"] },
   createSnapshot: { memory: false },
+  createVolume: { name: "of-globex", sizeMB: 16 },
   createKey: { name: "more" },
   updateKey: { role: "viewer" },
   setTenantQuotas: { quotas: {} },
@@ -83,16 +87,29 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     return { owner, sandboxID, snapshotID, filled };
   }
 
+  async function volumeOf(key: string, name: string): Promise<Volume & { token: string }> {
+    const made = await ask(server(), key, "POST", "/volumes", { name, sizeMB: 16 });
+    assert.equal(made.status, 201, await made.clone().text());
+    return (await made.json()) as Volume & { token: string };
+  }
+
   void test("no operation shows or changes anything of another tenant, whatever role the key has", async () => {
     const { sandboxID, snapshotID, filled, owner } = await acmes();
     const globex = await keyFor(server(), "globex");
+    const kept = await volumeOf(owner.key, `walked-${MARK}`);
     for (const { name, method, path, credential } of Object.values(served)) {
       if (credential === "none") continue;
-      const answer = await ask(server(), globex.key, method, filled(path + (queries[name] ?? "")), method === "GET" ? undefined : (bodies[name] ?? {}));
+      const answer = await ask(
+        server(),
+        globex.key,
+        method,
+        filled(path.replace("{volumeID}", kept.volumeID) + (queries[name] ?? "")),
+        method === "GET" ? undefined : (bodies[name] ?? {}),
+      );
       const text = await answer.text();
       assert.equal(text.includes(MARK), false, `${name}: ${text}`);
       if (roleFor(name) === undefined) assert.equal(answer.status, 403, `${name} has no row in key-access.ts, so no named key may call it: ${text}`);
-      else if (/\{(sandbox|apiKey|snapshot|template)ID\}/.test(path))
+      else if (/\{(sandbox|apiKey|snapshot|template|volume)ID\}/.test(path))
         assert.equal(answer.status, 404, `${name} (a new operation needs a valid body in this test): ${text}`);
       else assert.ok(answer.status < 300, `${name}: ${answer.status} ${text}`);
     }
@@ -101,6 +118,7 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     const removed = await ask(server(), globex.key, "DELETE", `/templates/${snapshotID}`);
     assert.equal(removed.status, 404, await removed.text());
     assert.equal((await ask(server(), owner.key, "GET", `/snapshots/${snapshotID}`)).status, 200);
+    assert.equal((await server().call(listVolumes, {})).find(({ volumeID }) => volumeID === kept.volumeID)?.tenant, "acme");
     assert.equal((await server().call(listKeys, {})).find(({ id }) => id === owner.id)?.role, "admin");
   });
 
@@ -253,7 +271,52 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     assert.equal(ids.size, 2);
   });
 
-  void test("a tenant starts from public templates alone, and uses no volume or secret of the deployment", async () => {
+  void test("three tenants have a volume of the same name each, and none of them finds another's", async () => {
+    const acme = await keyFor(server(), "acme", "member");
+    const globex = await keyFor(server(), "globex", "member");
+    const own = await volumeOf(acme.key, "same");
+    const others = [await volumeOf(globex.key, "same"), await volumeOf(server().apiKey, "same")];
+    const again = await ask(server(), acme.key, "POST", "/volumes", { name: "same", sizeMB: 16 });
+    assert.equal(again.status, 409, await again.text());
+    const listed = async (key: string) => ((await (await ask(server(), key, "GET", "/volumes")).json()) as Volume[]).filter(({ name }) => name === "same");
+    assert.deepEqual(
+      (await listed(acme.key)).map(({ volumeID }) => volumeID),
+      [own.volumeID],
+    );
+    assert.deepEqual(new Set((await listed(server().apiKey)).map(({ tenant }) => tenant)), new Set(["acme", "globex", undefined]));
+    for (const { volumeID } of others)
+      for (const method of ["GET", "DELETE"]) {
+        const answer = await ask(server(), acme.key, method, `/volumes/${volumeID}`);
+        assert.equal(answer.status, 404, await answer.text());
+      }
+    for (const [key, expected] of [
+      [acme.key, own],
+      [globex.key, others[0]],
+      [server().apiKey, others[1]],
+    ] as const)
+      assert.equal(((await (await ask(server(), key, "GET", "/volumes/same")).json()) as Volume).volumeID, expected?.volumeID);
+
+    const content = (token: string, init: RequestInit = {}) =>
+      fetch(`${server().url}/volumecontent/${own.volumeID}/file?path=/note`, { ...init, headers: { authorization: `Bearer ${token}` } });
+    assert.equal((await content(own.token, { method: "PUT", body: "of acme" })).status, 201);
+    assert.equal((await content(others[0]?.token ?? "")).status, 401);
+    assert.equal(await (await content(own.token)).text(), "of acme");
+    const at = { apiUrl: server().url, sandboxUrl: server().url };
+    const sandbox = await Sandbox.create("base", { ...at, apiKey: acme.key, volumeMounts: { "/data": "same" } });
+    assert.equal((await sandbox.commands.run("cat /data/note")).stdout, "of acme");
+    const foreign = await Sandbox.create("base", { ...at, apiKey: globex.key, volumeMounts: { "/data": "same" } });
+    assert.equal((await foreign.commands.run("ls /data")).stdout.includes("note"), false);
+    const used = await ask(server(), acme.key, "DELETE", `/volumes/${own.volumeID}`);
+    assert.equal(used.status, 409, await used.text());
+    const viewer = await keyFor(server(), "acme", "viewer");
+    assert.equal((await ask(server(), viewer.key, "GET", "/volumes")).status, 200);
+    for (const method of ["GET", "DELETE"]) assert.equal((await ask(server(), viewer.key, method, "/volumes/same")).status, 403);
+    for (const each of [sandbox, foreign]) await each.kill();
+    assert.equal((await ask(server(), acme.key, "DELETE", "/volumes/same")).status, 204);
+    assert.equal((await listed(server().apiKey)).length, 2);
+  });
+
+  void test("a tenant starts from public templates alone, and uses no secret of the deployment", async () => {
     const { key } = await keyFor(server(), "acme");
     const holder = await server().call(createSandbox, { templateID: "base" });
     const taken = (await (
@@ -270,7 +333,6 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     });
     assert.equal(asBuild.status, 404, await asBuild.text());
     for (const more of [
-      { volumeMounts: [{ name: "data", path: "/data" }] },
       { iam: { tokens: { mine: { audience: "https://example.com", tokenType: "JWT-SVID" } } } },
       { network: { rules: { "example.com": [{ transform: { headers: { Authorization: ["Bearer $", "{e2b.secrets.openai}"].join("") } } }] } } },
     ]) {

@@ -7,7 +7,7 @@ import { UsageError } from "../output/complain.ts";
 type Printing = AccessOptions & { output?: OutputFormat };
 /** `none` removes a limit. */
 export type Limit = number | "none";
-export type QuotaOptions = Printing & { sandboxes?: Limit; processors?: Limit; memory?: Limit; disk?: Limit; creates?: Limit };
+export type QuotaOptions = Printing & { sandboxes?: Limit; processors?: Limit; memory?: Limit; disk?: Limit; volumes?: Limit; creates?: Limit };
 
 export function listTenants({ output, ...access }: Printing): Promise<number> {
   return withClient(access, async (client) => print(await client.tenants.list(), output));
@@ -18,9 +18,9 @@ export function showTenant(tenant: string, { output, ...access }: Printing): Pro
 }
 
 /** Changes the given limits, and leaves the others as they are. */
-export function setTenant(tenant: string, { sandboxes, processors, memory, disk, creates, output, ...access }: QuotaOptions): Promise<number> {
+export function setTenant(tenant: string, { sandboxes, processors, memory, disk, volumes, creates, output, ...access }: QuotaOptions): Promise<number> {
   return withClient(access, async (client) => {
-    const asked = { sandboxes, processors, memoryMB: memory, diskMB: disk, createsPerMinute: creates };
+    const asked = { sandboxes, processors, memoryMB: memory, diskMB: disk, volumes, createsPerMinute: creates };
     const given = Object.entries(asked).filter(([, limit]) => limit !== undefined);
     if (given.length === 0) throw new UsageError("expected a limit, such as --sandboxes 10 or --memory none");
     const next: Record<string, number | undefined> = { ...(await client.tenants.get(tenant)).quotas };
@@ -37,10 +37,10 @@ function print(tenants: readonly ShownTenant[], output: OutputFormat | undefined
   else {
     const cell = (used: number, limit: number | undefined) => (limit === undefined ? String(used) : `${used}/${limit}`);
     printTable(
-      ["TENANT", "SANDBOXES", "PROCESSORS", "MEMORY MB", "DISK MB", "CREATES/MINUTE"],
+      ["TENANT", "SANDBOXES", "PROCESSORS", "MEMORY MB", "DISK MB", "VOLUMES", "CREATES/MINUTE"],
       tenants.map(({ tenant, quotas, used }) => [
         tenant,
-        ...amounts.map((amount) => cell(used[amount], quotas[amount])),
+        ...[...amounts, "volumes" as const].map((amount) => cell(used[amount], quotas[amount])),
         quotas.createsPerMinute === undefined ? "" : String(quotas.createsPerMinute),
       ]),
     );

@@ -79,6 +79,7 @@ export function addTenantVerbs(program: Verb): void {
     .option("--processors <count>", "processors of running sandboxes", limit)
     .option("--memory <MB>", "memory of running sandboxes", limit)
     .option("--disk <MB>", "disk of sandboxes, running and paused", limit)
+    .option("--volumes <count>", "volumes; none: no limit", limit)
     .option("--creates <count>", "creates a minute", limit)
     .addOption(outputOption())
     .usage("[options] <tenant>")

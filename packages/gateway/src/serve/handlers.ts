@@ -51,7 +51,7 @@ export type HandlerParts = {
   readonly storedOnly: StoredOnly;
   readonly create: ReturnType<typeof openCreate>;
   readonly webhooks: Pick<GatewayWebhooks, "handlers">;
-  readonly volumes: Pick<GatewayVolumes, "handlers">;
+  readonly volumes: Pick<GatewayVolumes, "handlers" | "count">;
   readonly scaling: Handlers<typeof nodesOperations>["getScaling"];
   readonly secrets: Pick<GatewaySecrets, "handlers">;
   readonly previews: Pick<GatewayPreviews, "handlers">;
@@ -250,7 +250,7 @@ export function gatewayHandlers(parts: HandlerParts): AllHandlers {
     ...webhooks.handlers,
     ...volumes.handlers,
     ...secrets.handlers,
-    ...apiKeyHandlers(keys, quotas),
+    ...apiKeyHandlers(keys, quotas, volumes.count),
     ...previews.handlers,
     getHealth() {
       checkHealth();

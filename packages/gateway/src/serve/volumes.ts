@@ -1,6 +1,10 @@
-// Volumes at a gateway: one of a node's own is found on that node, one in a shared directory on any; a name is given once in a deployment.
+// Volumes at a gateway: one of a node's own is found on that node, one in a shared directory on any; a name is given once in a tenant.
 import { fail } from "@svc/contract/failures.ts";
+import type { Output, Parsed } from "@svc/contract/operation.ts";
 import { listVolumes, volumeOperations as ops, type Volume, type VolumeMount } from "@svc/contract/volumes.ts";
+import type { CountVolumes } from "@svc/kit/keys/handlers.ts";
+import { tenantOf } from "@svc/kit/keys/principal.ts";
+import type { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import type { Context, Handlers } from "@svc/kit/serve.ts";
 import type { Member } from "../members/member.ts";
 import type { Members } from "../members/members.ts";
@@ -8,17 +12,18 @@ import { weightOf } from "../place/place.ts";
 import type { Merge } from "./merge.ts";
 import { nodeLost, type Relay } from "./relay.ts";
 
-export type VolumeParts = { readonly members: Members; readonly merge: Merge; readonly relay: Relay };
+export type VolumeParts = { readonly members: Members; readonly merge: Merge; readonly relay: Relay; readonly quotas: Pick<TenantQuotas, "runVolume"> };
 
 export interface GatewayVolumes {
   readonly handlers: Handlers<typeof ops>;
   /** Returns the nodes on which a sandbox with these volumes can start. @throws VOLUME_NOT_FOUND, INVALID_REQUEST, NODE_LOST. */
   nodesFor(mounts: readonly VolumeMount[], context: Context): Promise<Member[]>;
+  readonly count: CountVolumes;
 }
 
 type Held = { readonly member: Member; readonly volume: Volume };
 
-export function openGatewayVolumes({ members, merge, relay }: VolumeParts): GatewayVolumes {
+export function openGatewayVolumes({ members, merge, relay, quotas }: VolumeParts): GatewayVolumes {
   /** Returns what each node that is up has; the context's header names the others. */
   async function held(context: Context): Promise<Held[]> {
     const asked = members.up.filter((member) => member.identity?.hasVolumes === true);
@@ -32,6 +37,9 @@ export function openGatewayVolumes({ members, merge, relay }: VolumeParts): Gate
     return lists.flat();
   }
 
+  /** Nodes show a tenant its own volumes alone; the deployment's own key sees all, and means its own by a name. */
+  const named = ({ volume }: Held, name: string, { principal }: Context) => volume.name === name && volume.tenant === tenantOf(principal);
+
   /** @throws NODE_LOST while a node is away that might have it. */
   function absent(asked: string): never {
     const uncertain = members.whyUncertain("");
@@ -42,7 +50,7 @@ export function openGatewayVolumes({ members, merge, relay }: VolumeParts): Gate
   async function holdersOf(asked: string, context: Context): Promise<[Held, ...Held[]]> {
     const all = await held(context);
     const byID = all.filter(({ volume }) => volume.volumeID === asked);
-    const [first, ...others] = byID.length > 0 ? byID : all.filter(({ volume }) => volume.name === asked);
+    const [first, ...others] = byID.length > 0 ? byID : all.filter((each) => named(each, asked, context));
     return first === undefined ? absent(asked) : [first, ...others];
   }
 
@@ -56,20 +64,26 @@ export function openGatewayVolumes({ members, merge, relay }: VolumeParts): Gate
     return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
+  async function make(input: Parsed<typeof ops.createVolume>, context: Context): Promise<Output<typeof ops.createVolume>> {
+    const known = (await held(context)).find((each) => named(each, input.name, context));
+    if (known !== undefined) fail("VOLUME_EXISTS", `volume '${input.name}' exists already; choose another name, or delete it first`);
+    const uncertain = members.whyUncertain("");
+    if (uncertain !== "") fail("NODE_LOST", `a node that does not answer may have a volume named '${input.name}'; ${uncertain}`);
+    // Every gateway picks the same node, so that two of them do not make two volumes with one name.
+    const able = members.up.filter(({ identity, load }) => identity?.hasVolumes === true && load?.isDraining !== true);
+    const [chosen] = [...able].sort((a, b) => weightOf(input.name, b.name) - weightOf(input.name, a.name));
+    if (chosen === undefined) fail("SERVER_UNREACHABLE", "no node of this deployment answers and takes volumes; GET /nodes says why", { retryAfterSeconds: 1 });
+    return relay(ops.createVolume, input, context, chosen);
+  }
+
   return {
     handlers: {
-      async createVolume(input, context) {
-        const known = (await held(context)).find(({ volume }) => volume.name === input.name);
-        if (known !== undefined) fail("VOLUME_EXISTS", `volume '${input.name}' exists already; choose another name, or delete it first`);
-        const uncertain = members.whyUncertain("");
-        if (uncertain !== "") fail("NODE_LOST", `a node that does not answer may have a volume named '${input.name}'; ${uncertain}`);
-        // Every gateway picks the same node, so that two of them do not make two volumes with one name.
-        const able = members.up.filter(({ identity, load }) => identity?.hasVolumes === true && load?.isDraining !== true);
-        const [chosen] = [...able].sort((a, b) => weightOf(input.name, b.name) - weightOf(input.name, a.name));
-        if (chosen === undefined)
-          fail("SERVER_UNREACHABLE", "no node of this deployment answers and takes volumes; GET /nodes says why", { retryAfterSeconds: 1 });
-        return relay(ops.createVolume, input, context, chosen);
-      },
+      createVolume: (input, context) =>
+        quotas.runVolume(
+          tenantOf(context.principal),
+          async () => merged(await held(context)).length,
+          () => make(input, context),
+        ),
       async listVolumes(_, context) {
         // The list of one call names missing nodes.
         const lists = await merge.ask(listVolumes, (member) => (member.identity?.hasVolumes === false ? undefined : {}), context);
@@ -96,7 +110,7 @@ export function openGatewayVolumes({ members, merge, relay }: VolumeParts): Gate
       const all = await held(context);
       let nodes: readonly Member[] | undefined;
       for (const { name } of mounts) {
-        const having = all.filter(({ volume }) => volume.name === name).map(({ member }) => member);
+        const having = all.filter((each) => named(each, name, context)).map(({ member }) => member);
         if (having.length === 0) absent(name);
         nodes = (nodes ?? having).filter((member) => having.includes(member));
         if (nodes.length === 0)
@@ -106,6 +120,11 @@ export function openGatewayVolumes({ members, merge, relay }: VolumeParts): Gate
           );
       }
       return [...(nodes ?? [])].sort((a, b) => a.running.size - b.running.size);
+    },
+    async count(context) {
+      const found = new Map<string, number>();
+      for (const { tenant } of merged(await held(context))) if (tenant !== undefined) found.set(tenant, (found.get(tenant) ?? 0) + 1);
+      return found;
     },
   };
 

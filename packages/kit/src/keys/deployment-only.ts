@@ -1,10 +1,7 @@
 // Members of requests that reach what only the deployment owns; a named key may not use them.
 import { fail } from "@svc/contract/failures.ts";
 
-const members = [
-  { member: "volumeMounts", what: "volumes" },
-  { member: "iam", what: "identity tokens" },
-] as const;
+const members = [{ member: "iam", what: "identity tokens" }] as const;
 /** A rule with this placeholder inserts a secret of the deployment into a request that the tenant chooses. */
 const PLACEHOLDER = "${e2b.";
 

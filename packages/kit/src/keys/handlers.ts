@@ -3,7 +3,7 @@ import { fail } from "@svc/contract/failures.ts";
 import { mayDo } from "@svc/contract/key-access.ts";
 import { type CreatedKey, DEPLOYMENT_TENANT, type KeyRecord, type keyOperations, type Role, type ShownKey } from "@svc/contract/keys.ts";
 import type { ShownTenant, tenantOperations } from "@svc/contract/tenants.ts";
-import type { Handlers } from "../serve.ts";
+import type { Context, Handlers } from "../serve.ts";
 import type { Keys, Made } from "./keys.ts";
 import { type Principal, sees, shownTenant } from "./principal.ts";
 import type { TenantQuotas } from "./tenant-quotas.ts";
@@ -13,10 +13,22 @@ const PREFIX = "e2b_";
 const VALUE_LENGTH = 40;
 const MASKED_PREFIX = "";
 
-export function apiKeyHandlers(given: Keys | undefined, quotas: Pick<TenantQuotas, "used">): Handlers<typeof keyOperations & typeof tenantOperations> {
+/** Returns the number of volumes of each tenant that the principal sees; a tenant without volumes may be absent. */
+export type CountVolumes = (context: Context) => Promise<ReadonlyMap<string, number>>;
+
+export function apiKeyHandlers(
+  given: Keys | undefined,
+  quotas: Pick<TenantQuotas, "used">,
+  countVolumes: CountVolumes,
+): Handlers<typeof keyOperations & typeof tenantOperations> {
   const keys = given ?? fail("INTERNAL", "named keys are not open");
 
-  const shownTenantOf = (tenant: string): ShownTenant => ({ tenant, quotas: keys.quotasOf(tenant) ?? {}, used: quotas.used(tenant) });
+  async function shownTenants(tenants: readonly string[], context: Context): Promise<ShownTenant[]> {
+    if (tenants.length === 0) return [];
+    const volumes = await countVolumes(context);
+    return tenants.map((tenant) => ({ tenant, quotas: keys.quotasOf(tenant) ?? {}, used: { ...quotas.used(tenant), volumes: volumes.get(tenant) ?? 0 } }));
+  }
+  const shownTenantOf = async (tenant: string, context: Context) => (await shownTenants([tenant], context))[0] as ShownTenant;
 
   function shown(record: KeyRecord): ShownKey {
     const lastUsedMs = keys.lastUsedMs(record.id);
@@ -76,14 +88,14 @@ export function apiKeyHandlers(given: Keys | undefined, quotas: Pick<TenantQuota
     async rotateKey({ apiKeyID, overlapSeconds }, { principal }) {
       return created(await keys.rotate(found(principal, apiKeyID), overlapSeconds * 1000));
     },
-    listTenants: () => keys.tenants().map(shownTenantOf),
-    getTenant({ tenant }, { principal }) {
-      if (!sees(principal, tenant)) fail("ACCESS_DENIED", `tenant '${tenant}' is not that of this key`);
-      return shownTenantOf(tenant);
+    listTenants: (_input, context) => shownTenants(keys.tenants(), context),
+    async getTenant({ tenant }, context) {
+      if (!sees(context.principal, tenant)) fail("ACCESS_DENIED", `tenant '${tenant}' is not that of this key`);
+      return shownTenantOf(tenant, context);
     },
-    async setTenantQuotas({ tenant, quotas: next }) {
+    async setTenantQuotas({ tenant, quotas: next }, context) {
       await keys.setQuotas(tenant, next);
-      return shownTenantOf(tenant);
+      return shownTenantOf(tenant, context);
     },
     listTeams(_input, { principal }) {
       const names = principal.kind === "tenant" ? [principal.tenant] : [DEPLOYMENT_TENANT, ...new Set(keys.all().map(({ tenant }) => tenant))];

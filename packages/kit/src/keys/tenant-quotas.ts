@@ -1,6 +1,7 @@
 // Quotas of tenants: each create, fork and resume is admitted against what the tenant uses and what is under way.
 import { Failure } from "@svc/contract/failures.ts";
 import { type Amount, amounts, NO_USAGE, type Quotas, type Usage } from "@svc/contract/tenants.ts";
+import { openKeyedLock } from "../keyed-lock.ts";
 import { TokenBucket } from "../token-bucket.ts";
 
 /** The part of a tenant's sandbox that counts; a resume asks for no disk, because a paused sandbox has its disk already. */
@@ -16,6 +17,7 @@ export type QuotaParts = {
 
 const MINUTE_MS = 60_000;
 const RETRY_SECONDS = 5;
+const MAX_WAITING_VOLUMES = 256;
 /** The header that says what a tenant may use, and the one that says how much of it is left. */
 export const QUOTA_HEADER = "svc-quota";
 export const QUOTA_LEFT_HEADER = "svc-quota-left";
@@ -25,6 +27,7 @@ export class TenantQuotas {
   readonly #nowMs: () => number;
   /** The sum of the charges under way, by tenant. */
   readonly #underWay = new Map<string, Usage>();
+  readonly #volumes = openKeyedLock("tenant", MAX_WAITING_VOLUMES);
   readonly #creates = new Map<string, { readonly perMinute: number; readonly bucket: TokenBucket }>();
 
   constructor(parts: QuotaParts) {
@@ -53,6 +56,17 @@ export class TenantQuotas {
     }
   }
 
+  /** Runs `work`, which makes a volume; one at a time for a tenant with a quota, so that `count` is exact. @throws QUOTA_EXCEEDED. */
+  async runVolume<T>(tenant: string | undefined, count: () => Promise<number>, work: () => Promise<T>): Promise<T> {
+    const limit = tenant === undefined ? undefined : this.#parts.quotasOf(tenant)?.volumes;
+    if (tenant === undefined || limit === undefined) return work();
+    return this.#volumes.run(tenant, async () => {
+      const used = await count();
+      if (used >= limit) refuse(tenant, "volumes", limit, used, 1);
+      return work();
+    });
+  }
+
   /** Counts a create or a forked child. @throws QUOTA_EXCEEDED, with the time until the next is admitted. */
   takeCreate(tenant: string | undefined): void {
     const perMinute = tenant === undefined ? undefined : this.#parts.quotasOf(tenant)?.createsPerMinute;
@@ -74,6 +88,7 @@ export class TenantQuotas {
     const limited = amounts.filter((amount) => quotas[amount] !== undefined);
     const limits = [
       ...limited.map((amount) => `${amount}=${quotas[amount]}`),
+      ...(quotas.volumes === undefined ? [] : [`volumes=${quotas.volumes}`]),
       ...(quotas.createsPerMinute === undefined ? [] : [`createsPerMinute=${quotas.createsPerMinute}`]),
     ];
     const left = limited.map((amount) => `${amount}=${Math.max(0, (quotas[amount] ?? 0) - used[amount])}`);
@@ -109,9 +124,15 @@ export function sum(one: Usage, other: Usage, sign: 1 | -1 = 1): Usage {
   };
 }
 
-const words: Readonly<Record<Amount, string>> = { sandboxes: "running sandboxes", processors: "processors", memoryMB: "MB of memory", diskMB: "MB of disk" };
+const words: Readonly<Record<Amount | "volumes", string>> = {
+  sandboxes: "running sandboxes",
+  processors: "processors",
+  memoryMB: "MB of memory",
+  diskMB: "MB of disk",
+  volumes: "volumes",
+};
 
-function refuse(tenant: string, amount: Amount, limit: number, used: number, asked: number): never {
-  const message = `tenant '${tenant}' may use ${limit} ${words[amount]}, uses ${used}, and asks for ${asked} more: end or pause some of its sandboxes, or ask for a higher quota`;
+function refuse(tenant: string, amount: Amount | "volumes", limit: number, used: number, asked: number): never {
+  const message = `tenant '${tenant}' may use ${limit} ${words[amount]}, uses ${used}, and asks for ${asked} more: ${amount === "volumes" ? "delete some" : "end or pause some of its sandboxes"}, or ask for a higher quota`;
   throw new Failure("QUOTA_EXCEEDED", message, { retryAfterSeconds: RETRY_SECONDS, details: { quota: amount, limit, used, asked } });
 }

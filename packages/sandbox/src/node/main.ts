@@ -135,7 +135,7 @@ async function serveUntilStopped({ peerCertificates, node, home, settings, log, 
       ...observe.handlers,
       getSandboxesMetrics: ({ sandbox_ids }, context) =>
         observe.handlers.getSandboxesMetrics({ sandbox_ids: ownIDs(context.principal, registry, sandbox_ids) }, context),
-      ...apiKeyHandlers(node.apiKeys, node.quotas),
+      ...apiKeyHandlers(node.apiKeys, node.quotas, () => node.volumes.counts()),
       ...volumeHandlers(node.volumes),
       ...secretHandlers(node.secrets),
       ...previewHandlers({ store: node.previews, mustExist: (id) => registry.owned(id), domain: () => node.proxy.domain, wallMs: Date.now }),

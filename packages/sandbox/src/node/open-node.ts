@@ -220,7 +220,7 @@ export async function openNode(
   const supply = rulesSupply(secrets, registry, isEnding ? "" : settings.egress.ca_file);
   const networks: Networks | undefined = await networksFor(home, settings, spawner, log, observe.onDenied, supply);
 
-  const volumes = await openVolumes({ home, settings: settings.volumes, seed, spawner, registry, nodeID, metrics, log });
+  const volumes = await openVolumes({ home, settings: settings.volumes, seed, spawner, registry, quotas, nodeID, metrics, log });
   const { ownership } = membership ?? {};
   const claims = openClaims({ lock, registry, ownership, listed: (record) => later.get("listing").one(record), transfer: () => later.get("transfer") });
   const transfer: SnapshotTransfer = await openSnapshotTransfer({

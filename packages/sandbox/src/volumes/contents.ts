@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
 import { readMounts } from "../runtime/mounts.ts";
 import { canUseImages, type DiskParts, openDirectories, openImages } from "./volume-disks.ts";
-import { openVolumeRecords, type VolumeRecord } from "./volume-records.ts";
+import { openVolumeRecords, recordFile, type VolumeRecord } from "./volume-records.ts";
 
 export type VolumeContents = {
   mounted(): Promise<{ readonly volumeID: string; readonly name: string; readonly files: string }[]>;
@@ -32,13 +32,13 @@ export function openVolumeContents(parts: DiskParts): VolumeContents {
       );
     },
     async restore(volumeID, fill) {
-      const found = await (await records()).find(volumeID);
+      const found = await (await records()).find(volumeID, undefined);
       if (found === undefined) return fail("BACKUP_DAMAGED", `the backup has files of volume ${volumeID}, and no record of it`);
       const backing = found.backing === "image" && !(await canUseImages()) ? "directory" : found.backing;
       await disks[backing].remove(volumeID);
       const emptyBytes = await disks[backing].make({ ...found, backing });
       const record: VolumeRecord = { ...found, backing, emptyBytes };
-      await writeFile(join(directory, "names", found.name), JSON.stringify(record));
+      await writeFile(join(directory, "names", recordFile(found)), JSON.stringify(record));
       await fill((await disks[backing].folders(record)).files);
     },
     async close() {

@@ -3,6 +3,8 @@ import { mkdir } from "node:fs/promises";
 import { Failure, fail } from "@svc/contract/failures.ts";
 import type { Volume, VolumeMount } from "@svc/contract/volumes.ts";
 import { openKeyedLock } from "@svc/kit/keyed-lock.ts";
+import { DEPLOYMENT, type Principal, sees, tenantOf } from "@svc/kit/keys/principal.ts";
+import type { TenantQuotas } from "@svc/kit/keys/tenant-quotas.ts";
 import type { Log } from "@svc/kit/log.ts";
 import type { Metrics } from "@svc/kit/metrics.ts";
 import { sameSecret, volumeToken } from "@svc/kit/secret.ts";
@@ -15,19 +17,23 @@ import { canUseImages, openDirectories, openImages, type VolumeDisk, type Volume
 import { type Backing, newVolumeID, openVolumeRecords, type VolumeRecord } from "./volume-records.ts";
 
 export interface Volumes {
-  create(name: string, sizeMB: number | undefined): Promise<Volume>;
-  list(): Promise<Volume[]>;
-  /** @throws VOLUME_NOT_FOUND. */
-  get(asked: string): Promise<Volume>;
+  /** Makes a volume of the principal's tenant. @throws VOLUME_EXISTS, QUOTA_EXCEEDED, DISK_FULL. */
+  create(name: string, sizeMB: number | undefined, principal: Principal): Promise<Volume>;
+  /** Returns the volumes that the principal sees. */
+  list(principal: Principal): Promise<Volume[]>;
+  /** Finds one by its id, or by its name in the principal's tenant. @throws VOLUME_NOT_FOUND. */
+  get(asked: string, principal: Principal): Promise<Volume>;
   /** @throws VOLUME_NOT_FOUND, VOLUME_IN_USE. */
-  delete(asked: string): Promise<void>;
-  /** True if this node can reach the volume of this id or name. */
+  delete(asked: string, principal: Principal): Promise<void>;
+  /** The number of volumes of each tenant that has some. */
+  counts(): Promise<ReadonlyMap<string, number>>;
+  /** True if this node can reach the volume of this id, or the deployment's own of this name. */
   has(asked: string): Promise<boolean>;
   tokenOf(volumeID: string): string;
   /** Returns the folders of a volume if the token is that of the volume. @throws UNAUTHENTICATED, VOLUME_NOT_FOUND. */
   open(asked: string, token: string | undefined): Promise<VolumeFolders & { readonly leftBytes: number }>;
-  /** Finds the volumes of a create by their names. @throws VOLUME_NOT_FOUND. */
-  referencesOf(mounts: readonly VolumeMount[]): Promise<VolumeReference[]>;
+  /** Finds the volumes of a create by their names in the tenant. @throws VOLUME_NOT_FOUND. */
+  referencesOf(mounts: readonly VolumeMount[], tenant: string | undefined): Promise<VolumeReference[]>;
   /** None of the volumes is deleted during `work`, at the end of which a sandbox's record names them. */
   holding<T>(references: readonly VolumeReference[], work: () => Promise<T>): Promise<T>;
   /** Mounts the volumes on the host, for a sandbox that is about to start. @throws VOLUME_NOT_FOUND, VOLUME_DAMAGED, DISK_FULL. */
@@ -45,6 +51,7 @@ export type VolumesParts = {
   readonly seed: string;
   readonly spawner: Spawner;
   readonly registry: Pick<Registry, "all">;
+  readonly quotas: Pick<TenantQuotas, "runVolume">;
   readonly nodeID: () => string;
   readonly metrics: Metrics;
   readonly log: Log;
@@ -53,7 +60,7 @@ export type VolumesParts = {
 const MEBIBYTE = 1024 * 1024;
 const MAX_WAITING_PER_VOLUME = 256;
 
-export async function openVolumes({ home, settings, seed, spawner, registry, nodeID, metrics, log }: VolumesParts): Promise<Volumes> {
+export async function openVolumes({ home, settings, seed, spawner, registry, quotas, nodeID, metrics, log }: VolumesParts): Promise<Volumes> {
   const directory = volumesDirectory(home, settings);
   const isShared = settings.directory !== "";
   await mkdir(directory, { recursive: true, mode: 0o711 }).catch((error: unknown) =>
@@ -90,18 +97,19 @@ export async function openVolumes({ home, settings, seed, spawner, registry, nod
   }
 
   async function shown(record: VolumeRecord): Promise<Volume> {
-    const { volumeID, name, sizeMB, createdAtMs } = record;
+    const { volumeID, name, sizeMB, createdAtMs, tenant } = record;
     const usedBytes = await disks[record.backing].usedBytes(record).catch((error: unknown) => {
       log.warn({ err: error, volumeID }, "the bytes of a volume could not be counted");
       return 0;
     });
-    const node = isShared ? {} : { nodeID: nodeID() };
-    return { volumeID, name, sizeMB, usedBytes, createdAt: new Date(createdAtMs).toISOString(), ...node, sandboxIDs: usersOf(volumeID) };
+    const where = { ...(isShared ? {} : { nodeID: nodeID() }), ...(tenant === undefined ? {} : { tenant }) };
+    return { volumeID, name, sizeMB, usedBytes, createdAt: new Date(createdAtMs).toISOString(), ...where, sandboxIDs: usersOf(volumeID) };
   }
 
-  async function find(asked: string): Promise<VolumeRecord> {
-    const found = await records.find(asked);
-    return found ?? fail("VOLUME_NOT_FOUND", `volume '${asked}' was not found on this node; \`svc volume list\` lists them`);
+  async function find(asked: string, principal: Principal): Promise<VolumeRecord> {
+    const found = await records.find(asked, tenantOf(principal));
+    if (found !== undefined && sees(principal, found.tenant)) return found;
+    return fail("VOLUME_NOT_FOUND", `volume '${asked}' was not found on this node; \`svc volume list\` lists them`);
   }
 
   async function foldersOf(record: VolumeRecord): Promise<VolumeFolders> {
@@ -119,28 +127,45 @@ export async function openVolumes({ home, settings, seed, spawner, registry, nod
     return record.sizeMB * MEBIBYTE - (await disks.directory.usedBytes(record));
   }
 
+  async function counts(): Promise<ReadonlyMap<string, number>> {
+    const found = new Map<string, number>();
+    for (const { tenant } of await records.list()) if (tenant !== undefined) found.set(tenant, (found.get(tenant) ?? 0) + 1);
+    return found;
+  }
+
+  async function make(name: string, sizeMB: number, tenant: string | undefined): Promise<Volume> {
+    const all = await records.list();
+    if (all.some((each) => each.name === name && each.tenant === tenant))
+      fail("VOLUME_EXISTS", `volume '${name}' exists already; choose another name, or delete it first`);
+    if (all.length >= settings.max_volumes)
+      throw new Failure("TOO_MANY_REQUESTS", `there are ${all.length} volumes, the maximum (volumes.max_volumes); delete some`);
+    const made = { volumeID: newVolumeID(), name, ...(tenant === undefined ? {} : { tenant }), sizeMB, backing, createdAtMs: Date.now() };
+    const record: VolumeRecord = { ...made, emptyBytes: await disks[backing].make(made) };
+    try {
+      await records.add(record);
+    } catch (error) {
+      await disks[backing].remove(record.volumeID);
+      throw error;
+    }
+    return shown(record);
+  }
+
   return {
     isShared,
-    async create(name, sizeMB = settings.size_mb) {
+    async create(name, sizeMB = settings.size_mb, principal) {
       if (sizeMB > settings.max_size_mb) fail("INVALID_REQUEST", `sizeMB: expected at most ${settings.max_size_mb} (volumes.max_size_mb), got ${sizeMB}`);
-      const all = await records.list();
-      if (all.some((each) => each.name === name)) fail("VOLUME_EXISTS", `volume '${name}' exists already; choose another name, or delete it first`);
-      if (all.length >= settings.max_volumes)
-        throw new Failure("TOO_MANY_REQUESTS", `there are ${all.length} volumes, the maximum (volumes.max_volumes); delete some`);
-      const made = { volumeID: newVolumeID(), name, sizeMB, backing, createdAtMs: Date.now() };
-      const record: VolumeRecord = { ...made, emptyBytes: await disks[backing].make(made) };
-      try {
-        await records.add(record);
-      } catch (error) {
-        await disks[backing].remove(record.volumeID);
-        throw error;
-      }
-      return shown(record);
+      const tenant = tenantOf(principal);
+      return quotas.runVolume(
+        tenant,
+        async () => (await counts()).get(tenant ?? "") ?? 0,
+        () => make(name, sizeMB, tenant),
+      );
     },
-    list: async () => Promise.all((await records.list()).map(shown)),
-    get: async (asked) => shown(await find(asked)),
-    async delete(asked) {
-      const record = await find(asked);
+    counts,
+    list: async (principal) => Promise.all((await records.list()).filter(({ tenant }) => sees(principal, tenant)).map(shown)),
+    get: async (asked, principal) => shown(await find(asked, principal)),
+    async delete(asked, principal) {
+      const record = await find(asked, principal);
       const { volumeID, name } = record;
       await lock.run(volumeID, async () => {
         const users = usersOf(volumeID);
@@ -158,18 +183,18 @@ export async function openVolumes({ home, settings, seed, spawner, registry, nod
       const all = isShared ? [] : await records.list();
       return Promise.all(all.map(async (record) => ({ volumeID: record.volumeID, name: record.name, files: (await foldersOf(record)).files })));
     },
-    has: async (asked) => (await records.find(asked)) !== undefined,
+    has: async (asked) => (await records.find(asked, undefined)) !== undefined,
     tokenOf: (volumeID) => volumeToken(seed, volumeID),
     async open(asked, token) {
-      const record = await find(asked);
+      const record = await find(asked, DEPLOYMENT);
       if (!sameSecret(token, volumeToken(seed, record.volumeID)))
         fail("UNAUTHENTICATED", "the content of a volume needs its token: Authorization: Bearer TOKEN");
       return { ...(await foldersOf(record)), leftBytes: await leftBytes(record) };
     },
-    async referencesOf(mounts) {
+    async referencesOf(mounts, tenant) {
       const all = mounts.length === 0 ? [] : await records.list();
       return mounts.map(({ name, path }) => {
-        const found = all.find((each) => each.name === name);
+        const found = all.find((each) => each.name === name && each.tenant === tenant);
         if (found === undefined) fail("VOLUME_NOT_FOUND", `volumeMounts: volume '${name}' was not found on this node; \`svc volume list\` lists them`);
         return { volumeID: found.volumeID, name, path };
       });
@@ -189,7 +214,7 @@ export async function openVolumes({ home, settings, seed, spawner, registry, nod
     mounted: (references) =>
       Promise.all(
         references.map(async ({ volumeID, name, path }) => {
-          const record = await records.find(volumeID);
+          const record = await records.find(volumeID, undefined);
           if (record === undefined) fail("VOLUME_NOT_FOUND", `volume '${name}' (${volumeID}), which the sandbox mounts at ${path}, is not on this node`);
           if ((await leftBytes(record)) < 0)
             fail("DISK_FULL", `volume '${name}' holds more than its ${record.sizeMB} MiB: remove files from it before a sandbox mounts it`);

@@ -14,17 +14,17 @@ const MAX_METADATA_BYTES = 4096;
 
 export function volumeHandlers(volumes: Volumes): Handlers<typeof volumeOperations> {
   return {
-    async createVolume({ name, sizeMB }) {
-      const made = await volumes.create(name, sizeMB ?? undefined);
+    async createVolume({ name, sizeMB }, { principal }) {
+      const made = await volumes.create(name, sizeMB ?? undefined, principal);
       return { ...made, token: volumes.tokenOf(made.volumeID) };
     },
-    listVolumes: () => volumes.list(),
-    async getVolume({ volumeID }) {
-      const found = await volumes.get(volumeID);
+    listVolumes: (_input, { principal }) => volumes.list(principal),
+    async getVolume({ volumeID }, { principal }) {
+      const found = await volumes.get(volumeID, principal);
       return { ...found, token: volumes.tokenOf(found.volumeID) };
     },
-    async deleteVolume({ volumeID }) {
-      await volumes.delete(volumeID);
+    async deleteVolume({ volumeID }, { principal }) {
+      await volumes.delete(volumeID, principal);
       return undefined;
     },
   };

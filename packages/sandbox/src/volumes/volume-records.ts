@@ -1,8 +1,9 @@
 // Volumes as files of one directory, which several nodes may share: names/NAME is the record, and its creation and removal are the commits.
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { link, mkdir, open, readdir, readFile, rm, stat, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { fail } from "@svc/contract/failures.ts";
+import { MAX_VOLUME_NAME } from "@svc/contract/volumes.ts";
 import { z } from "zod";
 
 export const backings = ["image", "directory"] as const;
@@ -11,6 +12,8 @@ export type Backing = (typeof backings)[number];
 const record = z.object({
   volumeID: z.string().regex(/^vol[0-9a-f]{20}$/),
   name: z.string(),
+  /** Absent: the deployment itself. */
+  tenant: z.string().optional(),
   sizeMB: z.number().int(),
   backing: z.enum(backings),
   createdAtMs: z.number(),
@@ -20,10 +23,10 @@ const record = z.object({
 export type VolumeRecord = z.output<typeof record>;
 
 export interface VolumeRecords {
-  /** Sorted by name. A file that is not a record is reported and left alone. */
+  /** All of them, sorted by name. A file that is not a record is reported and left alone. */
   list(): Promise<VolumeRecord[]>;
-  /** Finds a volume by id or name. */
-  find(asked: string): Promise<VolumeRecord | undefined>;
+  /** Finds a volume by its id, whomever it belongs to, or by its name in the tenant; undefined as the tenant is the deployment itself. */
+  find(asked: string, tenant: string | undefined): Promise<VolumeRecord | undefined>;
   /** @throws VOLUME_EXISTS. From then on the volume exists, also after a power cut. */
   add(record: VolumeRecord): Promise<void>;
   /** From then on the volume does not exist; its data is removed later. */
@@ -34,16 +37,24 @@ export const newVolumeID = (): string => `vol${randomBytes(10).toString("hex")}`
 /** A half-written record of a node that was killed; it is younger if its node is still writing it. */
 const HALF_WRITTEN_MS = 3_600_000;
 
+/**
+ * Returns the name of a record's file. That of a tenant is longer than any name of a volume, so the two never collide, and a version without
+ * tenants finds it damaged, which makes it keep the files.
+ */
+export function recordFile({ name, tenant }: Pick<VolumeRecord, "name" | "tenant">): string {
+  return tenant === undefined ? name : `tenant-${createHash("sha512").update(`${tenant}\n${name}`).digest("hex")}`;
+}
+
 export async function openVolumeRecords(directory: string, onDamaged: (path: string, error: unknown) => void): Promise<VolumeRecords> {
   const names = join(directory, "names");
   await mkdir(names, { recursive: true, mode: 0o700 });
-  const pathOf = (name: string) => join(names, name);
+  const pathOf = (file: string) => join(names, file);
 
-  async function read(name: string): Promise<VolumeRecord | undefined> {
-    const path = pathOf(name);
+  async function read(file: string): Promise<VolumeRecord | undefined> {
+    const path = pathOf(file);
     try {
       const found = record.parse(JSON.parse(await readFile(path, "utf8")));
-      if (found.name !== name) throw new Error(`it is the record of '${found.name}'`);
+      if (recordFile(found) !== file) throw new Error(`it is the record of '${found.name}'`);
       return found;
     } catch (error) {
       // Another request may have deleted it meanwhile.
@@ -54,8 +65,8 @@ export async function openVolumeRecords(directory: string, onDamaged: (path: str
   const isName = (name: string) => /^[a-zA-Z0-9_-]+$/.test(name);
 
   async function list(): Promise<VolumeRecord[]> {
-    const found = await Promise.all((await readdir(names)).filter(isName).sort().map(read));
-    return found.filter((each) => each !== undefined);
+    const found = await Promise.all((await readdir(names)).filter(isName).map(read));
+    return found.filter((each) => each !== undefined).sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
   }
 
   for (const name of await readdir(names)) {
@@ -66,9 +77,9 @@ export async function openVolumeRecords(directory: string, onDamaged: (path: str
 
   return {
     list,
-    async find(asked) {
-      if (!isName(asked)) return undefined;
-      return (await list()).find(({ volumeID }) => volumeID === asked) ?? (await read(asked));
+    async find(asked, tenant) {
+      if (!isName(asked) || asked.length > MAX_VOLUME_NAME) return undefined;
+      return (await list()).find(({ volumeID }) => volumeID === asked) ?? (await read(recordFile({ name: asked, tenant })));
     },
     async add(added) {
       const half = pathOf(`${added.volumeID}.tmp`);
@@ -81,7 +92,7 @@ export async function openVolumeRecords(directory: string, onDamaged: (path: str
       }
       try {
         // Unlike a rename, a link fails if the name exists, also where another node makes it at the same moment.
-        await link(half, pathOf(added.name));
+        await link(half, pathOf(recordFile(added)));
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
         fail("VOLUME_EXISTS", `volume '${added.name}' exists already; choose another name, or delete it first`);
@@ -90,8 +101,8 @@ export async function openVolumeRecords(directory: string, onDamaged: (path: str
       }
       await syncDirectory(names);
     },
-    async remove({ name }) {
-      await unlink(pathOf(name)).catch((error: NodeJS.ErrnoException) => {
+    async remove(removed) {
+      await unlink(pathOf(recordFile(removed))).catch((error: NodeJS.ErrnoException) => {
         if (error.code !== "ENOENT") throw error;
       });
       await syncDirectory(names);

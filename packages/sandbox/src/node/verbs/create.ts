@@ -101,7 +101,7 @@ export function openCreate(parts: CreateParts): CreateSandbox {
     const begin = async (idempotent: Idempotent | undefined) => {
       const found = await findTemplate(parts, input.buildID ?? input.templateID);
       if (input.tenant !== undefined && !parts.isOpenTo(input.tenant, found)) fail("TEMPLATE_NOT_FOUND", `template '${input.templateID}' not found`);
-      const template = await withVolumes(parts, found, input.volumeMounts ?? undefined);
+      const template = await withVolumes(parts, found, input);
       checkPause(parts.drivers, template, input);
       const claim = claimOf(parts, input, template);
       if (claim.egress.proxy !== undefined) await parts.networks?.admitProxy(claim.egress.proxy);
@@ -130,9 +130,10 @@ async function findTemplate({ templateIndex, fetch }: CreateParts, asked: string
  * Returns the template with the volumes of the create, or else with those of the snapshot that it is. Memory can only be restored with the mounts that it
  * was kept with: a template's start command runs again instead, and a snapshot with memory is refused.
  */
-async function withVolumes({ volumes, drivers }: CreateParts, template: Template, asked: readonly VolumeMount[] | undefined): Promise<Template> {
+async function withVolumes({ volumes, drivers }: CreateParts, template: Template, { volumeMounts, tenant }: CreateInput): Promise<Template> {
+  const asked = volumeMounts ?? undefined;
   if (asked === undefined || (asked.length === 0 && (template.volumes ?? []).length === 0)) return template;
-  const references = await volumes.referencesOf(asked);
+  const references = await volumes.referencesOf(asked, tenant);
   const keyOf = (all: readonly VolumeReference[]) => JSON.stringify(all.map(({ volumeID, path }) => [volumeID, path]));
   if (template.checkpointID === undefined || keyOf(references) === keyOf(template.volumes ?? [])) return { ...template, volumes: references };
   if (template.source !== "snapshot")
