@@ -15,6 +15,8 @@ const viewer: readonly string[] = [
   "listSandboxEvents",
   "listEventsOfSandbox",
   "listVolumes",
+  "listSecrets",
+  "getSecret",
   "listTeams",
   "getTenant",
   "getUsage",
@@ -36,6 +38,9 @@ const member: readonly string[] = [
   // Its answer has the token of the volume's content.
   "getVolume",
   "deleteVolume",
+  "createSecret",
+  "updateSecret",
+  "deleteSecret",
   // Deletes the tenant's own snapshots alone.
   "deleteTemplate",
 ];
@@ -68,6 +73,7 @@ export const listsOf: ReadonlySet<string> = new Set([
   "listSandboxEvents",
   "listEventsOfSandbox",
   "listVolumes",
+  "listSecrets",
 ]);
 
 /** Operations that answer one object that says its tenant, with the failure of one that does not exist. */
@@ -75,5 +81,6 @@ export const ofOne: ReadonlyMap<string, { readonly failure: FailureName; readonl
   ["getSandbox", { failure: "SANDBOX_NOT_FOUND", what: "sandbox", id: "sandboxID" }],
   ["getSnapshot", { failure: "SNAPSHOT_NOT_FOUND", what: "snapshot", id: "snapshotID" }],
   ["getVolume", { failure: "VOLUME_NOT_FOUND", what: "volume", id: "volumeID" }],
+  ["getSecret", { failure: "SECRET_NOT_FOUND", what: "secret", id: "secretID" }],
   ["getKey", { failure: "KEY_NOT_FOUND", what: "key", id: "id" }],
 ] as const);

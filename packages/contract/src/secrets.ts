@@ -46,6 +46,7 @@ const metadata = z
 export const secret = z.object({
   secretID: z.string(),
   name: z.string(),
+  tenant: z.string().optional().describe("The tenant that it belongs to; absent for the deployment's own"),
   currentVersion: z.number().int().describe("1, and one more with each new value"),
   metadata: z.record(z.string(), z.string()),
   createdAt: z.string().describe("RFC 3339"),
@@ -53,7 +54,7 @@ export const secret = z.object({
 });
 export type Secret = z.output<typeof secret>;
 
-const secretID = z.string().min(1).max(256).describe("Its id or name");
+const secretID = z.string().min(1).max(256).describe("Its id, or its name in the tenant of the key that asks");
 const onStore = ["INVALID_REQUEST", "UNAUTHENTICATED", "SECRETS_DAMAGED"] as const;
 
 export const createSecret = operation({
@@ -140,6 +141,7 @@ export const secretOperations = { createSecret, listSecrets, getSecret, updateSe
  */
 export const secretRecord = z.object({
   secretID: z.string().startsWith(SECRET_ID_PREFIX).max(64),
+  /** That of a tenant's secret is TENANT/NAME, which no secret of the deployment itself can have. */
   name: z.string().min(1).max(secretLimits.nameLength),
   currentVersion: z.int().min(1),
   metadata: z.record(z.string(), z.string()),

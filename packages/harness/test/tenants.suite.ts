@@ -7,6 +7,7 @@ import { roleFor } from "@svc/contract/key-access.ts";
 import { createKey, listKeys, type Role } from "@svc/contract/keys.ts";
 import type { Input, Operation, Output } from "@svc/contract/operation.ts";
 import { createSandbox, getSandbox } from "@svc/contract/sandbox.ts";
+import type { Secret } from "@svc/contract/secrets.ts";
 import { listVolumes, type Volume } from "@svc/contract/volumes.ts";
 import { Sandbox } from "e2b";
 
@@ -32,6 +33,8 @@ const bodies: Readonly<Record<string, object>> = {
   setSandboxNetwork: { denyOut: ["0.0.0.0/0"] },
   createSnapshot: { memory: false },
   createVolume: { name: "of-globex", sizeMB: 16 },
+  createSecret: { name: "of-globex", value: "x" },
+  updateSecret: { value: "x" },
   createKey: { name: "more" },
   updateKey: { role: "viewer" },
   setTenantQuotas: { quotas: {} },
@@ -93,23 +96,30 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     return (await made.json()) as Volume & { token: string };
   }
 
+  async function secretOf(key: string, name: string, value: string): Promise<Secret> {
+    const made = await ask(server(), key, "POST", "/secrets", { name, value });
+    assert.equal(made.status, 201, await made.clone().text());
+    return (await made.json()) as Secret;
+  }
+
   void test("no operation shows or changes anything of another tenant, whatever role the key has", async () => {
     const { sandboxID, snapshotID, filled, owner } = await acmes();
     const globex = await keyFor(server(), "globex");
     const kept = await volumeOf(owner.key, `walked-${MARK}`);
+    const secret = await secretOf(owner.key, `walked-${MARK}`, "its value");
     for (const { name, method, path, credential } of Object.values(served)) {
       if (credential === "none") continue;
       const answer = await ask(
         server(),
         globex.key,
         method,
-        filled(path.replace("{volumeID}", kept.volumeID) + (queries[name] ?? "")),
+        filled(path.replace("{volumeID}", kept.volumeID).replace("{secretID}", secret.secretID) + (queries[name] ?? "")),
         method === "GET" ? undefined : (bodies[name] ?? {}),
       );
       const text = await answer.text();
       assert.equal(text.includes(MARK), false, `${name}: ${text}`);
       if (roleFor(name) === undefined) assert.equal(answer.status, 403, `${name} has no row in key-access.ts, so no named key may call it: ${text}`);
-      else if (/\{(sandbox|apiKey|snapshot|template|volume)ID\}/.test(path))
+      else if (/\{(sandbox|apiKey|snapshot|template|volume|secret)ID\}/.test(path))
         assert.equal(answer.status, 404, `${name} (a new operation needs a valid body in this test): ${text}`);
       else assert.ok(answer.status < 300, `${name}: ${answer.status} ${text}`);
     }
@@ -118,6 +128,7 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     const removed = await ask(server(), globex.key, "DELETE", `/templates/${snapshotID}`);
     assert.equal(removed.status, 404, await removed.text());
     assert.equal((await ask(server(), owner.key, "GET", `/snapshots/${snapshotID}`)).status, 200);
+    assert.deepEqual(await (await ask(server(), owner.key, "GET", `/secrets/${secret.secretID}`)).json(), secret);
     assert.equal((await server().call(listVolumes, {})).find(({ volumeID }) => volumeID === kept.volumeID)?.tenant, "acme");
     assert.equal((await server().call(listKeys, {})).find(({ id }) => id === owner.id)?.role, "admin");
   });
@@ -316,7 +327,31 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     assert.equal((await listed(server().apiKey)).length, 2);
   });
 
-  void test("a tenant starts from public templates alone, and uses no secret of the deployment", async () => {
+  void test("three owners have a secret of the same name each, and none of them reads or replaces another's", async () => {
+    const acme = await keyFor(server(), "acme", "member");
+    const globex = await keyFor(server(), "globex", "member");
+    const own = await secretOf(acme.key, "token", "a");
+    const others = [await secretOf(globex.key, "token", "b"), await secretOf(server().apiKey, "token", "c")];
+    assert.equal((await ask(server(), acme.key, "POST", "/secrets", { name: "Token", value: "x" })).status, 409);
+    const listed = async (key: string) => ((await (await ask(server(), key, "GET", "/secrets")).json()) as Secret[]).filter(({ name }) => name === "token");
+    assert.deepEqual(await listed(acme.key), [own]);
+    assert.deepEqual(new Set((await listed(server().apiKey)).map(({ tenant }) => tenant)), new Set(["acme", "globex", undefined]));
+    for (const asked of [...others.map(({ secretID }) => secretID), "globex%2Ftoken", "acme%2Ftoken"])
+      for (const method of ["GET", "POST", "DELETE"]) {
+        const answer = await ask(server(), acme.key, method, `/secrets/${asked}`, method === "POST" ? { value: "x" } : undefined);
+        assert.equal(answer.status, 404, `${method} ${asked}: ${await answer.text()}`);
+      }
+    const viewer = await keyFor(server(), "acme", "viewer");
+    assert.deepEqual(await listed(viewer.key), [own]);
+    assert.equal((await ask(server(), viewer.key, "POST", "/secrets/token", { value: "x" })).status, 403);
+    const replaced = (await (await ask(server(), acme.key, "POST", "/secrets/token", { value: "d" })).json()) as Secret;
+    assert.deepEqual([replaced.secretID, replaced.currentVersion], [own.secretID, 2]);
+    assert.deepEqual(await listed(globex.key), [others[0]]);
+    assert.equal((await ask(server(), acme.key, "DELETE", "/secrets/token")).status, 204);
+    assert.equal((await listed(server().apiKey)).length, 2);
+  });
+
+  void test("a tenant starts from public templates alone, and uses no identity token of the deployment", async () => {
     const { key } = await keyFor(server(), "acme");
     const holder = await server().call(createSandbox, { templateID: "base" });
     const taken = (await (
@@ -334,7 +369,7 @@ export function tenantsSuite(server: () => Server, served: Readonly<Record<strin
     assert.equal(asBuild.status, 404, await asBuild.text());
     for (const more of [
       { iam: { tokens: { mine: { audience: "https://example.com", tokenType: "JWT-SVID" } } } },
-      { network: { rules: { "example.com": [{ transform: { headers: { Authorization: ["Bearer $", "{e2b.secrets.openai}"].join("") } } }] } } },
+      { network: { rules: { "example.com": [{ transform: { headers: { Authorization: ["Bearer $", "{e2b.identity.tokens.mine}"].join("") } } }] } } },
     ]) {
       const answer = await ask(server(), key, "POST", "/v2/sandboxes", { templateID: "base", ...more });
       assert.equal(answer.status, 403, await answer.text());

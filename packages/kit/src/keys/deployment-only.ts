@@ -2,8 +2,8 @@
 import { fail } from "@svc/contract/failures.ts";
 
 const members = [{ member: "iam", what: "identity tokens" }] as const;
-/** A rule with this placeholder inserts a secret of the deployment into a request that the tenant chooses. */
-const PLACEHOLDER = "${e2b.";
+/** Matches a placeholder of anything but a secret, which resolves in the tenant alone. */
+const PLACEHOLDER = /\$\{e2b\.(?!secrets\.)/;
 
 /** @throws ACCESS_DENIED. */
 export function refuseDeploymentOnly(input: Readonly<Record<string, unknown>>): void {
@@ -12,6 +12,6 @@ export function refuseDeploymentOnly(input: Readonly<Record<string, unknown>>): 
     const isAsked = value !== undefined && value !== null && (!Array.isArray(value) || value.length > 0);
     if (isAsked) fail("ACCESS_DENIED", `${member}: ${what} belong to the deployment, and a named key cannot use them`);
   }
-  if (JSON.stringify([input["network"], input["rules"]]).includes(PLACEHOLDER))
-    fail("ACCESS_DENIED", "network.rules: secrets and identity tokens belong to the deployment, and a rule of a named key cannot insert them");
+  if (PLACEHOLDER.test(JSON.stringify([input["network"], input["rules"]])))
+    fail("ACCESS_DENIED", "network.rules: identity tokens belong to the deployment, and a rule of a named key cannot insert them");
 }

@@ -12,8 +12,8 @@ import { openTokens, type Tokens } from "./tokens.ts";
 /** The headers of a request with their values, and until when they may be used again. */
 export type FilledHeaders = { readonly headers: readonly (readonly [string, string])[]; readonly untilMs: number };
 
-/** A sandbox as rules know it: its id, and the identity tokens that its create named. */
-export type Bearer = { readonly sandboxID: string; readonly tokens: Readonly<Record<string, IdentityToken>> };
+/** A sandbox as rules know it: its id, its tenant, and the identity tokens that its create named. */
+export type Bearer = { readonly sandboxID: string; readonly tenant: string | undefined; readonly tokens: Readonly<Record<string, IdentityToken>> };
 
 export interface Secrets {
   readonly store: SecretStore;
@@ -53,7 +53,7 @@ export async function openSecrets({ home, deploymentKey, seed, maxSecrets, issue
     authority: () => (authority ??= openAuthority(home, deploymentKey, now)),
     sealPassword: (password) => seal(password, deploymentKey, PASSWORDS),
     unsealPassword: (sealed) => unseal(sealed, deploymentKey, PASSWORDS),
-    async fill(templates, { sandboxID, tokens: definitions }) {
+    async fill(templates, { sandboxID, tenant, tokens: definitions }) {
       let untilMs = Number.POSITIVE_INFINITY;
       const headers: [string, string][] = [];
       for (const { name, template } of templates) {
@@ -61,7 +61,7 @@ export async function openSecrets({ home, deploymentKey, seed, maxSecrets, issue
         for (const reference of referencesOf(template)) {
           const key = `${reference.kind} ${reference.name}`;
           try {
-            if (reference.kind === "secret") values.set(key, store.value(reference.name));
+            if (reference.kind === "secret") values.set(key, store.value(reference.name, tenant));
             else {
               const definition = Object.hasOwn(definitions, reference.name) ? definitions[reference.name] : undefined;
               if (definition === undefined) throw new Failure("INVALID_REQUEST", `this sandbox has no identity token '${reference.name}'`);

@@ -8,16 +8,16 @@ const CACHE_SECONDS = 300;
 
 export function secretHandlers({ store, authority }: Secrets): Handlers<typeof secretOperations & { settleSecrets: typeof settleSecrets }> {
   return {
-    createSecret: ({ name, value, metadata }) => store.create(name, value, metadata ?? {}),
+    createSecret: ({ name, value, metadata }, { principal }) => store.create(name, value, metadata ?? {}, principal),
     listSecrets({ limit, nextToken }, context) {
-      const { items, next } = store.page(limit, nextToken);
+      const { items, next } = store.page(limit, nextToken, context.principal);
       if (next !== undefined) context.header("x-next-token", next);
       return items;
     },
-    getSecret: ({ secretID }) => store.get(secretID),
-    updateSecret: ({ secretID, value, metadata }) => store.update(secretID, value, metadata ?? undefined),
-    deleteSecret({ secretID }) {
-      store.delete(secretID);
+    getSecret: ({ secretID }, { principal }) => store.get(secretID, principal),
+    updateSecret: ({ secretID, value, metadata }, { principal }) => store.update(secretID, value, metadata ?? undefined, principal),
+    deleteSecret({ secretID }, { principal }) {
+      store.delete(secretID, principal);
       return undefined;
     },
     getEgressAuthority: () => authority().shown,

@@ -1,20 +1,32 @@
 // The secrets of a home: one file with each value encrypted under a key that is not in it. What cannot be read is refused, never overwritten.
 import { randomBytes } from "node:crypto";
 import { asFailure, Failure, fail, isDiskFull } from "@svc/contract/failures.ts";
-import { isLaterSecret, MAX_SECRET_RECORDS, SECRET_ID_PREFIX, type Secret, type SecretRecord, type SecretStamp, stampOf } from "@svc/contract/secrets.ts";
+import {
+  isLaterSecret,
+  MAX_SECRET_RECORDS,
+  SECRET_ID_PREFIX,
+  type Secret,
+  type SecretRecord,
+  type SecretStamp,
+  secretLimits,
+  stampOf,
+} from "@svc/contract/secrets.ts";
+import { DEPLOYMENT, type Principal, sees, tenantOf } from "@svc/kit/keys/principal.ts";
 import { readSecretFile, replaceSecretFile } from "@svc/kit/secret.ts";
 import { z } from "zod";
 import { seal, unseal } from "./seal.ts";
 
 export interface SecretStore {
-  create(name: string, value: string, metadata: Readonly<Record<string, string>>): Secret;
-  /** Returns one page by name, and the token of the next one. */
-  page(limit: number, after: string | undefined): { items: Secret[]; next: string | undefined };
-  get(asked: string): Secret;
-  update(asked: string, value: string, metadata: Readonly<Record<string, string>> | undefined): Secret;
-  delete(asked: string): void;
-  /** Returns the present value of the secret with this name. */
-  value(name: string): string;
+  /** Makes a secret of the principal's tenant. */
+  create(name: string, value: string, metadata: Readonly<Record<string, string>>, principal?: Principal): Secret;
+  /** Returns one page by name of what the principal sees, and the token of the next one. */
+  page(limit: number, after: string | undefined, principal?: Principal): { items: Secret[]; next: string | undefined };
+  /** Finds one by its id, or by its name in the principal's tenant. */
+  get(asked: string, principal?: Principal): Secret;
+  update(asked: string, value: string, metadata: Readonly<Record<string, string>> | undefined, principal?: Principal): Secret;
+  delete(asked: string, principal?: Principal): void;
+  /** Returns the present value of the secret with this name or id in this tenant alone; undefined: the deployment itself. */
+  value(name: string, tenant?: string): string;
   /** One per name, including those of deleted secrets. */
   stamps(): SecretStamp[];
   /** Returns the records with these names, their values sealed for the other nodes of the deployment. */
@@ -60,6 +72,13 @@ type Deleted = z.output<typeof deletedEntry>;
 type Entries = { readonly living: ReadonlyMap<string, Entry>; readonly deleted: ReadonlyMap<string, Deleted> };
 
 const sealedOf = (each: Entry | Deleted): string | null => ("sealed" in each ? (each as Entry).sealed : null);
+
+/** No name has a slash, so that a tenant's secrets are apart from all others, also on nodes of an earlier version. */
+const fullName = (name: string, tenant: string | undefined) => (tenant === undefined ? name : `${tenant}/${name}`);
+function ownerOf({ name }: Pick<Entry, "name">): { readonly name: string; readonly tenant: string | undefined } {
+  const [tenant, own] = name.split("/");
+  return own === undefined ? { name, tenant: undefined } : { name: own, tenant };
+}
 
 /** Every method @throws SECRETS_DAMAGED while the file cannot be read or was encrypted under another key. */
 export function openSecretStore({ path, key, seed, maxSecrets, onChange, now }: SecretStoreOptions): SecretStore {
@@ -119,12 +138,16 @@ export function openSecretStore({ path, key, seed, maxSecrets, onChange, now }: 
     onChange();
   }
 
-  function find(asked: string): Entry {
+  /** Finds one by its name in the tenant, or by its id where the tenant that it belongs to is one of those that count. */
+  function find(asked: string, tenant: string | undefined, counts: (owner: string | undefined) => boolean): Entry {
     const { living } = all();
     const name = asked.toLowerCase();
-    const found = living.get(name) ?? [...living.values()].find(({ secretID }) => secretID === name);
-    return found ?? fail("SECRET_NOT_FOUND", `secret '${asked}' was not found; \`svc secret list\` lists them`);
+    const byName = name.includes("/") ? undefined : living.get(fullName(name, tenant));
+    const found = byName ?? [...living.values()].find(({ secretID }) => secretID === name);
+    if (found !== undefined && counts(ownerOf(found).tenant)) return found;
+    return fail("SECRET_NOT_FOUND", `secret '${asked}' was not found; \`svc secret list\` lists them`);
   }
+  const seen = (asked: string, principal: Principal) => find(asked, tenantOf(principal), (owner) => sees(principal, owner));
 
   /** A change is always later than the one before, whatever the clock says. */
   function changeAfter(before: Pick<Entry, "updatedAt"> | undefined): Pick<Entry, "updatedAt" | "writeID"> {
@@ -133,7 +156,8 @@ export function openSecretStore({ path, key, seed, maxSecrets, onChange, now }: 
   }
 
   function shown({ sealed: _, writeID: __, ...rest }: Entry): Secret {
-    return rest;
+    const { name, tenant } = ownerOf(rest);
+    return { ...rest, name, ...(tenant === undefined ? {} : { tenant }) };
   }
 
   function opened(found: Entry): string {
@@ -145,9 +169,12 @@ export function openSecretStore({ path, key, seed, maxSecrets, onChange, now }: 
   }
 
   return {
-    create(name, value, metadata) {
+    create(asked, value, metadata, principal = DEPLOYMENT) {
       const { living, deleted } = all();
-      if (living.has(name)) fail("SECRET_EXISTS", `secret '${name}' exists already; update it (svc secret set ${name}), or choose another name`);
+      const name = fullName(asked, tenantOf(principal));
+      if (name.length > secretLimits.nameLength)
+        fail("INVALID_REQUEST", `name: expected a shorter one: with the tenant's name it may have ${secretLimits.nameLength - 1} characters`);
+      if (living.has(name)) fail("SECRET_EXISTS", `secret '${asked}' exists already; update it (svc secret set ${asked}), or choose another name`);
       if (living.size >= maxSecrets) fail("TOO_MANY_REQUESTS", `there are ${living.size} secrets, the maximum (egress.max_secrets); delete some`);
       const change = changeAfter(deleted.get(name));
       const secretID = `${SECRET_ID_PREFIX}${randomBytes(ID_BYTES).toString("hex")}`;
@@ -156,26 +183,27 @@ export function openSecretStore({ path, key, seed, maxSecrets, onChange, now }: 
       write([kept]);
       return shown(kept);
     },
-    page(limit, after) {
+    page(limit, after, principal = DEPLOYMENT) {
       const from = after === undefined ? undefined : Buffer.from(after, "base64url").toString("utf8");
-      const sorted = [...all().living.values()].sort((a, b) => (a.name < b.name ? -1 : 1)).filter(({ name }) => from === undefined || name > from);
+      const own = [...all().living.values()].filter((each) => sees(principal, ownerOf(each).tenant));
+      const sorted = own.sort((a, b) => (a.name < b.name ? -1 : 1)).filter(({ name }) => from === undefined || name > from);
       const items = sorted.slice(0, limit);
       const last = items.at(-1);
       return { items: items.map(shown), next: sorted.length > items.length && last !== undefined ? Buffer.from(last.name).toString("base64url") : undefined };
     },
-    get: (asked) => shown(find(asked)),
-    update(asked, value, metadata) {
-      const before = find(asked);
+    get: (asked, principal = DEPLOYMENT) => shown(seen(asked, principal)),
+    update(asked, value, metadata, principal = DEPLOYMENT) {
+      const before = seen(asked, principal);
       const changed = { ...before, currentVersion: before.currentVersion + 1, metadata: metadata ?? before.metadata, ...changeAfter(before) };
       const kept = { ...changed, sealed: seal(value, key, purposeOf(changed)) };
       write([kept]);
       return shown(kept);
     },
-    delete(asked) {
-      const { sealed: _, ...before } = find(asked);
+    delete(asked, principal = DEPLOYMENT) {
+      const { sealed: _, ...before } = seen(asked, principal);
       write([{ ...before, ...changeAfter(before) }]);
     },
-    value: (name) => opened(find(name)),
+    value: (name, tenant) => opened(find(name, tenant, (owner) => owner === tenant)),
     stamps() {
       const { living, deleted } = all();
       return [...living.values(), ...deleted.values()].map((each) => stampOf({ ...each, sealed: sealedOf(each) }));

@@ -30,7 +30,7 @@ export function rulesSupply(secrets: Secrets, registry: Pick<Registry, "all">, c
       const begin = performance.now();
       for (;;) {
         const found = claimOn(slot);
-        if (found !== undefined) return secrets.fill(templates, { sandboxID: found.sandboxID, tokens: found.claim.tokens ?? {} });
+        if (found !== undefined) return secrets.fill(templates, { sandboxID: found.sandboxID, tenant: found.claim.tenant, tokens: found.claim.tokens ?? {} });
         if (performance.now() - begin > RECORD_WAIT_MS) throw new Failure("SANDBOX_CHANGING_STATE", "the sandbox does not run yet");
         await sleep(RECORD_POLL_MS);
       }
