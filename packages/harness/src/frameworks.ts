@@ -5,6 +5,7 @@ import { copyFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { openLoneNetwork } from "./lone-network.ts";
 import type { TestNode } from "./node.ts";
 
 export type Framework = {
@@ -71,16 +72,19 @@ async function install({ drive, packages, language }: Framework, interpreter: st
   return folder;
 }
 
-/** Returns what the framework used, and the release that it was. @throws with its output if it fails. */
+/** Runs in a network where nothing but the node exists. Returns what the framework used, and the release that it was. @throws with its output if it fails. */
 export async function driveFramework(framework: Framework, node: Pick<TestNode, "url">, apiKey: string): Promise<{ used: string; release: string }> {
   const interpreter = findPython();
   const folder = await install(framework, interpreter);
   const isPython = framework.language === "python";
   const program = fileURLToPath(new URL(`../test/frameworks/drive-${framework.drive}.${isPython ? "py" : "mjs"}`, import.meta.url));
   const reach = { E2B_API_URL: node.url, E2B_SANDBOX_URL: node.url, E2B_API_KEY: apiKey };
+  using network = openLoneNetwork(Number(new URL(node.url).port));
+  const drive = (command: string, args: readonly string[], more: Readonly<Record<string, string>>, cwd: string) =>
+    run(...network.inside(command, args), { ...reach, ...more }, DRIVE_MS, cwd);
   const said = isPython
-    ? await run(interpreter, [program], { ...reach, PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: "1" }, DRIVE_MS, tmpdir())
-    : await run(process.execPath, ["--input-type=module", "--eval", `await import(${JSON.stringify(await beside(folder, program))})`], reach, DRIVE_MS, folder);
+    ? await drive(interpreter, [program], { PYTHONPATH: folder, PYTHONDONTWRITEBYTECODE: "1" }, tmpdir())
+    : await drive(process.execPath, ["--input-type=module", "--eval", `await import(${JSON.stringify(await beside(folder, program))})`], {}, folder);
   const used = /^used: (.+)$/m.exec(said)?.[1];
   if (used === undefined) throw new Error(said);
   return { used, release: releaseOf(folder, framework) };

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { sdkKeyOf } from "@svc/contract/sdk-key.ts";
+import { confine, unconfine } from "../src/confine.ts";
 import { driveFramework, type Framework, frameworks } from "../src/frameworks.ts";
 import { buildSmallInterpreter } from "../src/interpreter-template.ts";
 import { needs } from "../src/needs.ts";
@@ -12,14 +13,19 @@ import { startNode, type TestNode } from "../src/node.ts";
 const picked = process.env["SVC_TEST_FRAMEWORKS"]?.split(",");
 const guide = new URL("../../../docs/agents.md", import.meta.url);
 
-void describe("agents' frameworks", needs("root", "runsc", "envd", "base", "python3", "npm"), () => {
+void describe("agents' frameworks", needs("root", "runsc", "envd", "base", "python3", "npm", "ip", "unshare"), () => {
   let node: TestNode;
   const done = new Map<Framework, { used: string; release: string }>();
   before(async () => {
     node = await startNode({ runtime: "gvisor", internet: true });
     await buildSmallInterpreter(node);
+    // From here on sandboxes reach nothing outside of this machine.
+    confine(node.home);
   });
-  after(() => node?.[Symbol.asyncDispose]());
+  after(async () => {
+    unconfine(node.home);
+    await node?.[Symbol.asyncDispose]();
+  });
 
   for (const framework of frameworks.filter(({ drive }) => picked?.includes(drive) ?? true)) {
     void test(`${framework.title} drives sandboxes by its own classes`, async () => {

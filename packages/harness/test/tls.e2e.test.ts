@@ -50,8 +50,13 @@ void describe("a node with TLS", needs("root", "runsc", "envd", "base", "python3
     const seen = JSON.parse(out.trim().split("\n").at(-1) ?? "") as Record<string, string>;
     assert.deepEqual([seen["run"], seen["file"], seen["running"]], ["42\n", 500_000, false]);
     // The SDK raises it for a stream that broke once its own probe says that the sandbox is gone.
-    assert.equal(seen["end"], "SandboxNotRunningException", seen["text"]);
-    assert.match(seen["text"] ?? "", /was killed or reached its end of life while the request was in flight/);
+    for (const [end, text] of [
+      [seen["end"], seen["text"]],
+      [seen["end_async"], seen["text_async"]],
+    ] as const) {
+      assert.equal(end, "SandboxNotRunningException", text);
+      assert.match(text ?? "", /was killed or reached its end of life while the request was in flight/);
+    }
     const metrics = await (await fetch(`${node.localURL}/metrics`)).text();
     assert.match(metrics, /^svc_tls_connections_total\{outcome="h2"\} [1-9]/m, "httpx chose HTTP/2");
   });

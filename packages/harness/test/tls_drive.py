@@ -1,9 +1,10 @@
-"""Drives the unmodified E2B Python SDK over TLS: its API and its streams, and a command whose sandbox is killed."""
+"""Drives the unmodified E2B Python SDK over TLS: its API and its streams, and commands whose sandbox is killed, by both of its clients."""
 
+import asyncio
 import json
 import threading
 
-from e2b import Sandbox
+from e2b import AsyncSandbox, Sandbox
 
 said = {}
 sandbox = Sandbox.create("base", timeout=120)
@@ -33,4 +34,22 @@ sandbox.kill()
 follower.join(60)
 said.update(outcome)
 said["running"] = sandbox.is_running()
+
+
+async def follow_async():
+    """Returns how the asynchronous client reports a command whose sandbox is killed."""
+    other = await AsyncSandbox.create("base", timeout=120)
+    begun = asyncio.Event()
+    handle = await other.commands.run("echo begun; sleep 600", background=True, on_stdout=lambda _: begun.set())
+    waiting = asyncio.create_task(handle.wait())
+    await asyncio.wait_for(begun.wait(), 60)
+    await other.kill()
+    try:
+        await asyncio.wait_for(waiting, 60)
+        return "clean", ""
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+said["end_async"], said["text_async"] = asyncio.run(follow_async())
 print(json.dumps(said))
