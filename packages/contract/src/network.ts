@@ -5,7 +5,7 @@ import { fail } from "./failures.ts";
 import { sandboxID } from "./fields.ts";
 import { operation } from "./operation.ts";
 
-export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16, httpsPorts: 64, dnsServers: 3 } as const;
+export const networkLimits = { rules: 256, ruleLength: 256, transforms: 16, httpsPorts: 64, dnsServers: 3, proxyAuthorityBytes: 8192 } as const;
 
 const rule = z.string().min(1).max(networkLimits.ruleLength);
 const rules = z.array(rule).max(networkLimits.rules);
@@ -46,11 +46,21 @@ const hostRules = z
   .record(z.string().min(1).max(networkLimits.ruleLength), z.array(hostRule).max(networkLimits.transforms))
   .describe("Rules by host (example.com, or *.example.com for every name below it); they allow nothing by themselves");
 
+const proxyTls = z
+  .object({
+    enabled: z.boolean(),
+    serverName: z.string().min(1).max(253).nullish().transform(absent),
+    caCert: z.string().min(1).max(networkLimits.proxyAuthorityBytes).nullish().transform(absent),
+  })
+  .strict()
+  .describe("TLS to the proxy: the name that its certificate must have (the host of the address), and authorities in PEM instead of the node's own");
+
 const egressProxy = z
   .object({
     address: z.string().min(1).max(260).describe("host:port; the host is a name or an IPv4 address"),
     username: z.string().min(1).max(255).nullish().transform(absent),
     password: z.string().min(1).max(255).nullish().transform(absent),
+    tls: proxyTls.nullish(),
   })
   .strict()
   .describe("A SOCKS5 proxy through which allowed TCP connections leave; without it they leave directly, and if it fails they fail");
@@ -112,7 +122,13 @@ export const shownNetwork = z.object({
   rules: hostRules.optional(),
   dnsServers: z.array(z.string()).optional(),
   httpsPorts: z.array(z.number()).optional(),
-  egressProxy: z.object({ address: z.string(), username: z.string().optional() }).optional(),
+  egressProxy: z
+    .object({
+      address: z.string(),
+      username: z.string().optional(),
+      tls: z.object({ enabled: z.literal(true), serverName: z.string().optional() }).optional(),
+    })
+    .optional(),
 });
 
 export const setSandboxNetwork = operation({

@@ -1,6 +1,7 @@
 // A SOCKS5 proxy for tests: it notes each request, and can misbehave.
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
+import { createServer as createSecureServer } from "node:tls";
 
 export type Asked = { readonly host: string; readonly port: number; readonly username?: string; readonly password?: string };
 export type Behaviour = "works" | "garbage" | "refuses" | "hangs up";
@@ -13,14 +14,23 @@ export interface SocksServer extends AsyncDisposable {
   asked(): Asked[];
 }
 
+export type SocksOptions = {
+  readonly names: Readonly<Record<string, string>>;
+  readonly password?: string;
+  /** With it, it speaks TLS. */
+  readonly tls?: { readonly key: string; readonly cert: string };
+};
+
 /** With a password it demands it, of the user `user`. Names lead to `names`, and addresses to themselves. Ends all connections when it is disposed. */
-export async function startSocksServer({ names, password }: { names: Readonly<Record<string, string>>; password?: string }): Promise<SocksServer> {
+export async function startSocksServer({ names, password, tls }: SocksOptions): Promise<SocksServer> {
   const sockets = new Set<Socket>();
   let asked: Asked[] = [];
-  const server = createServer({ allowHalfOpen: true }, (client) => {
+  const onClient = (client: Socket): void => {
     sockets.add(client.on("close", () => sockets.delete(client)).on("error", () => client.destroy()));
     void serve(client).catch(() => client.destroy());
-  });
+  };
+  const server =
+    tls === undefined ? createServer({ allowHalfOpen: true }, onClient) : createSecureServer({ ...tls }, onClient).on("tlsClientError", () => undefined);
 
   async function serve(client: Socket): Promise<void> {
     const { behaviour } = made;

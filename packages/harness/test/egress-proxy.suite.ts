@@ -5,7 +5,9 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, suite, test } from "node:test";
 import { forkSandbox } from "@svc/contract/lifecycle.ts";
+import { setSandboxNetwork } from "@svc/contract/network.ts";
 import { getSandboxLogsV2 } from "@svc/contract/observe.ts";
+import { getSandbox } from "@svc/contract/sandbox.ts";
 import { Sandbox, Secret } from "e2b";
 import { makeHome, removeHome } from "../src/home.ts";
 import { needs } from "../src/needs.ts";
@@ -144,6 +146,36 @@ export function egressProxySuite(runtime: "gvisor" | "runc" | "bubblewrap", prog
       assert.deepEqual(await outside.seen(), []);
     });
 
+    void test("a proxy that speaks TLS is verified by its name and authority, and a wrong one gets neither name nor password", async () => {
+      const { key, certificate } = authority.host("proxy.example.com");
+      await using secure = await startSocksServer({ names: {}, password: PASSWORD, tls: { key, cert: certificate } });
+      const { address } = secure;
+      await using made = await create({});
+      const { sandbox } = made;
+      // The JavaScript SDK of this release drops the member, and the Python SDK sends it.
+      const set = (tls: object) =>
+        node.call(setSandboxNetwork, {
+          sandboxID: sandbox.sandboxId,
+          egressProxy: { address, username: "user", password: PASSWORD, tls: { enabled: true, ...tls } },
+        });
+      await set({ serverName: "proxy.example.com", caCert: authority.certificate });
+      assert.doesNotMatch(await get(sandbox, `http://${one}/probe`), FAILED);
+      assert.deepEqual(secure.asked(), [{ host: one, port: 80, username: "user", password: PASSWORD }]);
+      const { network: shown } = await node.call(getSandbox, { sandboxID: sandbox.sandboxId });
+      assert.deepEqual(shown?.egressProxy, { address, username: "user", tls: { enabled: true, serverName: "proxy.example.com" } });
+      // The node's own file of authorities counts where the sandbox names none.
+      await set({ serverName: "proxy.example.com" });
+      assert.doesNotMatch(await get(sandbox, `http://${one}/probe`), FAILED);
+      assert.equal(secure.asked().length, 1);
+      await set({});
+      assert.match(await get(sandbox, `http://${one}/probe`), FAILED);
+      await logged(sandbox, /the egress proxy 127\.0\.0\.1:\d+ cannot be reached: .*altnames/);
+      await set({ serverName: "proxy.example.com", caCert: makeAuthority("another").certificate });
+      await assert.rejects(set({ caCert: "x" }), /expected certificates of authorities in PEM/);
+      assert.match(await get(sandbox, `http://${one}/probe`), FAILED);
+      assert.deepEqual(secure.asked(), []);
+    });
+
     void test("an update sets, replaces and removes the proxy, and ends connections that would now go another way", async () => {
       await using made = await create({});
       const { sandbox } = made;
@@ -201,6 +233,7 @@ export function egressProxySuite(runtime: "gvisor" | "runc" | "bubblewrap", prog
       await refused({ address: "10.0.0.1:1080" }, /leads to 10\.0\.0\.1, which is closed to sandboxes and outside of network\.proxy_cidrs/);
       await refused({ address: "nowhere.example.com:1080" }, /does not resolve/);
       await refused({ address: proxy.address, password: "x" }, /needs a username/);
+      await refused({ address: proxy.address, username: "u", password: Secret.fill("proxied") }, /placeholders of secrets are not filled in here/);
     });
   });
 }

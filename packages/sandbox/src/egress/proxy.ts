@@ -1,7 +1,9 @@
 // A sandbox's egress proxy: the SOCKS5 server through which all of its TCP connections leave.
 import { isIPv4, isIPv6 } from "node:net";
+import { createSecureContext } from "node:tls";
 import { fail } from "@svc/contract/failures.ts";
 import type { EgressProxyInput } from "@svc/contract/network.ts";
+import { referencesOf } from "./host-rules.ts";
 
 /** As records keep it: the password is encrypted. */
 export type EgressProxy = {
@@ -9,6 +11,8 @@ export type EgressProxy = {
   readonly address: string;
   readonly username?: string;
   readonly sealedPassword?: string;
+  /** Present: the connection to the proxy is TLS. */
+  readonly tls?: { readonly serverName?: string; readonly caCert?: string };
 };
 
 /** RFC 1929: a length of one byte. */
@@ -25,11 +29,39 @@ export function egressProxyOf(input: EgressProxyInput | null | undefined, seal: 
       fail("INVALID_REQUEST", `network.egressProxy.${member}: expected at most ${MAX_CREDENTIAL_BYTES} bytes, got ${Buffer.byteLength(value)}`);
   }
   if (password !== undefined && username === undefined) fail("INVALID_REQUEST", "network.egressProxy.password: needs a username; give both, or neither");
+  // E2B's servers take placeholders in rules alone. Passed on as text, one would only look like a wrong password.
+  for (const value of [username, password])
+    if (value !== undefined && referencesOf(value).length > 0)
+      fail("INVALID_REQUEST", "network.egressProxy: placeholders of secrets are not filled in here; give the user name and password themselves");
+  const tls = tlsOf(input.tls);
   return {
     address: `${host}:${port}`,
+    ...(tls === undefined ? {} : { tls }),
     ...(username === undefined ? {} : { username }),
     ...(password === undefined ? {} : { sealedPassword: seal(password) }),
   };
+}
+
+function tlsOf(input: EgressProxyInput["tls"]): EgressProxy["tls"] {
+  if (input === null || input === undefined) return undefined;
+  const { enabled, serverName, caCert } = input;
+  if (!enabled)
+    return serverName === undefined && caCert === undefined
+      ? undefined
+      : fail("INVALID_REQUEST", "network.egressProxy.tls: serverName and caCert need enabled: true");
+  if (serverName !== undefined && !HOST.test(serverName.toLowerCase()))
+    fail("INVALID_REQUEST", `network.egressProxy.tls.serverName: expected the name of a host, got ${JSON.stringify(serverName)}`);
+  if (caCert !== undefined && !isAuthority(caCert)) fail("INVALID_REQUEST", "network.egressProxy.tls.caCert: expected certificates of authorities in PEM");
+  return { ...(serverName === undefined ? {} : { serverName: serverName.toLowerCase() }), ...(caCert === undefined ? {} : { caCert }) };
+}
+
+function isAuthority(text: string): boolean {
+  try {
+    createSecureContext({ ca: text });
+    return text.includes("-----BEGIN CERTIFICATE-----");
+  } catch {
+    return false;
+  }
 }
 
 /** @throws INVALID_REQUEST. */
@@ -45,4 +77,8 @@ export function splitProxyAddress(text: string): { readonly host: string; readon
   return { host, port };
 }
 
-export const shownProxy = ({ address, username }: EgressProxy) => ({ address, ...(username === undefined ? {} : { username }) });
+export const shownProxy = ({ address, username, tls }: EgressProxy) => ({
+  address,
+  ...(username === undefined ? {} : { username }),
+  ...(tls === undefined ? {} : { tls: { enabled: true as const, ...(tls.serverName === undefined ? {} : { serverName: tls.serverName }) } }),
+});

@@ -1,6 +1,8 @@
 // Dials through a SOCKS5 proxy (RFC 1928), with a user name and password if it demands them (RFC 1929).
 import { once } from "node:events";
 import { connect, isIPv4, type Socket } from "node:net";
+import { type ConnectionOptions, checkServerIdentity, createSecureContext, type PeerCertificate, type SecureContext, connect as secureConnect } from "node:tls";
+import { trustedBy } from "./trusted.ts";
 
 export type DialledProxy = {
   /** As the client named it, for messages. */
@@ -10,6 +12,8 @@ export type DialledProxy = {
   readonly port: number;
   readonly username?: string;
   readonly password?: string;
+  /** Present: SOCKS5 is spoken inside TLS. Without `caCert` the host's own authorities count, and further ones of the node. */
+  readonly tls?: { readonly serverName: string; readonly caCert?: string; readonly authorities?: string };
 };
 
 const VERSION = 5;
@@ -21,6 +25,7 @@ const BY_IPV4 = 1;
 const BY_NAME = 3;
 const BY_IPV6 = 4;
 const MAX_HOSTS_TRIED = 3;
+const MAX_CONTEXTS = 64;
 const CONNECT_MS = 10_000;
 /** The proxy's answer comes after it has dialled the destination itself. */
 const ANSWER_MS = 30_000;
@@ -42,7 +47,7 @@ export async function dialThrough(proxy: DialledProxy, host: string, port: numbe
   let failure = new Error("its name does not resolve");
   for (const address of proxy.hosts.slice(0, MAX_HOSTS_TRIED)) {
     try {
-      const socket = await reach(address, proxy.port, abandoned);
+      const socket = await reach(address, proxy, abandoned);
       try {
         await agree(socket, proxy, abandoned);
         await request(socket, host, port, abandoned);
@@ -62,10 +67,37 @@ export async function dialThrough(proxy: DialledProxy, host: string, port: numbe
 
 class Unreachable extends Error {}
 
-async function reach(host: string, port: number, abandoned: AbortSignal): Promise<Socket> {
-  const socket = connect({ host, port, allowHalfOpen: true });
+function secureOptions(host: string, port: number, tls: NonNullable<DialledProxy["tls"]>): ConnectionOptions {
+  const { serverName } = tls;
+  const options = {
+    host,
+    port,
+    allowHalfOpen: true,
+    secureContext: contextOf(tls),
+    // RFC 6066 allows no address as a name.
+    ...(isIPv4(serverName) ? {} : { servername: serverName }),
+    checkServerIdentity: (_: string, certificate: PeerCertificate) => checkServerIdentity(serverName, certificate),
+  };
+  return options;
+}
+
+const contexts = new Map<string, SecureContext>();
+
+/** Making one takes milliseconds, so the latest are kept. */
+function contextOf({ caCert, authorities = "" }: NonNullable<DialledProxy["tls"]>): SecureContext {
+  const key = JSON.stringify([caCert, authorities]);
+  let context = contexts.get(key);
+  if (context !== undefined) return context;
+  context = caCert === undefined ? trustedBy(authorities) : createSecureContext({ ca: caCert });
+  if (contexts.size >= MAX_CONTEXTS) contexts.clear();
+  contexts.set(key, context);
+  return context;
+}
+
+async function reach(host: string, { port, tls }: DialledProxy, abandoned: AbortSignal): Promise<Socket> {
+  const socket = tls === undefined ? connect({ host, port, allowHalfOpen: true }) : secureConnect(secureOptions(host, port, tls));
   try {
-    await once(socket, "connect", { signal: AbortSignal.any([abandoned, AbortSignal.timeout(CONNECT_MS)]) });
+    await once(socket, tls === undefined ? "connect" : "secureConnect", { signal: AbortSignal.any([abandoned, AbortSignal.timeout(CONNECT_MS)]) });
   } catch (error) {
     socket.on("error", () => {}).destroy();
     throw new Unreachable((error as Error).name === "AbortError" ? `no connection within ${CONNECT_MS} ms` : (error as Error).message);

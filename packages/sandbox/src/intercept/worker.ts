@@ -1,9 +1,9 @@
 // The thread that opens TLS for hosts with rules and dials through egress proxies; see thread.ts for the node's side of it.
 import assert from "node:assert/strict";
 import { createServer, type Server, type Socket } from "node:net";
-import { createSecureContext, getCACertificates } from "node:tls";
 import { parentPort, workerData } from "node:worker_threads";
 import { Shares } from "../dns/shares.ts";
+import { trustedBy } from "../egress/trusted.ts";
 import { Connection, type ConnectionParts } from "./connection.ts";
 import { openHttp1 } from "./http1.ts";
 import type { Certificate, FromIntercept, Headers, InterceptWorkerData, QuestionKind, Questions, ToIntercept } from "./messages.ts";
@@ -70,19 +70,13 @@ function keep<Value>(map: Map<string, Value>, key: string, value: Value, most: n
 }
 
 const parts: ConnectionParts = {
-  authorities: createSecureContext({ ca: [...hostAuthorities(), ...(authorities === "" ? [] : [authorities])] }),
+  authorities: trustedBy(authorities),
   http1: openHttp1(),
   route: (sandbox, name) => ask("route", { sandbox, name }),
   certificate,
   headers: headersOf,
   note: (sandbox, name, to, why) => send({ say: "note", note: { sandbox, name, address: to, why } }),
 };
-
-/** The host's own store; one without it gets the authorities that come with Node. */
-function hostAuthorities(): readonly string[] {
-  const system = getCACertificates("system");
-  return system.length > 0 ? system : getCACertificates("bundled");
-}
 
 const tunnels: TunnelParts = {
   tunnel: (key) => ask("tunnel", key),

@@ -130,6 +130,7 @@ export async function openNetworks(options: NetworksOptions): Promise<Networks> 
       resolve: (name) => resolveName(resolvers, name),
       isOpenable: (address) => isOpen(address) && !ownAddresses().has(address),
       proxyCidrs,
+      authorities: options.rules?.authorities ?? "",
       unseal: (sealed) => options.rules?.proxyPassword(sealed),
     });
     const route = openHostRoutes({ fenceAt: (address) => slots.fenceAt(address), resolvers, isOpenable: isOpen, proxyOf: tunnels.proxyOf });

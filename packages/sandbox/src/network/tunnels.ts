@@ -17,6 +17,8 @@ export type TunnelsParts = {
   readonly isOpenable: (address: string) => boolean;
   /** Ranges in which a proxy may be although no sandbox reaches them. */
   readonly proxyCidrs: readonly Cidr[];
+  /** Authorities in PEM that the host's own store lacks. */
+  readonly authorities: string;
   /** Decrypts a password; undefined if it was encrypted under another deployment's key. */
   readonly unseal: (sealed: string) => string | undefined;
 };
@@ -29,8 +31,8 @@ export interface Tunnels {
   admit(proxy: EgressProxy): Promise<void>;
 }
 
-export function openTunnels({ fenceAt, resolve, isOpenable, proxyCidrs, unseal }: TunnelsParts): Tunnels {
-  async function proxyOf({ address, username, sealedPassword }: EgressProxy): Promise<DialledProxy> {
+export function openTunnels({ fenceAt, resolve, isOpenable, proxyCidrs, authorities, unseal }: TunnelsParts): Tunnels {
+  async function proxyOf({ address, username, sealedPassword, tls }: EgressProxy): Promise<DialledProxy> {
     const { host, port } = splitProxyAddress(address);
     const found = isIPv4(host) ? [host] : await resolve(host);
     const refuse = (why: string): never => fail("INVALID_REQUEST", `network.egressProxy.address: "${address}" ${why}`);
@@ -46,6 +48,7 @@ export function openTunnels({ fenceAt, resolve, isOpenable, proxyCidrs, unseal }
       port,
       ...(username === undefined ? {} : { username }),
       ...(password === undefined ? {} : { password }),
+      ...(tls === undefined ? {} : { tls: { serverName: host, ...tls, authorities } }),
     };
   }
 
