@@ -45,7 +45,7 @@ has_kept() {
 
 # The names that servers use in a home; each may have a suffix after a dot, as databases and incomplete files do.
 readonly kept_names=' api-keys audit backup bin draining egress-secrets etcd events files indexer keys layers logs lost+found membership metadata network node node-id nodes objects oci
-  previews reserve restore-unfinished run sandboxes secrets quarantine snapshots store store-admin store-service templates tls snapshot-transfer up volumes webhooks '
+  previews reserve restore-unfinished run sandboxes secrets quarantine snapshots store store-admin store-service templates tls snapshot-transfer up usage volumes webhooks '
 
 # Lists entries of the home that no server created, in case somebody's own folder was given as a home.
 foreign_in() {

@@ -38,6 +38,8 @@ export class Board {
   readonly #ended = new Map<string, ConsoleRow>();
   /** The rows of sandboxes that ended before the start. */
   #endedEarlier: ReadonlyMap<string, ConsoleRow> = new Map();
+  /** Sandboxes that ended before the list showed them, and after the earlier ends were read. */
+  readonly #unread = new Set<string>();
   #events: ConsoleEvent[] = [];
   readonly #dirty = new Set<string>();
   readonly #changed = new Map<string, ConsoleRow>();
@@ -156,8 +158,9 @@ export class Board {
   }
 
   #end(id: string, template: string | undefined, endedAt: number, details: LifecycleEvent["details"]): void {
-    const known = this.#rows.get(id) ?? this.#endedEarlier.get(id) ?? unknownRow(id, template ?? "", endedAt);
-    const row: ConsoleRow = { ...known, state: "ended", endedAt, reason: String(details["reason"] ?? "unknown") };
+    const known = this.#rows.get(id) ?? this.#endedEarlier.get(id);
+    if (known === undefined && endedAt >= this.#startedAt - SKEW_MS) this.#unread.add(id);
+    const row: ConsoleRow = { ...(known ?? unknownRow(id, template ?? "", endedAt)), state: "ended", endedAt, reason: String(details["reason"] ?? "unknown") };
     this.#rows.delete(id);
     this.#dirty.delete(id);
     this.#ended.delete(id);
@@ -168,6 +171,19 @@ export class Board {
       this.#ended.delete(oldest);
       this.#changed.delete(oldest);
       this.#gone.add(oldest);
+    }
+  }
+
+  /** An end that is streamed is in the list of events, with the sandbox's metadata. */
+  async #readEnded(ids: readonly string[]): Promise<void> {
+    this.#unread.clear();
+    const found = await this.#source.ended().catch(() => new Map<string, ConsoleRow>());
+    for (const id of ids) {
+      const [read, shown] = [found.get(id), this.#ended.get(id)];
+      if (read === undefined || shown === undefined) continue;
+      const row = { ...read, state: shown.state, endedAt: shown.endedAt, reason: shown.reason } as ConsoleRow;
+      this.#ended.set(id, row);
+      this.#changed.set(id, row);
     }
   }
 
@@ -197,6 +213,7 @@ export class Board {
       }
     };
     await Promise.all(Array.from({ length: Math.min(ROW_READS, ids.length) }, read));
+    if (this.#unread.size > 0) await this.#readEnded([...this.#unread]);
     const message: FromServer = { t: "batch", rows: [...this.#changed.values()], gone: [...this.#gone], events: this.#newEvents };
     this.#changed.clear();
     this.#gone.clear();
