@@ -9,6 +9,7 @@ import { createSandbox, deleteSandbox } from "@svc/contract/sandbox.ts";
 import { KEY, startMember } from "../src/fronted-nodes.ts";
 import { startGateway } from "../src/gateway.ts";
 import { needs } from "../src/needs.ts";
+import { makePeerCerts } from "../src/peer-certs.ts";
 import { until } from "../src/until.ts";
 
 type Panel = { title: string; targets: { expr: string }[] };
@@ -29,6 +30,9 @@ void test("every metric and label of the node's dashboard and alerts is in a scr
   const node = stack.use(await startMember({ runtime: "gvisor", isSecure: true, flags: ["--tls=self-signed", `--objects.url=file://${objects}`] }));
   // A gateway reaches members by plain HTTP, which a node serves to programs of its own machine.
   const gateway = stack.use(await startGateway({ nodes: [node.localURL], apiKey: KEY }));
+  // Only a server with certificates of the deployment measures them; the node that it looks for is not there.
+  const certs = stack.use(makePeerCerts());
+  const secured = stack.use(await startGateway({ nodes: ["https://127.0.0.1:9"], apiKey: KEY, flags: [`--peer-certs=${certs.issue("gateway")}`] }));
   const { sandboxID } = await node.call(createSandbox, { templateID: "base" });
   await node.call(forkSandbox, { sandboxID });
   await node.call(pauseSandbox, { sandboxID });
@@ -37,7 +41,7 @@ void test("every metric and label of the node's dashboard and alerts is in a scr
   const samples = new Map<string, Set<string>>();
   // The first export happens in the background.
   await until("bytes that were sent to object storage", async () => {
-    for (const url of [gateway.metricsURL, node.localURL]) {
+    for (const url of [gateway.metricsURL, secured.metricsURL, node.localURL]) {
       const scrape = await (await fetch(`${url}/metrics`)).text();
       for (const [, name = ""] of scrape.matchAll(/^# TYPE (\w+) /gm)) samples.set(name, samples.get(name) ?? new Set([OWN_LABEL]));
       for (const [, name = "", labels = ""] of scrape.matchAll(/^(\w+)(?:\{(.*)\})? \S+$/gm)) {
@@ -52,7 +56,7 @@ void test("every metric and label of the node's dashboard and alerts is in a scr
   const guide = read("docs/operations.md");
   for (const { title } of alerts) assert.ok(guide.includes(`\`${title}\``), `docs/operations.md says nothing of the alert ${title}`);
   for (const { title, expr } of expressions) {
-    const names = expr.match(/\bsvc_(gateway|node|tls)_[a-z_]+/g) ?? [];
+    const names = expr.match(/\bsvc_(gateway|node|tls|peer)_[a-z_]+/g) ?? [];
     assert.ok(names.length > 0, `${title}: ${expr}`);
     for (const name of names) assert.ok(samples.has(name), `${title} asks for ${name}`);
     const labels = new Set(names.flatMap((name) => [...(samples.get(name) ?? [])]));
