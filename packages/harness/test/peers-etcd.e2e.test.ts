@@ -1,7 +1,7 @@
 // A deployment in which every connection is by mutual TLS: etcd, nodes that fetch from each other, and a gateway.
 import assert from "node:assert/strict";
-import { copyFileSync } from "node:fs";
-import { join } from "node:path";
+import { copyFileSync, rmSync } from "node:fs";
+import { basename, join } from "node:path";
 import { test } from "node:test";
 import { createSnapshot } from "@svc/contract/lifecycle.ts";
 import { listNodes } from "@svc/contract/nodes.ts";
@@ -10,6 +10,7 @@ import { openEtcd } from "@svc/kit/etcd/client.ts";
 import { openLog } from "@svc/kit/log.ts";
 import { PeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
 import { Sandbox } from "e2b";
+import { runBackup } from "../src/backup.ts";
 import { DEPLOYMENT_KEY, startDeployment } from "../src/deployment.ts";
 import { startGateway } from "../src/gateway.ts";
 import { needs } from "../src/needs.ts";
@@ -38,6 +39,18 @@ void test(
     await sandbox.commands.run("echo from the first node > /tmp/note");
     const { snapshotID } = await first.call(createSnapshot, { sandboxID: sandbox.sandboxId });
     await first.call(deleteSandbox, { sandboxID: sandbox.sandboxId });
+    // A backup reads the records as a client of the deployment.
+    const target = join(first.home, "..", `${basename(first.home)}-backup`);
+    try {
+      const create = ["create", target, `--home=${first.home}`, `--etcd=${endpoints.join(",")}`];
+      const unknown = await runBackup(create);
+      assert.match(unknown.stderr, /cluster\.etcd has https:.*this process has no certificate to show there.*--peer-certs DIR/);
+      const made = await runBackup([...create, `--peer-certs=${certs.issue("client", "backup")}`], undefined, { SVC_API_KEY: DEPLOYMENT_KEY });
+      assert.equal(made.code, 0, made.stderr);
+      assert.match(made.stdout, /records of etcd [1-9]/);
+    } finally {
+      rmSync(target, { recursive: true, force: true });
+    }
     // There is no object storage: the second node reads the snapshot from the first.
     const copy = await Sandbox.create(snapshotID, { ...connection(second.localURL), timeoutMs: 600_000 });
     assert.equal((await copy.commands.run("cat /tmp/note")).stdout, "from the first node\n");

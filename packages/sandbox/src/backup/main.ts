@@ -10,6 +10,8 @@ import { openSentences } from "@svc/kit/log.ts";
 import type { Objects } from "@svc/kit/objects/objects.ts";
 import { openObjects } from "@svc/kit/objects/open-objects.ts";
 import { objectsSettings } from "@svc/kit/objects/settings.ts";
+import { openPeerCertificates } from "@svc/kit/peers/peer-certificates.ts";
+import { needsPeerCertificates, peersFlagNames, peersSettings } from "@svc/kit/peers/settings.ts";
 import { z } from "zod";
 import { volumesDirectory, volumesSettings } from "../volumes/settings.ts";
 import { type Manifest, readManifest, verifyArchives } from "./archive.ts";
@@ -29,6 +31,7 @@ const page: HelpPage = {
     ["--home DIR", "the node's home (default: SVC_HOME, else /var/lib/svc for root, ~/.local/share/svc for others)"],
     ["--config FILE", "the settings, of which objects.* say how s3:// is reached"],
     ["--etcd URL,URL", "etcd of the deployment: create adds its records; restore writes them where there are none"],
+    ["--peer-certs DIR", "the certificate to show to an etcd at https:// (svc certs issue writes it)"],
     ["--copy-objects", "create adds what the deployment's object storage has (objects.url); otherwise the backup refers to it"],
     ["--output table|json", "how to print"],
   ],
@@ -43,6 +46,7 @@ const settingsShape = z.object({
   volumes: volumesSettings,
   node: z.object({ audit_log: z.string() }),
   cluster: z.object({ etcd: etcdEndpoints, name: z.string() }),
+  peers: peersSettings,
   store: z.object({ brand: z.array(z.string()).min(1) }),
 });
 
@@ -70,7 +74,7 @@ async function run(verb: "create" | "verify" | "restore", target: string, flags:
   const isJSON = isToPrintJSON(flags);
   const isCopied = flags.includes(COPY);
   const argv = flags.filter((flag) => flag !== COPY).filter((flag, at, all) => !/^(-o|--output)(=|$)/.test(flag) && !/^(-o|--output)$/.test(all[at - 1] ?? ""));
-  const loaded = loadConfig({ server: "backup", schema: settingsShape, flagNames: { etcd: "cluster.etcd" }, argv, about: page.about });
+  const loaded = loadConfig({ server: "backup", schema: settingsShape, flagNames: { ...peersFlagNames, etcd: "cluster.etcd" }, argv, about: page.about });
   if (loaded === "help") return 0;
   const { settings, home } = loaded;
   const url = /^(file|s3):\/\//.test(target) ? target : pathToFileURL(resolve(target)).href;
@@ -79,7 +83,12 @@ async function run(verb: "create" | "verify" | "restore", target: string, flags:
   const objects = await openObjects({ ...settings.objects, url }, "disk", process.env);
   const log = openSentences("svc backup");
   const { cluster, store, objects: stored } = settings;
-  const etcd = cluster.etcd.length === 0 ? undefined : { etcd: openEtcd({ endpoints: cluster.etcd }), name: cluster.name, store: `${store.brand[0]}-store/` };
+  needsPeerCertificates("cluster.etcd", cluster.etcd, settings.peers);
+  const certificates = openPeerCertificates(settings.peers, log);
+  const etcd =
+    cluster.etcd.length === 0
+      ? undefined
+      : { etcd: openEtcd({ endpoints: cluster.etcd, certificates }), name: cluster.name, store: `${store.brand[0]}-store/` };
   const storage = stored.url === "" || verb === "verify" ? undefined : await openObjects(stored, "disk", process.env);
   try {
     if (verb === "create") {
@@ -104,6 +113,7 @@ async function run(verb: "create" | "verify" | "restore", target: string, flags:
     return await verify(objects, isJSON);
   } finally {
     await Promise.all([objects.close(), storage?.close(), etcd?.etcd.close()]);
+    certificates?.close();
   }
 }
 
