@@ -101,6 +101,8 @@ void describe("a sandbox's life from the command line", needs("root", "runsc", "
       (await lines("logs", id, "--network")).find(({ message }) => String(message).includes(address)),
     );
     assert.equal((denied["fields"] as Row)["kind"], "network");
+    const asked = JSON.parse(await svc("network", id, "--dns-server", "192.0.2.53", "--dns-server", "192.0.2.54:5353", "-o", "json")) as Row;
+    assert.deepEqual(asked["dnsServers"], ["192.0.2.53", "192.0.2.54:5353"]);
     const open = JSON.parse(await svc("network", id, "--clear", "-o", "json")) as Row;
     assert.deepEqual([open["allowInternetAccess"], open["allowOut"]], [true, undefined]);
   });

@@ -15,13 +15,15 @@ type Options = AccessOptions & {
   denyOut?: string[];
   rule?: HeaderRules;
   egressProxy?: EgressProxyOption;
+  dnsServer?: string[];
   internet: boolean;
   clear?: true;
   output?: OutputFormat;
 };
 
-export function network(sandboxID: string, { allowOut, denyOut, rule, egressProxy, internet, clear, output, ...access }: Options): Promise<number> {
-  const isChange = allowOut !== undefined || denyOut !== undefined || rule !== undefined || egressProxy !== undefined || !internet;
+export function network(sandboxID: string, options: Options): Promise<number> {
+  const { allowOut, denyOut, rule, egressProxy, dnsServer, internet, clear, output, ...access } = options;
+  const isChange = [allowOut, denyOut, rule, egressProxy, dnsServer].some((given) => given !== undefined) || !internet;
   if (clear === true && isChange) throw new UsageError("network takes rules or --clear, not both");
   return withClient(access, async (client) => {
     if (isChange || clear === true) {
@@ -30,6 +32,7 @@ export function network(sandboxID: string, { allowOut, denyOut, rule, egressProx
         ...(denyOut === undefined ? {} : { denyOut }),
         ...(rule === undefined ? {} : { rules: rule }),
         ...(egressProxy === undefined ? {} : { egressProxy }),
+        ...(dnsServer === undefined ? {} : { dnsServers: dnsServer }),
         // Leaving the member out allows internet access again.
         ...(internet ? {} : { allow_internet_access: false }),
       });
@@ -55,6 +58,7 @@ async function show(client: SvcClient, sandboxID: string, output: OutputFormat |
       ["deny out", listed(rules?.denyOut, "nothing beyond private ranges, cloud metadata and this host")],
       ...headersOf(rules?.rules).map((text) => ["header", text]),
       ...(rules?.egressProxy === undefined ? [] : [["egress proxy", proxyText(rules.egressProxy)]]),
+      ...(rules?.dnsServers === undefined ? [] : [["dns servers", rules.dnsServers.join(", ")]]),
       ["applications", rules?.allowPublicTraffic === false ? "private: need the traffic access token" : "public"],
       ...(rules?.maskRequestHost === undefined ? [] : [["host header", rules.maskRequestHost]]),
     ],

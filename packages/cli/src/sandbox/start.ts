@@ -20,6 +20,7 @@ type Options = AccessOptions & {
   denyOut?: string[];
   rule?: HeaderRules;
   egressProxy?: EgressProxyOption;
+  dnsServer?: string[];
   rm?: true;
   strictFiles?: true;
   volume?: { name: string; path: string }[];
@@ -41,6 +42,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     denyOut,
     rule,
     egressProxy,
+    dnsServer,
     rm,
     strictFiles,
     volume,
@@ -60,6 +62,7 @@ export function start(templateID: string, options: Options): Promise<number> {
     ...(denyOut === undefined ? {} : { denyOut }),
     ...(rule === undefined ? {} : { rules: rule }),
     ...(egressProxy === undefined ? {} : { egressProxy }),
+    ...(dnsServer === undefined ? {} : { dnsServers: dnsServer }),
   };
   return withClient(url === undefined ? {} : { url }, async (client) => {
     // Specification, command-line client: always a secure sandbox, which this operation always creates.

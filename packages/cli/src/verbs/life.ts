@@ -134,6 +134,7 @@ Examples:
     .option("--deny-out <rule>", "block this CIDR block or address (repeat for more)", several)
     .option("--no-internet", "block everything except --allow-out")
     .option("--rule <rule>", "set a header in HTTPS requests to a host: 'HOST HEADER: VALUE', where VALUE may name secrets (repeat for more)", headerRule)
+    .option("--dns-server <address>", "let only these DNS servers answer it: ADDRESS or ADDRESS:PORT (repeat for more)", several)
     .option(
       "--egress-proxy <[user@]host:port>",
       `send its TCP connections through this SOCKS5 proxy; the password of USER is read from ${PROXY_PASSWORD}`,
