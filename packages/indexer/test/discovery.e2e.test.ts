@@ -186,7 +186,7 @@ void test("replicas share registrations through an etcd that needs certificates"
   using certs = makePeerCerts();
   await using etcd = await startEtcd(1, certs);
   await using engine = await startEngine();
-  const flags = [`--etcd=${etcd.endpoints.join(",")}`, `--peer-certs=${certs.issue("indexer")}`];
+  const flags = [`--etcd=${etcd.endpoints.join(",")}`, `--peer-certs=${certs.issue("indexer")}`, "--indexer.plain_clients=true"];
   await using one = await startIndexer(flags);
   await using other = await startIndexer(flags);
   const record = { endpoint: engine.caches[0]?.endpoint ?? "", type: "vLLM", modelname: "m", instance_id: "a", block_size: BLOCK, dp_rank: 0 };

@@ -75,7 +75,8 @@ export async function startIndexer(flags: readonly string[] = [], options: Index
       let out = "";
       started.stdout?.on("data", (chunk: Buffer) => {
         out += chunk.toString();
-        const found = /ready at (http:\S+)/.exec(out)?.[1];
+        // With certificates a port may take plain clients, too, as the tests are.
+        const found = /ready at (https?:\S+)/.exec(out)?.[1]?.replace("https:", "http:");
         if (found === undefined) return;
         clearTimeout(timer);
         resolve(found.replace("localhost", "127.0.0.1"));

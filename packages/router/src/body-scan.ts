@@ -173,6 +173,8 @@ function afterValue(bytes: Buffer, at: number): number {
     }
     return -1;
   }
+  // Brackets inside stand in the bytes of the key; the last one may not, so it must be of the same kind as the first.
+  const last = first === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_LIST;
   for (let depth = 0; at < bytes.length; ) {
     const code = bytes[at] as number;
     if (code === QUOTE) {
@@ -183,7 +185,7 @@ function afterValue(bytes: Buffer, at: number): number {
     at++;
     if (code === OPEN_OBJECT || code === OPEN_LIST) {
       if (++depth > MAX_DEPTH) return -1;
-    } else if ((code === CLOSE_OBJECT || code === CLOSE_LIST) && --depth === 0) return at;
+    } else if ((code === CLOSE_OBJECT || code === CLOSE_LIST) && --depth === 0) return code === last ? at : -1;
   }
   return -1;
 }
